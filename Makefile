@@ -1,0 +1,63 @@
+# The words of this project. `make demo` and `make test` need Python 3.11+ with venv, and nothing else.
+PYTHON ?= python3
+JOBS ?= auto
+BIN := .venv/bin
+
+.PHONY: install lint test faults soak demo bench docs constraints clean model
+.DEFAULT_GOAL := install
+
+install: .venv/installed
+
+.venv/installed: constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "make: Python 3.11 or newer with venv is needed (Debian: apt install python3-venv); another one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+# A container belongs to one worker process, hence loadgroup. ARGS='-k watch' and the like go to pytest.
+test: install
+	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup $(ARGS)
+
+# Everything that can go wrong, each with its control run; about seven minutes. The table at the end is that of
+# docs/reliability.md. ARGS='-k failover' for one of them, EVENTBUS_TEST_SEED=… for a seed that was printed.
+faults: install
+	EVENTBUS_TEST_FAULTS=long $(BIN)/python -m pytest tests/faults -n 2 --timeout 300 $(ARGS)
+
+MINUTES ?= 30
+soak: install
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
+
+demo: install
+	$(BIN)/python -m examples.demo
+
+# Ours beside the peers: three rounds (ROUNDS=1) of three to eight minutes, the busier the machine; ONLY=ours takes two.
+# 10 000 random steps against a store that is killed, flushed, trimmed and cut off.
+model: install
+	EVENTBUS_TEST_STEPS=10000 $(BIN)/python -m pytest tests/integration/test_informers_model.py $(ARGS)
+
+bench: install
+	$(BIN)/python -m benchmarks $(ONLY)
+
+docs: install
+	$(BIN)/python docs/cli_page.py
+	$(BIN)/python docs/build.py
+
+# Pins every package for every platform, with all hashes; see CONTRIBUTING.md.
+constraints:
+	$(PYTHON) -m venv .state/pin
+	.state/pin/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.state/pin/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file constraints.txt $(UPGRADE)
+
+clean:
+	rm -rf .venv .state .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist docs/_build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
