@@ -1,0 +1,94 @@
+"""Kubernetes-style Events for any distributed system: record what happens, read a short, true history.
+
+    from eventbus import EventBroadcaster, ObjectReference
+
+    with EventBroadcaster() as broadcaster:
+        recorder = broadcaster.new_recorder("scheduler")
+        recorder.event(ObjectReference("Pod", "default", "web-0"), "Warning", "BackOff", "restarting failed container")
+
+Importing this package does not import redis; opening a bus does.
+"""
+
+from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
+from eventbus.cache.factory import SharedInformerFactory
+from eventbus.cache.informer import SharedInformer
+from eventbus.cache.lister import Lister
+from eventbus.errors import (
+    AlreadyExists,
+    BroadcasterStopped,
+    BusRefused,
+    BusUnavailable,
+    ConfigError,
+    Conflict,
+    EventBusError,
+    Expired,
+    InvalidEvent,
+    InvalidObject,
+    NotFound,
+)
+from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference
+from eventbus.kinds import EVENT, KINDS, LEASE, NODE, Kind
+from eventbus.list_watch import ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.objects.lease import Lease, LeaseSpec
+from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.mux import FullQueue
+from eventbus.record.recorder import EventRecorder
+from eventbus.record.wiring import make_event_recorder
+from eventbus.settings import FullBuffer, Options, Settings
+from eventbus.store.object_store import ObjectStore
+
+__all__ = [
+    # recording
+    "EventBroadcaster",
+    "EventRecorder",
+    "make_event_recorder",
+    "FullBuffer",
+    "FullQueue",
+    # values
+    "Event",
+    "EventSeries",
+    "EventSource",
+    "EventType",
+    "ObjectMeta",
+    "ObjectReference",
+    "Lease",
+    "LeaseSpec",
+    "Node",
+    "NodeCondition",
+    "NodeSpec",
+    "NodeStatus",
+    # reading
+    "ObjectStore",
+    "Kind",
+    "EVENT",
+    "NODE",
+    "LEASE",
+    "KINDS",
+    "ListOptions",
+    "ObjectList",
+    "ListerWatcher",
+    "WatchEvent",
+    "WatchEventType",
+    # mirroring
+    "SharedInformerFactory",
+    "SharedInformer",
+    "Lister",
+    "DeletedFinalStateUnknown",
+    "last_state",
+    # settings
+    "Options",
+    "Settings",
+    # errors
+    "AlreadyExists",
+    "BroadcasterStopped",
+    "BusRefused",
+    "BusUnavailable",
+    "ConfigError",
+    "Conflict",
+    "EventBusError",
+    "Expired",
+    "InvalidEvent",
+    "InvalidObject",
+    "NotFound",
+]

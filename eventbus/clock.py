@@ -1,0 +1,30 @@
+"""Time as a collaborator, so that tests can own it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the rest of the package needs of time."""
+
+    def time_ns(self) -> int:
+        """Nanoseconds since 1970, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for intervals only."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Block for *seconds*."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    time_ns = staticmethod(time.time_ns)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)

@@ -1,0 +1,120 @@
+"""Every error that leaves the package: one base, a few leaves, each with a cure in its docstring.
+
+Errors of redis are translated in `eventbus.broker` and nowhere else.
+"""
+
+from __future__ import annotations
+
+
+class EventBusError(Exception):
+    """The base of all of them. *exit_code* is what a command ends with when it meets the error."""
+
+    exit_code = 1
+
+
+class InvalidEvent(EventBusError, ValueError):
+    """The event breaks a rule of core/v1. Cure: fix the caller; *field* names what is wrong."""
+
+    exit_code = 2
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class ConfigError(EventBusError):
+    """A setting, an option or the server's configuration cannot be used. Cure: what the message says."""
+
+    exit_code = 2
+
+
+class BusUnavailable(EventBusError):
+    """Redis does not answer (refused, reset, timed out, loading). Cure: wait and call again."""
+
+
+class BusRefused(EventBusError):
+    """Redis answered and refused (wrong password, no permission, too old). Cure: what the message says."""
+
+    exit_code = 2
+
+
+class FunctionsMissing(EventBusError):
+    """The function library is not loaded on this server. Cure: load it; the call had no effect."""
+
+
+class GroupMissing(EventBusError):
+    """The stream or the consumer group is gone. Cure: make it anew at the group's floor."""
+
+
+class OptionsDiffer(ConfigError):
+    """This process has other correlation options than the bus. Cure: `eventbus options get`, then set."""
+
+
+class PoisonBatch(EventBusError):
+    """A stream entry cannot be opened. Cure: bury it; it will never become readable."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class NotFound(EventBusError):
+    """No such object. The message is worded as the API server does."""
+
+
+class AlreadyExists(EventBusError):
+    """The store, or an external sink, has one of that name already. Cure: none is needed, or another name."""
+
+
+class Conflict(EventBusError):
+    """The object has changed since it was read. Cure: read it again, and apply the change to what it is now."""
+
+
+class InvalidObject(EventBusError, ValueError):
+    """The object, patch or question breaks a rule of its kind. Cure: fix the caller; the message names the field."""
+
+    exit_code = 2
+
+
+class Expired(EventBusError):
+    """The changes no longer reach back to the asked version. Cure: list again and watch from there."""
+
+
+class SinkError(EventBusError):
+    """The base of what an external sink raises, besides NotFound. Cure: the export worker's."""
+
+
+class SinkUnreachable(SinkError):
+    """The system does not answer, or answers nobody: refused, reset, timed out, TLS, 401, 403, 503. Cure: wait."""
+
+
+class SinkGone(SinkError):
+    """Nobody will ever read again what this process writes there, a closed pipe. Cure: end the worker."""
+
+
+class Throttled(SinkError):
+    """The system asks for a pause; *retry_after_s* is how long, None where it did not say. Cure: wait, then again."""
+
+    def __init__(self, message: str = "throttled", retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EventRejected(SinkError):
+    """The system refused this event and always will. Cure: none; it is buried."""
+
+
+class EventUnbuildable(SinkError):
+    """No request can be built of this event for this system. Cure: none; it is buried."""
+
+
+class UnexpectedReply(SinkError):
+    """The system answered with something else than what it was asked for. Cure: try again, a few times."""
+
+
+class BroadcasterStopped(EventBusError):
+    """The broadcaster has been shut down. Cure: none; make a new one."""
+
+    def __init__(self) -> None:
+        super().__init__("broadcaster already stopped")

@@ -1,0 +1,45 @@
+"""Named places where a test may kill or freeze this process. In normal runs each is a call that does nothing.
+
+`EVENTBUS_CRASH=kill:recorded:3` kills the process when it comes past `recorded` for the third time; `stop:` freezes it
+(SIGSTOP) instead; `kill:decoded@MARK` only when what it works on contains the bytes MARK, every time. The places are
+in the write path only: `grep crash_point`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+
+def _pass_by(_place: str, _about: bytes = b"") -> None:
+    pass
+
+
+class _Armed:
+    """Ends or freezes the process at one place."""
+
+    def __init__(self, order: str) -> None:
+        action, _, where = order.partition(":")
+        where, _, mark = where.partition("@")
+        self._place, _, count = where.partition(":")
+        self._signal = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action]
+        self._mark = mark.encode()
+        self._left = int(count or 1)
+        self._lock = threading.Lock()
+
+    def __call__(self, place: str, about: bytes = b"") -> None:
+        if place != self._place or self._mark not in about:
+            return
+        with self._lock:
+            self._left -= 1
+            if self._left == 0 or self._mark:
+                os.kill(os.getpid(), self._signal)
+                time.sleep(0.1)  # a stop may reach this thread a moment late
+
+
+# At import, unlike every setting: a place that asked at each call would cost something in normal runs.
+crash_point = _Armed(order) if (order := os.environ.get("EVENTBUS_CRASH", "")) else _pass_by
+
+__all__ = ["crash_point"]

@@ -1,0 +1,134 @@
+"""The kinds of objects the store holds: ours, and those a user registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from eventbus.codec import from_core, to_core
+from eventbus.event import Event
+from eventbus.list_watch import HasMetadata
+from eventbus.objects.json_form import lease_to_json, node_to_json, struct_from_json, struct_to_json
+from eventbus.objects.lease import Lease
+from eventbus.objects.node import Node
+from eventbus.selectors import EVENT_FIELDS, OBJECT_FIELDS
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What the store must know of a kind.
+
+    Its values are frozen `msgspec.Struct`s with `metadata: ObjectMeta` and the class attributes `kind` and
+    `api_version`, so that every object handed out carries them.
+
+    Args:   name: as `Node`.  plural: as `nodes`, a DNS label.  type: of its values.
+            has_status: `update` leaves the field *status* alone, and `update_status` everything else.
+            short_names: what people may type as well.  fields: what field selectors may name.
+            to_json: the plain dict that is an object's JSON; by default as msgspec writes it.
+    Raises: TypeError: *type* is none of these.
+    """
+
+    name: str
+    plural: str
+    namespaced: bool
+    type: type[T]
+    has_status: bool = False
+    short_names: tuple[str, ...] = ()
+    fields: Mapping[str, Callable[[T], str]] = msgspec.field(default_factory=lambda: OBJECT_FIELDS)
+    to_json: Callable[[T], dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        shape: Any = self.type
+        if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct) and shape.__struct_config__.frozen):
+            raise TypeError(f"{self.name}: its type must be a frozen msgspec.Struct")
+        missing = {"metadata", *(("status",) if self.has_status else ())} - set(shape.__struct_fields__)
+        if missing or not hasattr(shape, "kind") or not hasattr(shape, "api_version"):
+            raise TypeError(f"{self.name}: its type needs the fields metadata (and status), and kind and api_version")
+        said = getattr(shape, "kind", "")
+        if said != self.name and isinstance(said, str):
+            raise TypeError(f"{self.name}: its type says that its kind is {said}")
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.plural))
+
+    @property
+    def api_version(self) -> str:
+        """As `v1`, `coordination.k8s.io/v1`."""
+        found: Any = self.type
+        return found.api_version if isinstance(found.api_version, str) else "v1"
+
+    @property
+    def resource(self) -> str:
+        """As errors name it: `nodes`, `leases.coordination.k8s.io`."""
+        group, slash, _ = self.api_version.rpartition("/")
+        return f"{self.plural}.{group}" if slash else self.plural
+
+    def encode(self, found: T) -> dict[str, Any]:
+        """The plain dict that is the object's JSON, with kind and apiVersion."""
+        if self.to_json is not None:
+            return self.to_json(found)
+        struct = cast("msgspec.Struct", found)
+        return struct_to_json(struct, kind=self.name, api_version=self.api_version)
+
+    def decode(self, mapping: Mapping[str, Any]) -> T:
+        """Read JSON that is already a mapping. Raises: InvalidObject, of an event InvalidEvent."""
+        if self.type is Event:
+            return cast("T", from_core(mapping))
+        return struct_from_json(mapping, self.type, kind=self.name, api_version=self.api_version)
+
+
+EVENT: Kind[Event] = Kind(
+    name="Event",
+    plural="events",
+    namespaced=True,
+    type=Event,
+    short_names=("ev",),
+    fields=EVENT_FIELDS,
+    to_json=to_core,
+)
+NODE: Kind[Node] = Kind(
+    name="Node",
+    plural="nodes",
+    namespaced=False,
+    type=Node,
+    has_status=True,
+    short_names=("no",),
+    fields={**OBJECT_FIELDS, "spec.unschedulable": lambda node: "true" if node.spec.unschedulable else "false"},
+    to_json=node_to_json,
+)
+LEASE: Kind[Lease] = Kind(name="Lease", plural="leases", namespaced=True, type=Lease, to_json=lease_to_json)
+
+
+class Kinds:
+    """The kinds a process knows. Changes of other kinds it passes over."""
+
+    def __init__(self, kinds: Iterable[Kind[Any]] = (EVENT, NODE, LEASE)) -> None:
+        self._by_plural = {kind.plural: kind for kind in kinds}
+
+    def __iter__(self) -> Iterator[Kind[Any]]:
+        return iter(tuple(self._by_plural.values()))
+
+    def register(self, kind: Kind[T]) -> Kind[T]:
+        """Know *kind* too. Returns: it. Raises: ValueError: another kind has this plural."""
+        held = self._by_plural.setdefault(kind.plural, kind)
+        if held is not kind:
+            raise ValueError(f"{kind.plural} are of the kind {held.name} already")
+        return kind
+
+    def get(self, plural: str) -> Kind[Any] | None:
+        """The kind of that plural."""
+        return self._by_plural.get(plural)
+
+    def named(self, word: str) -> Kind[Any] | None:
+        """What a person means by *word*: name, plural or short name, in any case."""
+        word = word.lower()
+        return next((kind for kind in self if word in (kind.name.lower(), kind.plural, *kind.short_names)), None)
+
+
+#: The kinds of this process; a user's are registered here.
+KINDS = Kinds()
+
+__all__ = ["EVENT", "KINDS", "LEASE", "NODE", "Kind", "Kinds"]

@@ -1,0 +1,155 @@
+"""The contract between those who hold objects and those who mirror them: list, then watch from the list's version.
+
+Values and protocols only. The store implements them, `eventbus.cache` reads through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Generic, Protocol, Self, TypeVar
+
+import msgspec
+
+from eventbus.errors import EventBusError
+from eventbus.event import ObjectMeta
+
+
+class HasMetadata(Protocol):
+    """Any frozen value with metadata: an object that can be stored, listed and watched."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Namespace, name, resource version, labels."""
+        ...
+
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class VersionMatch(StrEnum):
+    """What a list's resource version asks for."""
+
+    UNSET = ""  #: not older than it
+    NOT_OLDER_THAN = "NotOlderThan"
+    EXACT = "Exact"
+
+
+class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to list or watch. Change it with `msgspec.structs.replace`.
+
+    *resource_version* of a list: "" the newest, "0" any, else not older than it (or exactly it, by *version_match*).
+    Of a watch: everything behind it; "" or "0": first ADDED for all there is.
+    """
+
+    namespace: str = ""  #: "" is every namespace
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    version_match: VersionMatch = VersionMatch.UNSET
+    limit: int = 0  #: objects in a page of a list; 0 is all
+    continue_: str = ""  #: from the page before
+    timeout_s: float | None = None  #: a watch ends by itself after so long
+    allow_bookmarks: bool = False
+    send_initial_events: bool = False
+
+
+class ObjectList(msgspec.Struct, Generic[T], frozen=True):
+    """A page of objects, the version to watch from, and what to give for the next page ("" on the last)."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    continue_: str = ""
+
+
+class WatchEventType(StrEnum):
+    """What a watch tells."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    ERROR = "ERROR"
+
+
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
+    """One thing a watch tells.
+
+    *object* is set iff the type is ADDED, MODIFIED or DELETED (then the last state, with the deletion's version);
+    *error* iff it is ERROR. *position* is the version to go on watching from after this event; "" means the
+    object's own, which a store of several partitions cannot mean. *initial_events_end*: this bookmark is the one
+    behind what was there when the watch began.
+    """
+
+    type: WatchEventType
+    object: T | None = None
+    position: str = ""
+    error: EventBusError | None = None
+    initial_events_end: bool = False
+
+    @classmethod
+    def bookmark(cls, position: str) -> Self:
+        """Nothing happened up to *position*."""
+        return cls(WatchEventType.BOOKMARK, position=position)
+
+    @classmethod
+    def failed(cls, error: EventBusError) -> Self:
+        """The last event of a watch that cannot go on."""
+        return cls(WatchEventType.ERROR, error=error)
+
+    @property
+    def resource_version(self) -> str:
+        """Where to go on from: *position*, else the object's version."""
+        return self.position or (self.object.metadata.resource_version if self.object is not None else "")
+
+
+class Watch(Protocol[T]):
+    """Changes as they come, in order for each object. Read by one thread."""
+
+    def __iter__(self) -> Iterator[WatchEvent[T]]:
+        """Blocks for the next event. Ends after `stop`, when the time is over, or when the connection is lost.
+
+        Raises: Expired: changes were lost; list again. An ERROR event says the same.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End the iteration soon, from any thread, also while it blocks. Again: no effect."""
+        ...
+
+
+class ListerWatcher(Protocol[T]):
+    """Where objects of one kind are read from."""
+
+    def list(self, options: ListOptions) -> ObjectList[T]:
+        """One page. Returns within bounded time.
+
+        Raises: Expired: the asked version, or the page's continuation, is gone. BusUnavailable: call again.
+                InvalidSelector: fix the caller.
+        """
+        ...
+
+    def watch(self, options: ListOptions) -> Watch[T]:
+        """Everything behind *options.resource_version*, from now until it is stopped. The caller stops it.
+
+        Raises: as `list`.
+        """
+        ...
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether *version* of an object was before *than*. What is not a number cannot be compared: no."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+__all__ = [
+    "HasMetadata",
+    "ListOptions",
+    "ListerWatcher",
+    "ObjectList",
+    "VersionMatch",
+    "Watch",
+    "WatchEvent",
+    "WatchEventType",
+    "is_older",
+]

@@ -1,0 +1,36 @@
+"""What Kubernetes accepts as a name: three shapes, all of them ASCII."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: Characters of one part between two dots: DNS's limit.
+MAX_LABEL: Final = 63
+#: Characters of a whole DNS name.
+MAX_SUBDOMAIN: Final = 253
+#: A subdomain, a slash and a name of 63.
+MAX_QUALIFIED: Final = MAX_SUBDOMAIN + 1 + MAX_LABEL
+
+_LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL: Final = re.compile(_LABEL)
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_QUALIFIED: Final = re.compile("[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def is_dns_label(text: str) -> bool:
+    """DNS-1123 label: 1..63 of a-z, 0-9 and "-", beginning and ending with a letter or digit."""
+    return len(text) <= MAX_LABEL and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """DNS-1123 subdomain: labels joined by ".", 1..253 characters in all."""
+    return len(text) <= MAX_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_qualified_name(text: str) -> bool:
+    """Qualified name: 1..63 of letters, digits, "-", "_", ".", with an optional DNS subdomain and "/" before it."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and not is_dns_subdomain(prefix):
+        return False
+    return len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None

@@ -1,0 +1,166 @@
+"""Settings of one process and options of the whole bus: frozen, with unit, default and reason.
+
+`Settings` come from the environment (`EVENTBUS_<FIELD>`), read once by whoever starts a program. `Options` are shared:
+they live in Redis with a version, because workers that correlate in one state must agree on the rules.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, get_type_hints
+
+import msgspec
+
+from eventbus.errors import ConfigError
+
+MIB = 1024 * 1024
+
+
+class FullBuffer(StrEnum):
+    """What a recorder does when the outbox is full."""
+
+    DROP = "drop"  #: the newest event is dropped and counted
+    WAIT = "wait"  #: the caller waits for room, at most *buffer_wait_s*; never for the network itself
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process may decide for itself."""
+
+    redis_url: str = ""  #: empty: the embedded server; `none`: no bus, events are only logged
+    redis_password: str = ""  #: joined to redis_url, so that the url may be shown
+    redis_password_file: str = ""  #: read once at start; wins over redis_password
+    state_dir: str = ""  #: where the embedded server lives; empty: the user's state directory
+    prefix: str = "eb"  #: first part of every key, [a-z0-9-]{1,32}
+    partitions: int = 1  #: only the first open of a bus uses it; everyone else reads what is there
+    buffer_events: int = 10_000  #: events waiting in one process
+    buffer_bytes: int = 16 * MIB  #: the same in bytes
+    buffer_full: FullBuffer = FullBuffer.DROP
+    buffer_wait_s: float = 5.0  #: longest wait for room under `wait`
+    ring_bytes: int = 64 * MIB  #: sent batches kept to repair a Redis that lost its tail
+    flush_s: float = 5.0  #: longest flush at exit
+    worker_block_ms: int = 1_000  #: one blocking read; also how fast a quiet worker notices a stop
+    drain_s: float = 10.0  #: longest drain of a worker after SIGTERM
+
+    def __post_init__(self) -> None:
+        for field, (least, most) in _BOUNDS.items():
+            if not least <= getattr(self, field) <= most:
+                given = getattr(self, field)
+                raise ConfigError(f"EVENTBUS_{field.upper()} must be between {least} and {most}, not {given}")
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """Read every `EVENTBUS_<FIELD>`; an unknown one is left alone (other tools may share the prefix).
+
+        Raises: ConfigError: a value that cannot be used; names the variable.
+        """
+        found: dict[str, Any] = {}
+        for field in cls.__struct_fields__:
+            variable = f"EVENTBUS_{field.upper()}"
+            if variable in environ:
+                found[field] = _parse(variable, environ[variable], get_type_hints(cls)[field])
+        return cls(**found)
+
+    @property
+    def password(self) -> str | None:
+        """The password for Redis, or None."""
+        if self.redis_password_file:
+            try:
+                with open(self.redis_password_file, encoding="utf-8") as file:
+                    return file.read().strip()
+            except OSError as error:
+                raise ConfigError(f"EVENTBUS_REDIS_PASSWORD_FILE cannot be read: {error}") from error
+        return self.redis_password or None
+
+
+#: A first open that is wrong about its partitions would be wrong for ever; a block of 0 would last for ever.
+_BOUNDS = {
+    "partitions": (1, 1024),
+    "buffer_events": (1, 10_000_000),
+    "buffer_bytes": (16_384, 10**11),
+    "ring_bytes": (0, 10**11),
+    "buffer_wait_s": (0, 86_400),
+    "flush_s": (0, 86_400),
+    "drain_s": (0, 86_400),
+    "worker_block_ms": (1, 60_000),
+}
+
+
+class SpamKey(StrEnum):
+    """What shares one token bucket."""
+
+    OBJECT = "object"  #: source and object: client-go before 0.32
+    OBJECT_TYPE = "object+type"  #: client-go since 0.32
+    OBJECT_TYPE_REASON = "object+type+reason"
+
+
+class AggregateKey(StrEnum):
+    """Which events count as similar."""
+
+    REASON = "reason"  #: client-go's EventAggregatorByReasonFunc
+    REASON_FIELD_PATH = "reason+fieldPath"  #: keeps the containers of one pod apart
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the whole bus correlates and what it keeps. Defaults are client-go's where client-go has them."""
+
+    burst: int = 25  #: tokens of a full bucket
+    qps: float = 1 / 300  #: tokens a second; rounded to float32, as client-go does
+    max_events: int = 10  #: this many distinct messages make an aggregate
+    max_interval_s: int = 600  #: a longer pause starts the set of similar events anew
+    aggregate_key: AggregateKey = AggregateKey.REASON
+    aggregate_message: str = "(combined from similar events): "
+    spam_key: SpamKey = SpamKey.OBJECT_TYPE
+    exempt_namespaces: tuple[str, ...] = ()  #: never held back as spam; neither take nor need a token
+    exempt_types: tuple[str, ...] = ()
+    exempt_reasons: tuple[str, ...] = ()
+    report_suppressed: bool = True  #: write EventsSuppressed events
+    event_ttl_s: int = 3_600  #: an event goes this long after its last write, as Kubernetes' --event-ttl
+    record_ttl_s: int = 8 * 86_400  #: the running count is kept this long after the last event
+    max_stored: int = 100_000  #: stored events a partition
+    max_records: int = 400_000  #: stored events and remembered counts together, a partition
+    incoming_bytes: int = 256 * MIB  #: queued bytes a partition; beyond it publish answers FULL
+    changes_bytes: int = 64 * MIB  #: how far back a watch can begin, a partition
+    dead_bytes: int = 64 * MIB  #: buried events, a partition
+    hold_s: int = 86_400  #: a WAIT group without a live worker holds the stream this long
+
+    def __post_init__(self) -> None:
+        for field, least in _LEAST.items():
+            if getattr(self, field) < least:
+                raise ConfigError(f"option {field} must be at least {least}, not {getattr(self, field)}")
+        for field, most in _MOST.items():
+            if getattr(self, field) > most:
+                raise ConfigError(f"option {field} must be at most {most}, not {getattr(self, field)}")
+        if not 1e-6 <= self.qps <= 1e6:
+            raise ConfigError(f"option qps must be between 0.000001 and 1000000, not {self.qps}")
+        msgspec.structs.force_setattr(self, "qps", float32(self.qps))
+
+
+_LEAST = dict(burst=1, max_events=1, max_interval_s=1, event_ttl_s=1, record_ttl_s=60, max_stored=100)
+_LEAST |= dict(max_records=100, incoming_bytes=MIB, changes_bytes=MIB, dead_bytes=65_536, hold_s=1)
+_TEN_YEARS_S = 10 * 366 * 86_400
+#: One record holds all max_events; with burst / qps and the others no time to live leaves what Redis can count.
+_MOST = dict(max_events=1_000, burst=1_000_000, max_interval_s=_TEN_YEARS_S, event_ttl_s=_TEN_YEARS_S)
+_MOST |= dict(record_ttl_s=_TEN_YEARS_S, hold_s=_TEN_YEARS_S)
+
+
+def float32(number: float) -> float:
+    """*number* as client-go's float32 holds it, widened again."""
+    widened: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    return widened
+
+
+def _parse(variable: str, text: str, kind: Any) -> Any:
+    try:
+        if kind is str:
+            return text
+        if issubclass(kind, StrEnum):
+            return kind(text.lower())
+        return kind(text)
+    except ValueError as error:
+        choices = f" (one of {', '.join(kind)})" if isinstance(kind, type) and issubclass(kind, StrEnum) else ""
+        raise ConfigError(f"{variable}={text!r} is not a valid {kind.__name__}{choices}") from error
+
+
+__all__ = ["MIB", "AggregateKey", "FullBuffer", "Options", "Settings", "SpamKey", "float32"]

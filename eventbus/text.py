@@ -1,0 +1,88 @@
+"""Text from outside: making it storable, printable, short enough. Pure functions; clean ASCII is nearly free."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+ELLIPSIS: Final = "..."
+
+# The pair comes first: two surrogates that belong together are one character, only lone ones are lost.
+_UNSTORABLE: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\0\ud800-\udfff]")
+
+# C0, DEL, C1, the line separators, everything with Unicode's property Bidi_Control, surrogates.
+_DECEIVING: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def is_clean(text: str) -> bool:
+    """Say whether *text* can be stored as it is: valid UTF-8 once encoded, and no NUL in it."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def repair(text: str) -> str:
+    """Return *text* with NUL and each lone surrogate replaced by U+FFFD.
+
+    Lone surrogates are what Python makes of bytes that are not UTF-8 (arguments, file names). A high and a low
+    one in a row are joined to the character they mean.
+
+    Returns:  the same object if there is nothing to repair.
+    """
+    return text if is_clean(text) else _UNSTORABLE.sub(_storable, text)
+
+
+def printable(text: str) -> str:
+    r"""Return *text* so that it can fool neither a terminal nor a reader of a log: one line, no hidden order.
+
+    Control characters (newline, tab and escape too), line separators, bidirectional controls and surrogates
+    become `\xNN` or `\uNNNN`. A backslash is left alone, so this is for eyes and cannot be turned back.
+
+    Returns:  the same object if there is nothing to neutralise.
+    """
+    if text.isprintable() and text.isascii():
+        return text
+    return _DECEIVING.sub(_visible, text)
+
+
+def cut_bytes(text: str, limit: int) -> str:
+    """Return *text* if it has at most *limit* bytes of UTF-8, else its beginning and "...".
+
+    Args:     limit: bytes, ≥ 0; below 3 even the dots are cut.
+    Returns:  at most *limit* bytes, never half a character; the same object if it fits.
+    """
+    if byte_length(text) <= limit:
+        return text
+    if limit < len(ELLIPSIS):
+        return ELLIPSIS[:limit]
+    encoded = text.encode("utf-8", "surrogatepass")
+    end = limit - len(ELLIPSIS)
+    while encoded[end] & 0xC0 == 0x80:
+        end -= 1
+    return encoded[:end].decode("utf-8", "surrogatepass") + ELLIPSIS
+
+
+def byte_length(text: str) -> int:
+    """Count the bytes of *text* in UTF-8; a lone surrogate counts three."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _storable(match: re.Match[str]) -> str:
+    found = match[0]
+    if len(found) == 1:
+        return REPLACEMENT
+    return found.encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

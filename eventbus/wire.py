@@ -1,0 +1,242 @@
+"""The wire format: one event as a msgpack array, and a record batch as one stream entry. See docs/wire.md.
+
+This is the only place that knows the positions. Events are packed and unpacked with msgpack; msgspec turns the arrays
+into typed values, which is also where a wrong type is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypeAlias
+
+import msgpack
+import msgspec
+
+from eventbus.errors import PoisonBatch
+from eventbus.event import Event, EventSeries, EventSource, FrozenDict, ObjectMeta, ObjectReference
+
+SCHEMA_VERSION = 1
+MAX_BATCH_EVENTS = 64  #: events in one stream entry: bounds the cost of a redelivery
+MAX_BATCH_BYTES = 128 * 1024  #: the same in bytes
+MAX_EVENT_BYTES = 16 * 1024  #: one packed event; checked before it is unpacked
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EMPTY = FrozenDict()
+#: 2041; up to here a float of seconds rounds to its own microsecond (quarters of one, with a bit to spare)
+_EXACT_US = 2**51
+
+#: What a datetime, and core/v1's int32, can hold: what is beyond would be stored and then be unreadable for ever.
+Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An event as it travels. Times are µs since 1970; trailing defaults may be left out.
+
+    *reporting_component* and *reporting_instance* None mean "as in source", which is what a recorder sends.
+    """
+
+    name: str
+    namespace: str
+    involved_object: tuple[str, ...]
+    reason: str
+    message: str
+    type: str
+    source: tuple[str, str]
+    first_us: Microseconds | None = None
+    last_us: Microseconds | None = None
+    count: Count = 1
+    reporting_component: str | None = None
+    reporting_instance: str | None = None
+    event_us: Microseconds | None = None
+    action: str = ""
+    series: tuple[Count, Microseconds | None] | None = None
+    related: tuple[str, ...] | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    generate_name: str = ""
+
+    @property
+    def reporter(self) -> tuple[str, str]:
+        """reportingComponent and reportingInstance, filled in."""
+        component, instance = self.reporting_component, self.reporting_instance
+        return (
+            self.source[0] if component is None else component,
+            self.source[1] if instance is None else instance,
+        )
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """A record batch, opened: the events are still packed, each by itself."""
+
+    producer: str
+    first: int
+    events: list[bytes]
+
+    def uid(self, position: int) -> str:
+        """The uid of the event at *position* (from 0): `producer:sequence`."""
+        return f"{self.producer}:{self.first + position}"
+
+    def alone(self, position: int) -> bytes:
+        """The event at *position* as a batch of its own, with the same uid: what is buried of it."""
+        return pack_batch(self.producer, self.first + position, [self.events[position]])
+
+
+def pack_batch(producer: str, first: int, events: Sequence[bytes]) -> bytes:
+    """One stream entry's body."""
+    packed: bytes = msgpack.packb([SCHEMA_VERSION, producer, first, events])
+    return packed
+
+
+def unpack_batch(body: bytes) -> Batch:
+    """Open a batch without looking into its events.
+
+    Raises: PoisonBatch: the bytes are no batch of this version.
+    """
+    if len(body) > MAX_BATCH_BYTES:
+        raise PoisonBatch("too-long")
+    try:
+        parts = msgpack.unpackb(
+            body,
+            max_str_len=256,
+            max_bin_len=MAX_EVENT_BYTES,
+            max_array_len=MAX_BATCH_EVENTS,
+            max_map_len=0,
+            max_ext_len=0,
+            ext_hook=_no_extension,
+        )
+    except (ValueError, RecursionError) as error:
+        raise PoisonBatch("unreadable") from error
+    if not isinstance(parts, list) or not parts or type(parts[0]) is not int or parts[0] != SCHEMA_VERSION:
+        raise PoisonBatch("unknown-version")
+    if len(parts) != 4 or type(parts[1]) is not str or type(parts[2]) is not int or type(parts[3]) is not list:
+        raise PoisonBatch("unreadable")
+    if not all(type(event) is bytes for event in parts[3]):
+        raise PoisonBatch("unreadable")
+    return Batch(parts[1], parts[2], parts[3])
+
+
+def unpack_wire(packed: bytes) -> WireEvent:
+    """One event's array, typed.
+
+    Raises: PoisonBatch: it is too long, no msgpack, or not an event; bury this event, its neighbours are fine.
+    """
+    if len(packed) > MAX_EVENT_BYTES:
+        raise PoisonBatch("too-long")
+    try:
+        array = msgpack.unpackb(
+            packed, max_bin_len=0, max_array_len=64, max_map_len=64, max_ext_len=0, ext_hook=_no_extension
+        )
+        event = msgspec.convert(array, WireEvent)
+        if len(event.involved_object) > 7 or (event.related and len(event.related) > 7):
+            raise ValueError("a reference has seven fields")
+        return event
+    except (ValueError, RecursionError, TypeError) as error:
+        raise PoisonBatch("unreadable") from error
+
+
+def pack_event(event: Event) -> bytes:
+    """Any Event as one array; what is only known to the store (uid, resourceVersion, creation) does not travel."""
+    meta, source = event.metadata, event.source
+    component: str | None = event.reporting_component
+    instance: str | None = event.reporting_instance
+    if (component, instance) == (source.component, source.host):
+        component = instance = None
+    series = event.series
+    array: list[Any] = [
+        meta.name,
+        meta.namespace,
+        reference_array(event.involved_object),
+        event.reason,
+        event.message,
+        event.type,
+        (source.component, source.host),
+        microseconds(event.first_timestamp),
+        microseconds(event.last_timestamp),
+        event.count,
+        component,
+        instance,
+        microseconds(event.event_time),
+        event.action,
+        series and (series.count, microseconds(series.last_observed_time)),
+        event.related and reference_array(event.related),
+        meta.annotations or None,
+        meta.labels or None,
+        meta.generate_name,
+    ]
+    # A reporter that is said to be empty must travel, or it would be read as "as in source".
+    least = 10 if component is None else 12
+    while len(array) > least and array[-1] in (None, ""):
+        array.pop()
+    packed: bytes = msgpack.packb(array)
+    return packed
+
+
+def to_event(wire: WireEvent, *, uid: str = "") -> Event:
+    """The Event that *wire* stands for."""
+    reporter = wire.reporter
+    first = from_microseconds(wire.first_us)
+    return Event(
+        metadata=ObjectMeta(
+            name=wire.name,
+            generate_name=wire.generate_name,
+            namespace=wire.namespace,
+            uid=uid,
+            labels=FrozenDict(wire.labels) if wire.labels else _EMPTY,
+            annotations=FrozenDict(wire.annotations) if wire.annotations else _EMPTY,
+        ),
+        involved_object=ObjectReference(*wire.involved_object),
+        reason=wire.reason,
+        message=wire.message,
+        source=EventSource(*wire.source),
+        first_timestamp=first,
+        last_timestamp=first if wire.last_us == wire.first_us else from_microseconds(wire.last_us),
+        count=wire.count,
+        type=wire.type,
+        event_time=from_microseconds(wire.event_us),
+        series=EventSeries(wire.series[0], from_microseconds(wire.series[1])) if wire.series else None,
+        action=wire.action,
+        related=None if wire.related is None else ObjectReference(*wire.related),
+        reporting_component=reporter[0],
+        reporting_instance=reporter[1],
+    )
+
+
+def reference_array(reference: ObjectReference) -> tuple[str, ...]:
+    """The reference's fields without the trailing empty ones."""
+    array = (
+        reference.kind,
+        reference.namespace,
+        reference.name,
+        reference.uid,
+        reference.api_version,
+        reference.resource_version,
+        reference.field_path,
+    )
+    length = 7
+    while length and not array[length - 1]:
+        length -= 1
+    return array[:length]
+
+
+def microseconds(moment: datetime | None) -> int | None:
+    """µs since 1970, exact."""
+    return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(us: int | None) -> datetime | None:
+    """The aware UTC moment. Raises: PoisonBatch: beyond what a datetime holds."""
+    if us is None:
+        return None
+    if 0 <= us < _EXACT_US:
+        return datetime.fromtimestamp(us / 1e6, UTC)
+    try:
+        seconds, rest = divmod(us, 1_000_000)
+        return _EPOCH + timedelta(0, seconds, rest)
+    except OverflowError as error:
+        raise PoisonBatch("unreadable") from error
+
+
+def _no_extension(code: int, _data: bytes) -> None:
+    raise ValueError(f"extension type {code} is not part of the format")
