@@ -1,0 +1,1 @@
+"""Everything that speaks Redis; its errors are translated here and nowhere else."""

@@ -1,0 +1,158 @@
+"""One bus: where it is, how many partitions it has, which options it keeps; opened once a process."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from eventbus.broker import functions
+from eventbus.broker.connection import Client, check_server, connect, make_client
+from eventbus.broker.functions import Functions, Opened
+from eventbus.broker.keys import Keys, bus_key
+from eventbus.broker.redis_errors import redis_errors, safe_url
+from eventbus.errors import BusRefused, ConfigError, FunctionsMissing, OptionsDiffer
+from eventbus.settings import Options, Settings
+
+#: The store's own group. It exists from the first open, from the oldest entry, and holds the stream.
+SINK_GROUP = "sink"
+#: The fleet's log.
+LOG_GROUP = "log"
+
+
+class Bus:
+    """An opened bus. Clients are made here, one a thread that wants one; the rest is values."""
+
+    def __init__(
+        self, url: str, *, cluster: bool, prefix: str, partitions: int, options: Options, options_version: int
+    ) -> None:
+        self.url = url
+        self.prefix = prefix
+        self.options = options
+        self.options_version = options_version
+        self.keys = tuple(Keys(prefix, partition) for partition in range(partitions))
+        self._cluster = cluster
+
+    def __repr__(self) -> str:
+        return f"Bus({safe_url(self.url)!r}, prefix={self.prefix!r}, partitions={len(self.keys)})"
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether partitions may lie on different servers, so that no command can span them."""
+        return self._cluster
+
+    @property
+    def partitions(self) -> int:
+        """How many there are; the same for every process, for ever."""
+        return len(self.keys)
+
+    def client(self, *, block_ms: int = 0, name: str = "eventbus") -> Client:
+        """A client of one's own: one thread, one connection. Nothing is sent yet (a cluster: its map is read)."""
+        make = connect if self._cluster else make_client
+        return make(self.url, block_ms=block_ms, name=name)
+
+    def functions(self, client: Client, partition: int) -> Functions:
+        """The functions on one partition's keys."""
+        return Functions(client, self.keys[partition])
+
+    def open_partition(
+        self, client: Client, partition: int, group: str = "", policy: str = "WAIT", start: str = "0"
+    ) -> Opened:
+        """Make a partition's stream, the store's group and *group*, or find them made. Safe to repeat.
+
+        Loads the function library where a server has lost it.
+        """
+        call = self.functions(client, partition)
+        try:
+            opened = call.open(secrets.token_hex(8), SINK_GROUP)
+        except FunctionsMissing:
+            functions.load(client)
+            opened = call.open(secrets.token_hex(8), SINK_GROUP)
+        if opened.made_stream:
+            # After a FLUSHALL the next to open the bus must not decide anew what those who run have agreed on.
+            with suppress(BusRefused):  # who may not, leaves it to somebody else
+                _make(client, bus_key(self.prefix), self.partitions, self.options, self.options_version)
+        if group and group != SINK_GROUP:
+            made = call.open(opened.generation, group, policy, start)
+            opened = Opened(opened.generation, opened.made_stream, made.made_group)
+        return opened
+
+
+def open_bus(url: str, settings: Settings, *, options: Options | None = None) -> Bus:
+    """Open the bus at *url*: check the server, load the functions, make what is missing.
+
+    The first open of a bus decides how many partitions it has. *options*, if given, must be those of the bus.
+
+    Raises: BusUnavailable: no answer; safe to call again. BusRefused, ConfigError: the message says what to do.
+            OptionsDiffer: the bus has other options.
+    """
+    client = connect(url, name="eventbus-open")
+    try:
+        server = check_server(client)
+        functions.load(client)
+        partitions, found, version = _read_or_make(client, settings, options)
+        if options is not None and options != found:
+            raise OptionsDiffer(difference(found, options))
+        bus = Bus(
+            url,
+            cluster=server.cluster,
+            prefix=settings.prefix,
+            partitions=partitions,
+            options=found,
+            options_version=version,
+        )
+        for partition in range(partitions):
+            if not _is_open(client, bus.keys[partition]):
+                bus.open_partition(client, partition)
+        return bus
+    finally:
+        client.close()
+
+
+def _is_open(client: Client, keys: Keys) -> bool:
+    """Whether somebody has made the partition: readers and producers have no right to."""
+    with redis_errors():
+        made: Any = client.hmget(keys.meta, [f"floor:{SINK_GROUP}", "rv"])
+        return None not in made and bool(client.exists(keys.incoming))
+
+
+def _read_or_make(client: Client, settings: Settings, options: Options | None) -> tuple[int, Options, int]:
+    key, fields = bus_key(settings.prefix), ["partitions", "options", "options_version"]
+    with redis_errors():
+        # Read first: a bus that exists must open when memory is full, where every HSETNX is refused.
+        found: Any = client.hmget(key, fields)
+        if None in found:
+            _make(client, key, settings.partitions, options or Options(), 1)
+            found = client.hmget(key, fields)
+    partitions = int(found[0])
+    if not 1 <= partitions <= 1024:
+        raise ConfigError(f"the bus says it has {partitions} partitions; 1 to 1024 make sense")
+    return partitions, decode_options(found[1]), int(found[2] or 1)
+
+
+def _make(client: Client, key: bytes, partitions: int, options: Options, version: int) -> None:
+    """Write what is missing; what is there wins."""
+    with redis_errors():
+        client.hsetnx(key, "partitions", str(partitions))
+        client.hsetnx(key, "options", msgspec.json.encode(options))
+        client.hsetnx(key, "options_version", str(version))
+
+
+def decode_options(data: bytes) -> Options:
+    """The options as Redis holds them. Raises: ConfigError: they were written by a newer version or by hand."""
+    try:
+        return msgspec.json.decode(data, type=Options)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"the bus holds options that this version cannot read: {error}") from error
+
+
+def difference(theirs: Options, ours: Options) -> str:
+    """One line: each option that differs, with both values and the cure."""
+    parts = [
+        f"{field}: bus {getattr(theirs, field)!r}, here {getattr(ours, field)!r}"
+        for field in Options.__struct_fields__
+        if getattr(theirs, field) != getattr(ours, field)
+    ]
+    return f"other options than the bus ({'; '.join(parts)}); change them for all with `eventbus options set`"

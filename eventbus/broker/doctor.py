@@ -1,0 +1,47 @@
+"""Looking for what is wrong with a server and the bus on it: each check gives findings with their cures.
+
+Nothing is made or changed, also where there is no bus yet. What the user may not read is said, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from eventbus.broker.acl import Role
+from eventbus.broker.bus_checks import check_bus
+from eventbus.broker.connection import connect, primaries, safe_url
+from eventbus.broker.findings import Finding, error, ok
+from eventbus.broker.network import check_default_user, check_tls
+from eventbus.broker.rights import check_rights
+from eventbus.broker.server_checks import check_functions, check_server_of
+from eventbus.errors import EventBusError
+from eventbus.settings import Settings
+
+
+def examine(url: str, settings: Settings, *, role: Role | None = None) -> list[Finding]:
+    """Every check on the server at *url* and the bus on it. Never raises for what is wrong with them: it is found.
+
+    Args: role: what the user is meant for; None: any.
+    """
+    try:
+        client = connect(url, name="eventbus-doctor")
+    except EventBusError as problem:
+        return [error("connection", str(problem), "see EVENTBUS_REDIS_URL; unset, it is the embedded server")]
+    try:
+        findings = [ok("connection", safe_url(url)), check_tls(url), check_default_user(url)]
+        for node in primaries(client):
+            findings += _guarded("server", partial(check_server_of, node))
+        findings += _guarded("functions", lambda: [check_functions(client, settings.prefix)])
+        findings += _guarded("bus", lambda: check_bus(client, url, settings))
+        findings += _guarded("acl", lambda: [check_rights(client, settings.prefix, role)])
+        return findings
+    finally:
+        client.close()
+
+
+def _guarded(check: str, run: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    try:
+        return list(run())
+    except EventBusError as problem:
+        return [error(check, str(problem), "see the finding itself")]

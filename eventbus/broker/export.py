@@ -1,0 +1,180 @@
+"""What an export keeps in Redis for one sink on one partition: who does it, how far it is, what the sink returned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client
+from eventbus.broker.functions import beat_command
+from eventbus.broker.redis_errors import redis_errors
+
+#: How much of an error's text is kept, characters.
+WHY_LENGTH = 300
+
+
+class Returned(msgspec.Struct, frozen=True, array_like=True):
+    """What a sink returned last for an event: client-go's UpdateState, shared by the workers of the sink.
+
+    *rv* is the store's version that was written then, *ms* when, by the worker's clock.
+    """
+
+    name: str
+    version: str
+    rv: int
+    count: int
+    ms: int
+
+
+class Burial(msgspec.Struct, frozen=True, array_like=True):
+    """One event that a sink will not take. *key* is the store's, *body* a batch of this one event."""
+
+    cause: str
+    delivery_id: str
+    group: str
+    key: str
+    why: str
+    body: bytes
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Answer of lease: ours, with the *position* (None: a new sink), or held by *holder* whose counter is *beats*."""
+
+    ours: bool
+    position: int | None = None
+    holder: str = ""
+    beats: str = ""
+
+
+class Settled(msgspec.Struct, kw_only=True):
+    """What one call of `exported` keeps. *returned* by the store's key: None forgets. Not frozen: it is filled."""
+
+    position: int | None = None
+    returned: dict[str, Returned | None] = {}
+    later: dict[str, int] = {}  #: event key → ms since 1970, when it is to be looked at again
+    done: list[str] = []  #: event keys and dead entry ids that wait no longer
+    burials: list[Burial] = []
+    figures: dict[str, str] = {}
+    raised: dict[str, int] = {}
+
+
+def export_group(sink: str) -> str:
+    """What the dead letter and the heartbeats call the workers of *sink*."""
+    return f"export:{sink}"
+
+
+class ExportStore:
+    """One sink on one partition, as *consumer*. One client; use it from one thread at a time."""
+
+    def __init__(self, *, bus: Bus, client: Client, partition: int, sink: str, consumer: str) -> None:
+        self._client = client
+        self._sink = sink
+        self._consumer = consumer
+        self._keys = keys = bus.keys[partition]
+        self._export = keys.export + sink.encode()
+        self._later = keys.later + sink.encode()
+        self._exported = keys.exported + sink.encode() + b":"
+        # Garbage collection only: what is older is not there in the store either.
+        self._life_ms = 2 * bus.options.event_ttl_s * 1000
+
+    def lease(self, holder: str = "", beats: str = "") -> Lease:
+        """Take the lease if nobody has it, or if *holder* has and its counter still is *beats*. Safe to repeat."""
+        reply = self._call(
+            "eb1_lease",
+            (self._export, self._keys.workers, self._keys.meta),
+            *(self._sink, self._consumer, holder, beats),
+        )
+        if reply[0] == b"OK":
+            return Lease(True, int(reply[1]) if reply[1] else None)
+        return Lease(False, None, reply[1].decode(), reply[2].decode())
+
+    def release(self) -> None:
+        """Give the lease back, if it is ours. Safe to repeat."""
+        self._call("eb1_release", (self._export, self._keys.workers), self._sink, self._consumer)
+
+    def beat(self) -> None:
+        """One more sign of life."""
+        with redis_errors():
+            self._client.execute_command(*beat_command(self._keys, export_group(self._sink), self._consumer))
+
+    def exported(self, settled: Settled) -> bool:
+        """Keep *settled*, all of it or nothing. False: the lease is somebody else's.
+
+        Safe to repeat, but figures in *raised* and burials may then count twice.
+        """
+        values = [msgspec.msgpack.encode(value) if value else b"" for value in settled.returned.values()]
+        burials = [msgspec.to_builtins(burial, builtin_types=(bytes,)) for burial in settled.burials]
+        given = [settled.figures, settled.raised, values, settled.later, settled.done, burials]
+        return bool(
+            self._call(
+                "eb1_exported",
+                (
+                    *(self._export, self._later, self._keys.dead, self._keys.meta),
+                    *(self._exported + key.encode() for key in settled.returned),
+                ),
+                self._consumer,
+                "" if settled.position is None else settled.position,
+                self._life_ms,
+                # Lua's reader has one kind of string.
+                msgpack.packb(given, use_bin_type=False),
+            )
+        )
+
+    def returned(self, keys: Sequence[str]) -> dict[str, Returned]:
+        """What the sink returned for each of *keys*, where it has."""
+        if not keys:
+            return {}
+        with redis_errors():
+            values: Any = self._client.mget([self._exported + key.encode() for key in keys])
+        found = {key: _returned(value) for key, value in zip(keys, values, strict=True) if value}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def newest_version(self) -> int:
+        """The version of the store's last change."""
+        with redis_errors():
+            found: Any = self._client.hget(self._keys.meta, "rv")
+        return int(found or 0)
+
+    def paused_since(self) -> float | None:
+        """When the sink stopped answering, seconds since 1970, as the last worker of it has said."""
+        with redis_errors():
+            found: Any = self._client.hget(self._export, "paused_since_ms")
+        return int(found) / 1000 if found else None
+
+    def due(self, now_ms: int, limit: int) -> list[str]:
+        """Event keys and dead entry ids whose time has come, at most *limit*."""
+        with redis_errors():
+            members: Any = self._client.execute_command("ZRANGE", self._later, 0, now_ms, "BYSCORE", "LIMIT", 0, limit)
+        return [member.decode() for member in members]
+
+    def stored(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The objects of the store under *keys*, packed; None where there is none."""
+        if not keys:
+            return []
+        with redis_errors():
+            found: Any = self._client.mget([self._keys.object + key.encode() for key in keys])
+        return list(found)
+
+    def buried(self, entry_id: str) -> Mapping[bytes, bytes] | None:
+        """The fields of a dead entry; None: it is gone."""
+        with redis_errors():
+            found: Any = self._client.xrange(self._keys.dead, entry_id, entry_id)
+        return found[0][1] if found else None
+
+    def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
+        with redis_errors():
+            return self._client.execute_command("FCALL", name, len(keys), *keys, *args)
+
+
+def _returned(value: bytes) -> Returned | None:
+    try:
+        return msgspec.msgpack.decode(value, type=Returned)
+    except msgspec.DecodeError:  # of a later version; as if the sink had returned nothing
+        return None
+
+
+__all__ = ["Burial", "ExportStore", "Lease", "Returned", "Settled", "export_group"]

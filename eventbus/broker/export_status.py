@@ -1,0 +1,207 @@
+"""How the external sinks are doing: lag, pending, retries, paused since, last error, dead. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgpack
+import msgspec
+
+from eventbus.broker.bus import SINK_GROUP, Bus
+from eventbus.broker.connection import Client
+from eventbus.broker.keys import Keys
+from eventbus.broker.partition_status import node_of
+from eventbus.broker.redis_errors import redis_errors
+
+#: A sink worker that has not asked for work for so long is dead, ms; as `partition_status.ALIVE_S`.
+ALIVE_MS = 15_000
+#: An exporter gives a sign every second, but not within a call of its sink.
+SILENT_MS = 30_000
+#: Changes behind a sink's position that are opened to find how old the oldest is.
+OPENED = 20
+
+
+class SinkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One sink on one partition. Times are ms since 1970, 0: never."""
+
+    partition: int
+    position: int  #: version up to which everything is settled, 0: it has not begun
+    lag: int  #: changes behind that
+    behind_s: float  #: how long ago the oldest of them was published
+    holder: str  #: the worker that has it, '' if nobody
+    seen_s: float  #: since its last sign of life, by the server's clock
+    pending: int  #: events in hand while it is paused or tries again
+    retrying: int  #: those of them that have failed
+    paused_since_ms: int
+    written_ms: int
+    error: str
+    error_ms: int
+    written: int
+    held_back: int
+    retries: int
+    probes: int
+    dead: int
+    lists: int
+    waiting: int  #: repeats held back for a time, and buried events to be written again
+
+
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One sink on the whole bus: sums, the oldest pause and the newest error of its partitions."""
+
+    name: str
+    mode: str
+    lag: int
+    behind_s: float
+    pending: int
+    retrying: int
+    waiting: int
+    paused_since_ms: int
+    written: int
+    written_ms: int
+    held_back: int
+    retries: int
+    dead: int
+    error: str
+    error_ms: int
+    holders: tuple[str, ...]
+    orphans: tuple[int, ...]  #: partitions without a living worker
+    parts: tuple[SinkPart, ...]
+
+
+def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
+    """Every sink that ever had a worker, by name. Raises: BusUnavailable: call again.
+
+    Redis: HGETALL, TIME, ZCARD, XLEN, XREVRANGE, XRANGE; on each partition a round trip, and two more a sink.
+    """
+    parts: dict[str, list[SinkPart]] = {}
+    modes: dict[str, str] = {}
+    for keys in bus.keys:
+        with redis_errors():
+            meta: Any = client.hgetall(keys.meta)
+        names = [field.removeprefix(b"export:").decode() for field in meta if field.startswith(b"export:")]
+        for name in sorted(names):
+            mode, part = _read_part(client, keys, name)
+            parts.setdefault(name, []).append(part)
+            modes[name] = mode or modes.get(name, "")
+    return tuple(_sum(name, modes[name], tuple(found)) for name, found in sorted(parts.items()))
+
+
+def forget_sink(bus: Bus, client: Client, name: str) -> bool:
+    """Take a sink out that has no worker any more; a worker of this name begins anew. False: there is none."""
+    found = 0
+    for keys in bus.keys:
+        with redis_errors():
+            client.delete(keys.export + name.encode())
+            client.delete(keys.later + name.encode())
+            found += client.hdel(keys.meta, f"export:{name}")
+    return bool(found)
+
+
+def store_is_fed(bus: Bus, client: Client) -> bool:
+    """Whether every partition has a living sink worker: without one nothing is correlated there."""
+    for keys in bus.keys:
+        with redis_errors():
+            consumers: Any = client.xinfo_consumers(keys.incoming, SINK_GROUP)
+        if not any(consumer["idle"] < ALIVE_MS for consumer in consumers):
+            return False
+    return True
+
+
+def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
+    node = node_of(client, keys.meta)
+    with redis_errors():
+        pipe: Any = node.pipeline(transaction=False)
+        pipe.time()
+        pipe.hgetall(keys.export + name.encode())
+        pipe.zcard(keys.later + name.encode())
+        time, found, waiting = pipe.execute()
+        now_ms = time[0] * 1000 + time[1] // 1000
+        fields = {field.decode(): value.decode("utf-8", "replace") for field, value in found.items()}
+        position = _number(fields, "position")
+        lag, behind_s = _lag(node, keys, position, now_ms)
+    return fields.get("mode", ""), SinkPart(
+        partition=keys.partition,
+        position=position,
+        lag=lag,
+        behind_s=behind_s,
+        holder=fields.get("holder", ""),
+        seen_s=max(0, now_ms - _number(fields, "sign_ms")) / 1000,
+        pending=_number(fields, "pending"),
+        retrying=_number(fields, "retrying"),
+        paused_since_ms=_number(fields, "paused_since_ms"),
+        written_ms=_number(fields, "written_ms"),
+        error=fields.get("error", ""),
+        error_ms=_number(fields, "error_ms"),
+        written=_number(fields, "written"),
+        held_back=_number(fields, "held_back"),
+        retries=_number(fields, "retries"),
+        probes=_number(fields, "probes"),
+        dead=_number(fields, "dead"),
+        lists=_number(fields, "lists"),
+        waiting=int(waiting),
+    )
+
+
+def _lag(node: Any, keys: Keys, position: int, now_ms: int) -> tuple[int, float]:
+    """Changes behind *position*, and the age of the oldest.
+
+    Versions are consecutive, but for the jump after a restart of the server: hence never more than there are entries.
+    """
+    pipe = node.pipeline(transaction=False)
+    pipe.xlen(keys.changes)
+    pipe.xrevrange(keys.changes, count=1)
+    pipe.xrange(keys.changes, f"({position}-0", "+", count=OPENED)
+    length, newest, behind = pipe.execute()
+    if not behind or not newest:
+        return 0, 0.0
+    last = int(newest[0][0].split(b"-")[0])
+    published = [ms for _, fields in behind if (ms := _published_ms(fields))]
+    return min(length, last - position), max(0, now_ms - published[0]) / 1000 if published else 0.0
+
+
+def _published_ms(fields: Mapping[bytes, bytes]) -> int:
+    """When the event was published that the object was written from last; 0: it is no such change.
+
+    What expires was published long ago: that it went is what happened now.
+    """
+    if fields.get(b"t") == b"D" or b"n" in fields:
+        return 0
+    try:
+        entry = msgpack.unpackb(fields[b"o"], raw=True)[4]
+        return int(entry.split(b"-")[0])
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError):
+        return 0
+
+
+def _sum(name: str, mode: str, parts: tuple[SinkPart, ...]) -> SinkStatus:
+    newest = max(parts, key=lambda part: part.error_ms)
+    paused = [part.paused_since_ms for part in parts if part.paused_since_ms]
+    return SinkStatus(
+        name=name,
+        mode=mode,
+        lag=sum(part.lag for part in parts),
+        behind_s=max(part.behind_s for part in parts),
+        pending=sum(part.pending for part in parts),
+        retrying=sum(part.retrying for part in parts),
+        waiting=sum(part.waiting for part in parts),
+        paused_since_ms=min(paused, default=0),
+        written=sum(part.written for part in parts),
+        written_ms=max(part.written_ms for part in parts),
+        held_back=sum(part.held_back for part in parts),
+        retries=sum(part.retries for part in parts),
+        dead=sum(part.dead for part in parts),
+        error=newest.error,
+        error_ms=newest.error_ms,
+        holders=tuple(sorted({part.holder for part in parts if part.holder})),
+        orphans=tuple(part.partition for part in parts if not part.holder or part.seen_s * 1000 >= SILENT_MS),
+        parts=parts,
+    )
+
+
+def _number(fields: Mapping[str, str], name: str) -> int:
+    text = fields.get(name, "")
+    return int(text) if text.isdecimal() else 0
+
+
+__all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "store_is_fed"]

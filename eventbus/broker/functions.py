@@ -1,0 +1,459 @@
+"""The function library on the server: loading it, and one typed method a function.
+
+Parameters are those of the Lua headers in `lua/`. Nothing here retries: callers know which calls may be repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+import msgpack
+import msgspec
+
+from eventbus.broker.connection import Client, primaries
+from eventbus.broker.keys import EVENTS, Keys
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import FunctionsMissing
+from eventbus.faults import crash_point
+from eventbus.settings import Options
+
+#: The order matters: what is local to the library comes first.
+_PARTS = (
+    "library",
+    "open",
+    "publish",
+    "record",
+    "trim",
+    "bury",
+    "replay",
+    "discard",
+    "beat",
+    "try",
+    "claim",
+    "expire",
+    "forget",
+    "put",
+    "remove",
+    "lease",
+    "release",
+    "exported",
+    "again",
+)
+BUILD = 9  #: as in library.lua; raised with every change of the Lua
+
+
+class Accepted(StrEnum):
+    """What publish answers."""
+
+    OK = "OK"
+    LOST = "LOST"  #: accepted; what was queued before had been destroyed
+    DUP = "DUP"
+    GAP = "GAP"
+    MISSING = "MISSING"
+    FULL = "FULL"
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Answer of publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
+
+    answer: Accepted
+    generation: str = ""
+    last: int = 0
+    group: str = ""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """Answer of open."""
+
+    generation: str
+    made_stream: bool
+    made_group: bool
+
+
+class Trimmed(msgspec.Struct, frozen=True):
+    """Answer of trim: entries removed, and the group that lost unread events, if one did."""
+
+    removed: int
+    released_group: str
+    lost: int
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """Answer of expire."""
+
+    expired: int = 0
+    evicted: int = 0
+    forgotten: int = 0
+    forgotten_early: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.expired + self.evicted + self.forgotten + self.forgotten_early
+
+
+@cache
+def library() -> str:
+    """The source of the whole library, as FUNCTION LOAD takes it."""
+    from importlib.resources import files  # 6 ms, and most programs find the library loaded
+
+    folder = files("eventbus.broker") / "lua"
+    parts = ((folder / f"{part}.lua").read_text(encoding="utf-8") for part in _PARTS)
+    return "#!lua name=eventbus1\n" + "\n".join(parts)
+
+
+def load(client: Client) -> bool:
+    """Load the library on every server that takes writes and has none, or an older one. Returns whether it did.
+
+    Raises: BusRefused: no permission for FUNCTION LOAD; let the `deploy` role do it once.
+    """
+    with redis_errors():
+        behind = [server for server in primaries(client) if _build(server) < BUILD]
+        for server in behind:
+            server.function_load(library(), replace=True)
+    return bool(behind)
+
+
+def _build(server: Client) -> int:
+    try:
+        with redis_errors():
+            return int(server.execute_command("FCALL", "eb1_build", 0))
+    except FunctionsMissing:
+        return 0
+
+
+class Functions:
+    """The functions on one partition's keys. Every method is one FCALL."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
+        with redis_errors():
+            return self._client.execute_command("FCALL", name, len(keys), *keys, *args)
+
+    def open(self, generation: str, group: str = "", policy: str = "WAIT", start: str = "0") -> Opened:
+        """Make the stream and, if named, a group on it, or find them made. Safe to repeat."""
+        keys = self._keys
+        fixed = (keys.incoming, keys.incoming_meta, keys.meta, keys.changes)
+        reply = self._call("eb1_open", fixed, generation, group, policy, start)
+        return Opened(reply[0].decode(), bool(reply[1]), bool(reply[2]))
+
+    def record(self, group: str, consumer: str, options: Options, call: RecordCall) -> list[str]:
+        """Correlate, write and acknowledge; see record.lua for the letters of the reply. Safe to repeat."""
+        with redis_errors():
+            reply: Any = self._client.execute_command(*self._record_command(group, consumer, options, call))
+        return letters(reply)
+
+    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> Sent:
+        """`record`, sent and not waited for: what is next can be prepared meanwhile. `letters` reads the reply."""
+        return Sent(self._client, *self._record_command(group, consumer, options, call))
+
+    def _record_command(self, group: str, consumer: str, options: Options, call: RecordCall) -> tuple[Any, ...]:
+        keys = self._keys
+        fixed = (
+            keys.incoming,
+            keys.meta,
+            keys.index_name,
+            keys.index_object,
+            keys.index_expiry,
+            keys.index_forget,
+            keys.changes,
+            keys.suppressed,
+            keys.dead,
+            keys.attempts + group.encode(),
+            keys.index_subject,
+        )
+        every = (*fixed, *call.keys)
+        arguments = (group, consumer, *option_arguments(options), call.subjects, *call.batches)
+        return ("FCALL", "eb1_record", len(every), *every, *arguments)
+
+    def trim(self, options: Options, limit: int = 10_000) -> Trimmed:
+        """Forget what every group has finished with. Safe to repeat."""
+        keys = self._keys
+        reply = self._call(
+            "eb1_trim",
+            (keys.incoming, keys.incoming_meta, keys.meta, keys.changes, keys.dead, keys.workers),
+            limit,
+            options.incoming_bytes,
+            options.changes_bytes,
+            options.dead_bytes,
+            options.hold_s * 1000,
+        )
+        return Trimmed(reply[0], reply[1].decode(), reply[2])
+
+    def bury(
+        self, group: str, consumer: str, entry: bytes, cause: str, deaths: int, body: bytes, *, whole: bool = True
+    ) -> bool:
+        """Move an entry (or, not *whole*, one event of it) to the dead letter. False: no longer this consumer's."""
+        keys = self._keys
+        crash_point("bury")
+        buried = bool(
+            self._call(
+                "eb1_bury",
+                (keys.incoming, keys.dead, keys.meta, keys.attempts + group.encode()),
+                group,
+                consumer,
+                entry,
+                cause,
+                deaths,
+                body,
+                int(whole),
+            )
+        )
+        crash_point("buried")
+        return buried
+
+    def attempt(self, group: str, entry: bytes, position: int) -> None:
+        """Note that the event at *position* of *entry* is about to be worked alone. Safe to repeat."""
+        self._call("eb1_try", (self._keys.attempts + group.encode(),), entry, position)
+
+    def replay(self, options: Options, dead: bytes) -> str:
+        """Give the dead entry back to the group that buried it. Returns OK, MISSING (done before) or FULL.
+
+        Safe to repeat: the entry moves once.
+        """
+        keys = self._keys
+        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta)
+        answer: bytes = self._call("eb1_replay", fixed, dead, options.incoming_bytes)[0]
+        return answer.decode()
+
+    def discard(self, dead: bytes) -> bool:
+        """Let the dead entry go for good. False: it was gone already."""
+        return bool(self._call("eb1_discard", (self._keys.dead, self._keys.meta), dead))
+
+    def again(self, sink: str, dead: bytes) -> bool:
+        """Have the dead entry that the export to *sink* has buried written once more. False: it is gone."""
+        keys = self._keys
+        return bool(self._call("eb1_again", (keys.dead, keys.later + sink.encode()), dead))
+
+    def claim(self, group: str, consumer: str, dead: str, beats: str, limit: int = 64) -> dict[bytes, int]:
+        """Take over up to *limit* entries of a dead consumer. Returns deaths by entry id, oldest first."""
+        keys = self._keys
+        reply = self._call(
+            "eb1_claim",
+            (keys.incoming, keys.workers, keys.attempts + group.encode()),
+            group,
+            consumer,
+            dead,
+            beats,
+            limit,
+        )
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+
+    def expire(self, options: Options, candidates: Sequence[bytes], now_ms: int | None = None) -> Swept:
+        """Expire or evict those of *candidates* (32 hex, at most 100) that are due. Safe to repeat."""
+        keys = self._keys
+        fixed = (
+            keys.meta,
+            keys.index_name,
+            keys.index_object,
+            keys.index_expiry,
+            keys.index_forget,
+            keys.changes,
+            keys.suppressed,
+        )
+        reply = self._call(
+            "eb1_expire",
+            (*fixed, *(keys.object + candidate for candidate in candidates)),
+            options.max_stored,
+            options.max_records,
+            options.event_ttl_s * 1000,
+            options.record_ttl_s * 1000,
+            "" if now_ms is None else now_ms,
+        )
+        return Swept(*reply)
+
+    def forget(self, options: Options, subjects: Sequence[bytes]) -> int:
+        """Let go of those of *subjects* (members of the index, at most 100) that may go. Safe to repeat."""
+        keys = self._keys
+        pairs = [key for one in subjects for key in (keys.aggregate + one[:32], keys.spam + one[32:])]
+        fixed = (keys.meta, keys.index_subject)
+        reply = self._call("eb1_forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
+        return int(reply[0])
+
+    def put(self, item: Item, version: str, was: bytes = b"") -> tuple[str, str]:
+        """Create (*version* "") or replace an object that is no event.
+
+        Returns: ('OK', its new version); ('EXISTS' or 'CONFLICT', the version it has); ('MISSING' or 'FULL', '').
+        """
+        keys = self._keys
+        reply = self._call(
+            "eb1_put",
+            (keys.meta, keys.index_name_of(item.plural), keys.changes, keys.object_of(item.plural) + item.key),
+            item.plural,
+            version,
+            item.namespace,
+            item.name,
+            item.body,
+            was,
+        )
+        return reply[0].decode(), reply[1].decode() if len(reply) > 1 else ""
+
+    def remove(self, options: Options, key: bytes, version: str = "", plural: str = EVENTS) -> tuple[str, str]:
+        """Take one stored object out: ('OK', version), ('MISSING', '') or ('CONFLICT', version it has)."""
+        keys = self._keys
+        reply = self._call(
+            "eb1_remove",
+            (
+                keys.meta,
+                keys.index_name_of(plural),
+                keys.index_object,
+                keys.index_expiry,
+                keys.index_forget,
+                keys.changes,
+                keys.object_of(plural) + key,
+            ),
+            version,
+            options.record_ttl_s * 1000,
+            "" if plural == EVENTS else plural,
+        )
+        return reply[0].decode(), reply[1].decode() if len(reply) > 1 else ""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """What put writes: which object, its key (32 hex), and its JSON without kind's version."""
+
+    plural: str
+    namespace: str
+    name: str
+    key: bytes
+    body: bytes
+
+
+class RecordCall(msgspec.Struct, frozen=True):
+    """What one call of record works on: state keys, and the packed arguments that count them from 1."""
+
+    keys: Sequence[bytes]
+    subjects: bytes
+    batches: Sequence[bytes]
+
+
+class Sent:
+    """A call under way on a connection of its own. Exactly one of `reply` and `abandon` ends it."""
+
+    def __init__(self, client: Client, *command: Any) -> None:
+        self._client: Any = client
+        self._pool = getattr(client, "connection_pool", None)
+        if self._pool is None:  # a cluster's client finds the node itself, and waits
+            with redis_errors():
+                self._answer = self._client.execute_command(*command)
+            return
+        with redis_errors():
+            self._connection = self._pool.get_connection()
+            try:
+                self._connection.send_command(*command)
+            except BaseException:
+                self.abandon()
+                raise
+
+    def reply(self) -> Any:
+        """Wait for the answer. Raises: as any call."""
+        if self._pool is None:
+            return self._answer
+        try:
+            with redis_errors():
+                return self._connection.read_response()
+        finally:
+            self._pool.release(self._connection)
+
+    def abandon(self) -> None:
+        """Leave it: whether it had its effect stays unknown."""
+        if self._pool is not None:
+            self._connection.disconnect()  # or the next user of the connection would read this answer
+            self._pool.release(self._connection)
+
+
+def letters(reply: Sequence[bytes]) -> list[str]:
+    """What record answered: one string a batch."""
+    return [each.decode() for each in reply]
+
+
+def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
+    """The FCALL of one heartbeat, for a pipeline."""
+    return ("FCALL", "eb1_beat", 1, keys.workers, f"{group}/{consumer}")
+
+
+def publish_command(
+    keys: Keys,
+    producer: str,
+    first: int,
+    n: int,
+    body: bytes,
+    state: PublishState,
+    losses: Sequence[tuple[str, int]] = (),
+) -> tuple[Any, ...]:
+    """The FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
+
+    *losses* (cause, events) are counted with the batch, and only if it is accepted.
+    """
+    return (
+        "FCALL",
+        "eb1_publish",
+        4,
+        keys.incoming,
+        keys.incoming_meta,
+        keys.producer + producer.encode(),
+        keys.meta,
+        first,
+        n,
+        body,
+        state.bound_bytes,
+        state.generation,
+        state.silent_ms,
+        PRODUCER_LIFE_MS,
+        *(part for loss in losses for part in loss),
+    )
+
+
+#: How long a producer's last sequence is remembered after its last batch. A producer idle for half of it takes a
+#: fresh id, so that a state that is missing always means a server that lost it.
+PRODUCER_LIFE_MS = 2 * 3600 * 1000
+
+
+class PublishState(msgspec.Struct, frozen=True):
+    """What publish wants to know of the producer besides the batch."""
+
+    bound_bytes: int
+    generation: str
+    silent_ms: int
+
+
+def parse_published(reply: Sequence[Any]) -> Published:
+    """The typed answer of one publish."""
+    answer = Accepted(reply[0].decode())
+    if answer is Accepted.GAP:
+        return Published(answer, last=int(reply[1]))
+    if answer is Accepted.FULL:
+        return Published(answer, group=reply[1].decode())
+    return Published(answer, generation=reply[1].decode() if len(reply) > 1 else "")
+
+
+@cache
+def option_arguments(options: Options) -> tuple[Any, ...]:
+    """ARGV[3] to ARGV[10] of record."""
+    return (
+        options.burst,
+        f"{options.qps:.17g}",
+        options.max_events,
+        options.max_interval_s * 1000,
+        options.aggregate_message,
+        options.event_ttl_s * 1000,
+        options.record_ttl_s * 1000,
+        int(options.report_suppressed),
+    )
+
+
+def subject_lives_ms(options: Options) -> tuple[int, int]:
+    """How long Redis keeps a set of similar messages, and a token bucket, after their last use; as record.lua does."""
+    return 2_000 * options.max_interval_s, math.ceil(2_000 * max(1, options.burst / options.qps))
+
+
+def pack_argument(value: Any) -> bytes:
+    """Msgpack as the server's cmsgpack reads it: it knows no bin type."""
+    packed: bytes = msgpack.packb(value, use_bin_type=False)
+    return packed

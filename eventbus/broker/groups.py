@@ -1,0 +1,39 @@
+"""Taking a consumer group off the bus, with everything that is kept for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client
+from eventbus.broker.partition_status import node_of
+from eventbus.broker.redis_errors import redis_errors
+
+
+def delete_group(bus: Bus, client: Client, name: str) -> int:
+    """Destroy group *name* on every partition: what it has not read is no longer kept for it. Safe to repeat.
+
+    A worker of the group that still lives makes it anew. Returns: partitions where there was one.
+
+    Raises: BusUnavailable: it may be gone on some partitions; call again.  BusRefused: no right to.
+    Redis:  MULTI, XGROUP DESTROY incoming, HDEL meta and workers, DEL attempts, EXEC; partition after partition.
+    """
+    found = 0
+    for keys in bus.keys:
+        node = node_of(client, keys.meta)
+        with redis_errors():
+            beats: list[bytes] = [
+                field for field in node.hgetall(keys.workers) if field.startswith(f"{name}/".encode())
+            ]
+            pipe: Any = node.pipeline(transaction=True)
+            pipe.xgroup_destroy(keys.incoming, name)
+            pipe.hdel(keys.meta, *(f"{what}:{name}" for what in _FIELDS))
+            pipe.delete(keys.attempts + name.encode())
+            if beats:
+                pipe.hdel(keys.workers, *beats)
+            found += bool(pipe.execute()[0])
+    return found
+
+
+#: What `meta` holds of a group.
+_FIELDS = ("floor", "policy", "beats", "alive", "lost", "lost_batches")

@@ -1,0 +1,16 @@
+-- again: have an event that an export buried written to its sink once more. It stays buried until it is.
+-- KEYS[1] eb:{p}:dead  STREAM   KEYS[2] eb:{p}:later:<sink>  ZSET
+-- ARGV[1] dead entry id
+-- Reply   1 | 0 it is gone: written or discarded already
+-- Writes  KEYS 2. No flags: out of memory refuses it.
+
+local function again(keys, args)
+  local dead, later = keys[1], keys[2]
+  local id = args[1]
+
+  if not redis.call('XRANGE', dead, id, id)[1] then return 0 end
+  redis.call('ZADD', later, '0', id)
+  return 1
+end
+
+redis.register_function('eb1_again', again)

@@ -1,0 +1,11 @@
+-- beat: count one more sign of life of a worker.
+-- KEYS[1] eb:{p}:workers  HASH
+-- ARGV[1] field           <group>/<consumer>
+-- Reply   the counter
+-- Writes  KEYS 1. Allowed when memory is full: HINCRBY is not, and a worker that cannot beat looks dead while it drains.
+
+local function beat(keys, args)
+  return redis.call('HINCRBY', keys[1], args[1], 1)
+end
+
+redis.register_function{ function_name = 'eb1_beat', callback = beat, flags = { 'allow-oom' } }

@@ -1,0 +1,33 @@
+-- claim: take over what a dead worker of the group left pending.
+-- KEYS[1] incoming STREAM   KEYS[2] workers HASH   KEYS[3] attempts:<group> HASH
+-- ARGV[1] group  ARGV[2] consumer  the claimer   ARGV[3] dead consumer
+-- ARGV[4] beats  the counter the claimer has seen stand still, '' if there was none
+-- ARGV[5] limit  entries a call
+-- Reply   {id, deaths, id, deaths, …}; empty when it lives after all, or nothing is left (then it is forgotten)
+-- Writes  all three; allowed when memory is full, since the stream must drain.
+
+local function claim(keys, args)
+  local incoming, workers, attempts = keys[1], keys[2], keys[3]
+  local group, consumer, from, beats = args[1], args[2], args[3], args[4]
+  local limit = number(args[5], 'limit')
+
+  local field = group .. '/' .. from
+  if (redis.call('HGET', workers, field) or '') ~= beats then return {} end
+  local pending = redis.call('XPENDING', incoming, group, '-', '+', limit, from)
+  if #pending == 0 then
+    redis.call('XGROUP', 'DELCONSUMER', incoming, group, from)
+    redis.call('HDEL', workers, field)
+    return {}
+  end
+  local ids, reply = {}, {}
+  for i, p in ipairs(pending) do ids[i] = p[1] end
+
+  redis.call('XCLAIM', incoming, group, consumer, 0, unpack(ids))
+  for i, id in ipairs(ids) do
+    reply[#reply + 1] = id
+    reply[#reply + 1] = redis.call('HINCRBY', attempts, id, 1)
+  end
+  return reply
+end
+
+redis.register_function{ function_name = 'eb1_claim', callback = claim, flags = { 'allow-oom' } }

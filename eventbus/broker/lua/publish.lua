@@ -1,0 +1,56 @@
+-- publish: append a producer's batch exactly once.
+-- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:producer:<id>  HASH
+-- KEYS[4] eb:{p}:meta  HASH (read: who holds the stream)
+-- ARGV[1] first       sequence of the batch's first event, from 1      ARGV[2] n       events, 1..64
+-- ARGV[3] body        msgpack bytes                                    ARGV[4] bound   bytes that may be queued
+-- ARGV[5] generation  the one this producer saw last, '' if none
+-- ARGV[6] silent_ms   since this producer's last accepted batch        ARGV[7] life_ms of the producer's state
+-- ARGV[8…]            cause, n, …: events this producer lost since it last told, to be counted for all to see
+-- Reply   {'OK', generation} | {'LOST', generation} accepted, but the stream had been destroyed since the last one
+--         {'DUP', generation} had it already | {'GAP', last} resend from last + 1 | {'MISSING'} open the bus, call again
+--         {'FULL', group} the group that holds the stream, '' if none does
+-- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back-pressure.
+
+local function holder(incoming, meta)
+  local name, least = '', nil
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
+    local floor = redis.call('HGET', meta, 'floor:' .. info[2]) or '0-0'
+    if not least or entry_before(floor, least) then name, least = info[2], floor end
+  end
+  return name
+end
+
+local function publish(keys, args)
+  local incoming, incoming_meta, producer, meta = keys[1], keys[2], keys[3], keys[4]
+  local first, n, body = number(args[1], 'first'), number(args[2], 'n'), args[3]
+  local bound, seen_generation = number(args[4], 'bound'), args[5]
+  local silent_ms, life_ms = number(args[6], 'silent_ms'), number(args[7], 'life_ms')
+
+  if redis.call('EXISTS', incoming) == 0 then return { 'MISSING' } end
+  local m = redis.call('HMGET', incoming_meta, 'generation', 'events', 'bytes', 'trimmed')
+  local generation, events, bytes = m[1], tonumber(m[2] or '0'), tonumber(m[3] or '0')
+  if not generation then return { 'MISSING' } end
+  local state = redis.call('HMGET', producer, 'last', 'generation')
+  local last, answer = tonumber(state[1] or '0'), 'OK'
+  if state[1] then
+    if first + n - 1 <= last then return { 'DUP', generation } end
+    if first ~= last + 1 then return { 'GAP', last } end
+    if state[2] ~= generation then answer = 'LOST' end
+  elseif first > 1 and (seen_generation ~= generation or silent_ms < life_ms) then
+    -- Not expired: this server never had it, or lost it. What the ring still has comes again.
+    return { 'GAP', 0 }
+  end
+  if bytes - tonumber(m[4] or '0') + #body > bound then
+    redis.call('HINCRBY', incoming_meta, 'full', n)
+    return { 'FULL', holder(incoming, meta) }
+  end
+
+  redis.call('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(events + n), 'at', integer_text(bytes), 'b', body)
+  redis.call('HSET', incoming_meta, 'events', integer_text(events + n), 'bytes', integer_text(bytes + #body))
+  redis.call('HSET', producer, 'last', integer_text(first + n - 1), 'generation', generation)
+  redis.call('PEXPIRE', producer, life_ms)
+  for i = 8, #args, 2 do redis.call('HINCRBY', incoming_meta, 'losses:' .. args[i], number(args[i + 1], 'n')) end
+  return { answer, generation }
+end
+
+redis.register_function('eb1_publish', publish)

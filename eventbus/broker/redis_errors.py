@@ -1,0 +1,166 @@
+"""Errors of redis become errors of the bus, here and nowhere else: one line, what happened, what to do.
+
+Imports redis only when there is an error to translate.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
+
+#: longest quote of a server's own words
+QUOTE_CHARS = 300
+
+#: first word of a reply → what it means to us, and the cure
+_BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
+    "LOADING": (BusUnavailable, "is still loading its data: wait and call again"),
+    "READONLY": (BusUnavailable, "is a replica: wait for the failover, or point EVENTBUS_REDIS_URL at the primary"),
+    "MASTERDOWN": (BusUnavailable, "is a replica without its primary: wait and call again"),
+    "CLUSTERDOWN": (BusUnavailable, "says the cluster is down: wait for the failover and call again"),
+    "TRYAGAIN": (BusUnavailable, "is moving the slot: call again"),
+    "MOVED": (BusUnavailable, "has moved the slot: call again"),
+    "ASK": (BusUnavailable, "is moving the slot: call again"),
+    "BUSY": (BusUnavailable, "is busy in a script: wait and call again"),
+    "MISCONF": (BusUnavailable, "cannot write to its disk: free some space there, then call again"),
+    "NOREPLICAS": (BusUnavailable, "has too few replicas (min-replicas-to-write): wait and call again"),
+    "OOM": (BusUnavailable, "is out of memory: raise its maxmemory, or let the workers drain it"),
+    "NOAUTH": (BusRefused, "wants a password: set EVENTBUS_REDIS_PASSWORD or EVENTBUS_REDIS_PASSWORD_FILE"),
+    "WRONGPASS": (BusRefused, "refused the user or the password: correct the url or EVENTBUS_REDIS_PASSWORD"),
+    "NOPERM": (BusRefused, "does not permit this to the user: extend its ACL"),
+    "DENIED": (BusRefused, "is in protected mode: set a password there, or connect from its own machine"),
+    "NOGROUP": (GroupMissing, "has no such stream or group: make it anew at its floor"),
+    "UNBLOCKED": (GroupMissing, "lost the stream while we waited: make it anew at its floor"),
+}
+
+#: part of a reply that has no code of its own → the same
+_BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
+    "Function not found": (FunctionsMissing, "does not have the function: load the library and call again"),
+    "max number of clients reached": (BusUnavailable, "has no free connection: wait, or raise its maxclients"),
+    "without any password configured": (BusRefused, "has no password, but one was given: take it out"),
+    "script can't run this command": (BusRefused, "does not permit the function's commands: extend the user's ACL"),
+    "ACL failure in script": (BusRefused, "does not permit the function's commands: extend the user's ACL"),
+    "unknown command 'FCALL": (BusRefused, "has no functions: eventbus needs Redis >= 7.0 or Valkey >= 8"),
+    "unknown command 'FUNCTION": (BusRefused, "has no functions: eventbus needs Redis >= 7.0 or Valkey >= 8"),
+    "unknown command `F": (BusRefused, "has no functions: eventbus needs Redis >= 7.0 or Valkey >= 8"),
+    "DB index is out of range": (BusRefused, "has no such database: correct the number at the end of the url"),
+}
+
+#: what the operating system said while connecting → the same; the first that fits
+_BY_CAUSE: list[tuple[type[OSError], type[EventBusError], str]] = [
+    (socket.gaierror, BusUnavailable, "the host's name cannot be resolved: check it, and the DNS"),
+    (ssl.SSLCertVerificationError, BusRefused, "its certificate is not trusted: add ?ssl_ca_certs=/path/ca.pem"),
+    (ssl.SSLError, BusRefused, "no TLS handshake: rediss:// needs a server that speaks TLS, else use redis://"),
+    (ConnectionRefusedError, BusUnavailable, "nothing listens there: start the server or correct EVENTBUS_REDIS_URL"),
+    (FileNotFoundError, BusUnavailable, "there is no such socket: start the server or correct EVENTBUS_REDIS_URL"),
+    (PermissionError, BusRefused, "the socket belongs to another user: use your own, or change its mode"),
+]
+
+#: reply type byte of a TLS alert, as hiredis and redis-py's own parser quote it
+_TLS_ALERT = ("\\x15", "\x15")
+
+
+class redis_errors:
+    """Whatever redis raises inside the block leaves it as an `EventBusError`, the original as its cause.
+
+    Used like a function, hence its name. Costs about 0.2 µs when nothing is raised. *url* only serves the message, and
+    its password never shows.
+
+    Raises: BusUnavailable, BusRefused, FunctionsMissing, GroupMissing, else EventBusError: see `translate`.
+    """
+
+    __slots__ = ("_url",)
+
+    def __init__(self, url: str = "") -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None or not isinstance(error, Exception):
+            return
+        from redis.exceptions import RedisClusterException, RedisError
+
+        if isinstance(error, RedisError | RedisClusterException):
+            raise translate(error, self._url) from error
+
+
+def translate(error: Exception, url: str = "") -> EventBusError:
+    """The bus's error for one of redis', worded in one line with its cure.
+
+    No reply, or one that passes (loading, replica, failover, busy, disk or memory full) → BusUnavailable: the call may
+    or may not have had its effect. Refused for good → BusRefused. A reply we do not know → EventBusError itself.
+    """
+    from redis.exceptions import ConnectionError, InvalidResponse, RedisClusterException, RedisError, TimeoutError
+
+    who = safe_url(url) if url else "the server"
+    if found := _by_reply(error):
+        leaf, cure = found
+        return leaf(f"{who} {cure} ({_quote(error)})")
+    if found := _by_cause(error):
+        leaf, cure = found
+        return leaf(f"{who}: {cure} ({_quote(error)})")
+    if isinstance(error, InvalidResponse):
+        tls = any(sign in str(error) for sign in _TLS_ALERT)
+        cure = "the server wants TLS: use rediss://" if tls else "that is not a Redis: check host and port"
+        return BusRefused(f"{who}: {cure} ({_quote(error)})")
+    if isinstance(error, TimeoutError):
+        return BusUnavailable(f"{who} does not answer in time: check host, port, firewall, TLS; call again")
+    if isinstance(error, ConnectionError):
+        hint = "; if it never succeeds, the server may want TLS: rediss://" if url.startswith("redis:") else ""
+        return BusUnavailable(f"{who}: connection lost: call again{hint} ({_quote(error)})")
+    if isinstance(error, RedisError | RedisClusterException) and _is_topology(error):
+        return BusUnavailable(f"{who}: no way to the slot's node: wait for the failover, call again ({_quote(error)})")
+    return EventBusError(f"{who}: {_quote(error)}")
+
+
+def safe_url(url: str) -> str:
+    """*url* for messages: scheme, user, host, port, path; never a password, even of an url that cannot be parsed."""
+    scheme, found, rest = url.partition("://")
+    if not found or not scheme.replace("+", "").replace("-", "").isalnum():
+        return "***"
+    hidden = f"{scheme}://***"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return hidden
+    # An unquoted /, ? or # in a password ends the host too early; the @ then turns up behind it.
+    is_path = rest.startswith("/")
+    if parts.fragment or (not is_path and "@" in parts.path + parts.query):
+        return hidden
+    user, at, host = parts.netloc.rpartition("@")
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
+
+
+def _by_reply(error: Exception) -> tuple[type[EventBusError], str] | None:
+    # A pipeline puts the command, whatever it holds, in front of the reply.
+    text = str(error).rpartition(" of pipeline caused error: ")[2]
+    # redis-py cuts the code off the words it has a class for, and keeps it in status_code
+    code = getattr(error, "status_code", None) or text.partition(" ")[0]
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    return next((meaning for part, meaning in _BY_TEXT.items() if part in text), None)
+
+
+def _by_cause(error: Exception) -> tuple[type[EventBusError], str] | None:
+    cause = error.__cause__ or error.__context__
+    return next(((leaf, cure) for kind, leaf, cure in _BY_CAUSE if isinstance(cause, kind)), None)
+
+
+def _is_topology(error: Exception) -> bool:
+    from redis.exceptions import ClusterError, SlotNotCoveredError
+
+    if isinstance(error, ClusterError | SlotNotCoveredError):
+        return True
+    return "cannot be connected" in str(error) or "slots are not covered" in str(error)
+
+
+def _quote(error: Exception) -> str:
+    return " ".join(str(error).split())[:QUOTE_CHARS] or type(error).__name__

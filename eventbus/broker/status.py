@@ -1,0 +1,209 @@
+"""The numbers of a bus: who reads it and how far behind, how full it is, what was counted. Only reads."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client, ServerInfo, check_server, safe_url
+from eventbus.broker.keys import Keys
+from eventbus.broker.partition_status import (
+    Level,
+    Partition,
+    Worker,
+    execute,
+    node_of,
+    read_partition,
+)
+
+#: A worker raises its counter about once a second; two looks so far apart tell the living from the dead. Seconds.
+HEARTBEAT_S = 1.5
+
+#: Fields of `meta` that count events, and what they are called here.
+_COUNTERS = {
+    "recorded": "events",
+    "created": "created",
+    "patched": "patched",
+    "aggregated": "aggregated",
+    "suppressed": "suppressed",
+    "not_created": "not_created",
+    "expired": "expired",
+    "evicted": "evicted",
+    "forgotten": "forgotten",
+    "forgotten_early": "forgotten_early",
+    "late": "late",
+    "stale_batches": "stale",
+}
+
+
+class Group(msgspec.Struct, frozen=True, rename="camel"):
+    """One group on the whole bus."""
+
+    name: str
+    policy: str
+    lag: int | None
+    lag_exact: bool
+    behind_s: float
+    pending: int
+    workers: tuple[Worker, ...]
+    lost: int  #: events it was made to skip
+    lost_batches: int  #: batches that were trimmed while pending
+    holds: tuple[int, ...]  #: partitions whose stream only it holds up
+
+    @property
+    def alive(self) -> int:
+        """Workers that are."""
+        return sum(worker.alive for worker in self.workers)
+
+
+class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """Everything `eventbus status` shows."""
+
+    url: str
+    prefix: str
+    server: str
+    memory: Level  #: of all servers, bytes
+    options_version: int
+    partitions: tuple[Partition, ...]
+    groups: tuple[Group, ...]
+    counters: dict[str, int]
+    losses: dict[str, int]  #: by cause, as producers have reported them
+    buried: dict[str, int]  #: by cause
+
+
+def read_status(bus: Bus, client: Client) -> BusStatus:
+    """Read all numbers of *bus*, partition after partition: they are of one moment only within each.
+
+    Blocks for HEARTBEAT_S where a worker has not asked for work for long: its heartbeat is looked at twice.
+
+    Raises: BusUnavailable: call again.  BusRefused: this user may not look.
+    Redis:  TIME, INFO, HGETALL, XLEN, XRANGE, ZCARD, XINFO GROUPS, XINFO CONSUMERS, XPENDING.
+    """
+    server = check_server(client)
+    reads = [read_partition(node_of(client, keys.meta), keys, bus.options) for keys in bus.keys]
+    meta, incoming = _sum(read.meta for read in reads), _sum(read.incoming_meta for read in reads)
+    counters = {name: meta.get(field, 0) for name, field in _COUNTERS.items()}
+    groups = _groups([read.partition for read in reads], meta)
+    if any(not worker.alive for group in groups for worker in group.workers):
+        groups = _with_heartbeats(groups, _moving(client, bus.keys))
+    return BusStatus(
+        url=safe_url(bus.url),
+        prefix=bus.prefix,
+        server=server_name(server),
+        memory=_memory(client, bus.keys),
+        options_version=bus.options_version,
+        partitions=tuple(read.partition for read in reads),
+        groups=groups,
+        counters={"published": incoming.get("events", 0), **counters, "refused_full": incoming.get("full", 0)},
+        losses=_by_cause(incoming, "losses:"),
+        buried=_by_cause(meta, "buried:"),
+    )
+
+
+def server_name(server: ServerInfo) -> str:
+    """`Valkey 9.1.2`."""
+    return f"{server.kind.capitalize()} {'.'.join(map(str, server.version))}".strip()
+
+
+def _groups(partitions: Sequence[Partition], meta: Mapping[str, int]) -> tuple[Group, ...]:
+    names = sorted({group.name for partition in partitions for group in partition.groups})
+    groups = []
+    for name in names:
+        parts = [group for partition in partitions for group in partition.groups if group.name == name]
+        lags = [part.lag for part in parts]
+        groups.append(
+            Group(
+                name=name,
+                policy=parts[0].policy,
+                lag=None if None in lags else sum(lag for lag in lags if lag is not None),
+                lag_exact=all(part.lag_exact for part in parts),
+                behind_s=max(part.behind_s for part in parts),
+                pending=sum(part.pending for part in parts),
+                workers=_merged(worker for part in parts for worker in part.workers),
+                lost=meta.get(f"lost:{name}", 0),
+                lost_batches=meta.get(f"lost_batches:{name}", 0),
+                holds=tuple(partition.number for partition in partitions if partition.holder == name),
+            )
+        )
+    return tuple(groups)
+
+
+def _merged(workers: Iterable[Worker]) -> tuple[Worker, ...]:
+    """A worker process has one name on all partitions: it is as alive as on the liveliest."""
+    found: dict[str, Worker] = {}
+    for worker in workers:
+        other = found.get(worker.name)
+        if other is not None:
+            seen_s, pending = min(worker.seen_s, other.seen_s), worker.pending + other.pending
+            worker = Worker(worker.name, worker.group, seen_s, pending, worker.alive or other.alive)
+        found[worker.name] = worker
+    return tuple(sorted(found.values(), key=lambda worker: worker.name))
+
+
+def _moving(client: Client, every: Sequence[Keys]) -> set[str]:
+    """Heartbeat counters, `<group>/<worker>`, that are raised within HEARTBEAT_S: work that takes long beats too."""
+    before = [_beats(client, keys) for keys in every]
+    time.sleep(HEARTBEAT_S)
+    after = [_beats(client, keys) for keys in every]
+    return {
+        field.decode("utf-8", "replace")
+        for was, now in zip(before, after, strict=True)
+        for field, beats in now.items()
+        if was.get(field) != beats
+    }
+
+
+def _beats(client: Client, keys: Keys) -> dict[bytes, bytes]:
+    pipe = node_of(client, keys.workers).pipeline(transaction=False)
+    pipe.hgetall(keys.workers)
+    return execute(pipe)[0] or {}
+
+
+def _with_heartbeats(groups: tuple[Group, ...], moving: set[str]) -> tuple[Group, ...]:
+    def judged(worker: Worker) -> Worker:
+        alive = worker.alive or f"{worker.group}/{worker.name}" in moving
+        return msgspec.structs.replace(worker, alive=alive)
+
+    return tuple(
+        msgspec.structs.replace(group, workers=tuple(judged(worker) for worker in group.workers)) for group in groups
+    )
+
+
+def _memory(client: Client, every: Sequence[Keys]) -> Level:
+    """Of all servers that hold a partition. Bound None: at least one has none."""
+    infos = []
+    for node in {id(node): node for node in (node_of(client, keys.meta) for keys in every)}.values():
+        pipe = node.pipeline(transaction=False)
+        pipe.info("memory")
+        infos += execute(pipe)
+    if None in infos:
+        return Level(None, None)
+    bounds = [info.get("maxmemory", 0) for info in infos]
+    return Level(sum(info.get("used_memory", 0) for info in infos), sum(bounds) if all(bounds) else None)
+
+
+def _by_cause(numbers: Mapping[str, int], start: str) -> dict[str, int]:
+    return {field.removeprefix(start): n for field, n in sorted(numbers.items()) if field.startswith(start)}
+
+
+def _sum(hashes: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for numbers in hashes:
+        total.update(numbers)
+    return dict(total)
+
+
+__all__ = [
+    "BusStatus",
+    "Group",
+    "Level",
+    "Partition",
+    "Worker",
+    "node_of",
+    "read_status",
+    "server_name",
+]

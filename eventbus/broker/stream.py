@@ -1,0 +1,261 @@
+"""Reading `incoming`: as a member of a consumer group, or as a plain position that leaves nothing in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client
+from eventbus.broker.functions import beat_command
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import GroupMissing
+from eventbus.faults import crash_point
+
+#: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
+READ_COUNT = 64
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """One stream entry given to us. *deaths*: workers that died holding it; *again*: it was delivered before."""
+
+    id: bytes
+    events: int
+    to: int
+    body: bytes
+    deaths: int = 0
+    again: bool = False
+    only_for: str = ""  #: the one group a replayed entry is for
+
+    @property
+    def clock_ms(self) -> int:
+        """When Redis took it: the time part of the entry id."""
+        return int(self.id.split(b"-")[0])
+
+
+class GroupReader:
+    """One consumer of one group on one partition: read, acknowledge, beat, take over. One thread, one connection."""
+
+    def __init__(
+        self, *, bus: Bus, client: Client, partition: int, group: str, consumer: str, policy: str, start: str
+    ) -> None:
+        self._bus = bus
+        self.client = self._client = client
+        self._partition = partition
+        self._policy = policy
+        self._start = start
+        self.group = group
+        self.consumer = consumer
+        self.keys = bus.keys[partition]
+        self.functions = bus.functions(client, partition)
+
+    def open(self) -> bool:
+        """Make the group, at its floor if it had one. True if it had to be made. Safe to repeat."""
+        opened = self._bus.open_partition(self._client, self._partition, self.group, self._policy, self._start)
+        self._start = "0"  # should all be destroyed: whatever a stream made anew holds is new to the group
+        return opened.made_group or opened.made_stream
+
+    def read(self, block_ms: int, ack: Sequence[bytes] = (), *, beat: bool = False) -> list[Delivery]:
+        """Acknowledge *ack* and read what was never given to the group, in one round trip.
+
+        Blocks for at most *block_ms* (0: not at all). With *beat* the heartbeat counter goes up first.
+
+        Returns:  list[Delivery], oldest first, 0..READ_COUNT long.
+        Raises:   GroupMissing: the group was destroyed, `open` again. BusUnavailable: the reply may be lost; read
+                  `own_pending` before reading on.
+        Redis:    FCALL beat, XACK, XREADGROUP on incoming; writes the PEL.
+        """
+        pipe = self._client.pipeline(transaction=False)
+        if beat:
+            pipe.execute_command(*beat_command(self.keys, self.group, self.consumer))
+        if ack:
+            pipe.execute_command("XACK", self.keys.incoming, self.group, *ack)
+        block = ("BLOCK", block_ms) if block_ms else ()
+        pipe.execute_command(
+            "XREADGROUP",
+            "GROUP",
+            self.group,
+            self.consumer,
+            "COUNT",
+            READ_COUNT,
+            *block,
+            "STREAMS",
+            self.keys.incoming,
+            ">",
+        )
+        with redis_errors():
+            replies = pipe.execute()
+        return self._ours([_delivery(entry) for entry in _entries(replies[-1])])
+
+    def own_pending(self) -> list[Delivery]:
+        """What was given to this consumer and not yet acknowledged, oldest first, at most READ_COUNT.
+
+        Empty only when nothing is left. Entries that the stream no longer holds are acknowledged, left out, and
+        counted as `lost_batches:<group>` in meta.
+        """
+        while True:
+            with redis_errors():
+                rows: Any = self._client.xpending_range(
+                    self.keys.incoming, self.group, "-", "+", READ_COUNT, consumername=self.consumer
+                )
+                found = self._ours(self._fetch([row["message_id"] for row in rows]))
+            if found or not rows:
+                return found
+
+    def still_own(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Those of *ids* (oldest first) still pending for this consumer; the others are done or were taken over."""
+        with redis_errors():
+            rows: Any = self._client.xpending_range(
+                self.keys.incoming, self.group, ids[0], ids[-1], 1000, consumername=self.consumer
+            )
+        return {row["message_id"] for row in rows} & set(ids)
+
+    def claim(self, consumer: str, beats: str) -> list[Delivery]:
+        """Take over entries of a dead *consumer* whose counter stood at *beats*."""
+        deaths = self.functions.claim(self.group, self.consumer, consumer, beats)
+        if deaths:
+            crash_point("claim")
+        with redis_errors():
+            return self._ours(self._fetch(list(deaths), deaths))
+
+    def isolation(self, entry: bytes) -> tuple[int, int | None]:
+        """Where work one event at a time goes on in *entry*, and the position that was being tried, if any."""
+        attempts = self.keys.attempts + self.group.encode()
+        with redis_errors():
+            found: Any = self._client.execute_command("HMGET", attempts, entry + b":next", entry + b":trying")
+        return int(found[0] or 0), None if found[1] is None else int(found[1])
+
+    def try_alone(self, entry: bytes, position: int) -> None:
+        """Note that *position* is about to be tried: whoever finds this note knows what killed."""
+        self.functions.attempt(self.group, entry, position)
+
+    def ack(self, ids: Sequence[bytes]) -> None:
+        """Acknowledge; repeating it does nothing."""
+        if ids:
+            with redis_errors():
+                self._client.execute_command("XACK", self.keys.incoming, self.group, *ids)
+
+    def beat(self) -> None:
+        """Raise the heartbeat counter, in the middle of work that takes long."""
+        with redis_errors():
+            self._client.execute_command(*beat_command(self.keys, self.group, self.consumer))
+
+    def heartbeats(self) -> dict[str, str]:
+        """Counter by consumer of this group; consumers that never beat have ''."""
+        with redis_errors():
+            beats: Any = self._client.hgetall(self.keys.workers)
+            consumers: Any = self._client.xinfo_consumers(self.keys.incoming, self.group)
+        start = f"{self.group}/".encode()
+        found = {name[len(start) :].decode(): value.decode() for name, value in beats.items() if name.startswith(start)}
+        for info in consumers:
+            found.setdefault(info["name"].decode(), "")
+        return found
+
+    def leave(self) -> None:
+        """Forget this consumer, if nothing is pending for it; with something pending it stays, to be taken over."""
+        with redis_errors():
+            pending: Any = self._client.xpending_range(
+                self.keys.incoming, self.group, "-", "+", 1, consumername=self.consumer
+            )
+            if not pending:
+                self._client.xgroup_delconsumer(self.keys.incoming, self.group, self.consumer)
+                self._client.hdel(self.keys.workers, f"{self.group}/{self.consumer}")
+
+    def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Without what was replayed for another group: that is acknowledged unseen."""
+        others = [delivery.id for delivery in deliveries if delivery.only_for not in ("", self.group)]
+        if not others:
+            return deliveries
+        self.ack(others)
+        return [delivery for delivery in deliveries if delivery.id not in others]
+
+    def _fetch(self, ids: Sequence[bytes], deaths: dict[bytes, int] | None = None) -> list[Delivery]:
+        found: list[Delivery] = []
+        gone: list[bytes] = []
+        for entry_id in ids:
+            entries: Any = self._client.xrange(self.keys.incoming, entry_id, entry_id)
+            if entries:
+                found.append(_delivery(entries[0], deaths=(deaths or {}).get(entry_id, 0), again=True))
+            else:
+                gone.append(entry_id)
+        if gone:
+            self._client.execute_command("XACK", self.keys.incoming, self.group, *gone)
+            self._client.execute_command("HDEL", self.keys.attempts + self.group.encode(), *gone)
+            self._client.execute_command("HINCRBY", self.keys.meta, f"lost_batches:{self.group}", len(gone))
+        return found
+
+
+class Position:
+    """A reader's own place in one partition's stream: nothing is stored in Redis, nothing is held back.
+
+    *missed* counts the events that were trimmed away before they could be read.
+    """
+
+    def __init__(self, *, bus: Bus, client: Client, partition: int) -> None:
+        self._client = client
+        self._key = bus.keys[partition].incoming
+        self.after: bytes = b"0-0"
+        self._to: int | None = None
+        self.missed = 0
+
+    def at_end(self) -> None:
+        """Be behind the newest entry."""
+        with redis_errors():
+            last: Any = self._client.xrevrange(self._key, count=1)
+        if last:
+            delivery = _delivery(last[0])
+            self.after, self._to = delivery.id, delivery.to
+
+    def at_time(self, ms: int) -> None:
+        """Be before the first entry taken at *ms* or later."""
+        # The largest id of the millisecond before.
+        self.after, self._to = b"%d-18446744073709551615" % max(0, ms - 1), None
+
+    def read(self, block_ms: int) -> list[Delivery]:
+        """The next entries, oldest first; blocks for at most *block_ms*."""
+        with redis_errors():
+            reply: Any = self._client.execute_command(
+                "XREAD", "COUNT", READ_COUNT, "BLOCK", block_ms, "STREAMS", self._key, self.after
+            )
+        deliveries = [_delivery(entry) for entry in _entries(reply)]
+        for delivery in deliveries:
+            self.after = delivery.id
+            if not delivery.to:
+                continue  # somebody else's entry: it carries no running number
+            if self._to is not None and delivery.to - delivery.events > self._to:
+                self.missed += delivery.to - delivery.events - self._to
+            self._to = delivery.to
+        return [delivery for delivery in deliveries if not delivery.only_for]
+
+
+def _entries(reply: Any) -> list[Any]:
+    if not reply:
+        return []
+    if isinstance(reply, dict):
+        return [entry for entries in reply.values() for entry in entries]
+    entries: list[Any] = reply[0][1]
+    return entries
+
+
+def _delivery(entry: Any, *, deaths: int = 0, again: bool = False) -> Delivery:
+    fields: Any = entry[1] or {}
+    if not isinstance(fields, dict):
+        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    return Delivery(
+        entry[0],
+        _number(fields.get(b"n")),
+        _number(fields.get(b"to")),
+        fields.get(b"b", b""),
+        deaths,
+        again,
+        fields.get(b"g", b"").decode("utf-8", "replace"),
+    )
+
+
+def _number(text: bytes | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+__all__ = ["READ_COUNT", "Delivery", "GroupMissing", "GroupReader", "Position"]
