@@ -1,0 +1,1 @@
+"""The stored objects and their changes: get, list, put, watch."""

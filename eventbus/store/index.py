@@ -1,0 +1,42 @@
+"""Reading the store's indexes: sorted sets whose members are `what it is called NUL key`, in lexical order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from eventbus.broker.connection import Client
+from eventbus.broker.redis_errors import redis_errors
+
+#: Characters of a key.
+KEY_CHARS = 32
+
+
+def members(client: Client, index: bytes, start: bytes, *, after: bytes = b"", page: int = 500) -> Iterator[bytes]:
+    """The members that begin with *start*, behind the member *after*; read in pages, so that a long list blocks nobody.
+
+    Raises: BusUnavailable.
+    Redis:  ZRANGE BYLEX on *index*.
+    """
+    low, high = bounds(start)
+    if after:
+        low = b"(" + after
+    while True:
+        with redis_errors():
+            found: Any = client.execute_command("ZRANGE", index, low, high, "BYLEX", "LIMIT", 0, page)
+        yield from found
+        if len(found) < page:
+            return
+        low = b"(" + found[-1]
+
+
+def bounds(start: bytes) -> tuple[bytes, bytes]:
+    """What ZRANGE BYLEX calls the range of members that begin with *start*."""
+    if not start:
+        return b"-", b"+"
+    if start.endswith(b"\0"):
+        return b"[" + start, b"(" + start[:-1] + b"\1"
+    return b"[" + start, b"(" + start + b"\xff"
+
+
+__all__ = ["KEY_CHARS", "bounds", "members"]

@@ -1,0 +1,197 @@
+"""The store of a bus: its objects by kind, and the short way to its events."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Protocol, Self, TypeVar
+
+import msgspec
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.connection import Client, resolve_url
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import ConfigError, PoisonBatch
+from eventbus.event import Event
+from eventbus.kinds import EVENT, KINDS, Kind, Kinds
+from eventbus.list_watch import HasMetadata
+from eventbus.settings import Settings
+from eventbus.store.changes import ChangeWatch, Versions, read_versions
+from eventbus.store.hub import ChangeHub
+from eventbus.store.index import KEY_CHARS, members
+from eventbus.store.objects import StoredObjects
+from eventbus.store.stored import decode_stored
+from eventbus.store.writing import Objects
+
+T = TypeVar("T", bound=HasMetadata)
+T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
+
+PAGE = 500
+
+
+class InformedKind(Protocol[T_co]):
+    """A `Kind`, as those see it who mirror it."""
+
+    @property
+    def plural(self) -> str: ...
+    @property
+    def type(self) -> type[T_co]: ...
+
+
+class EventList(msgspec.Struct, frozen=True):
+    """A list and the version to watch from."""
+
+    items: tuple[Event, ...]
+    resource_version: str
+
+
+class ObjectStore:
+    """What a bus holds. One client; use it from one thread at a time, and each `lister_watcher` likewise.
+
+        with ObjectStore.open() as store, SharedInformerFactory(store) as factory:
+            node = store.objects(NODE).get("node-1")
+            factory.nodes().add_event_handler(on_add=greet)
+            factory.start()
+
+    All that is watched through one store shares one blocking read, by a thread that runs while somebody watches.
+
+    Args: kinds: those it knows.
+    """
+
+    def __init__(self, bus: Bus, client: Client, *, kinds: Kinds = KINDS) -> None:
+        self._bus = bus
+        self._client = client
+        self._hub = ChangeHub(bus, kinds=kinds)
+        self._clients: list[Client] = []
+
+    @classmethod
+    def open(cls, url: str | None = None, *, settings: Settings | None = None, kinds: Kinds = KINDS) -> Self:
+        """The store of the bus at *url*, by default where the settings or the environment say; as a broadcaster's.
+
+        Its client is its own, and closed by `close`.
+
+        Raises: ConfigError: no bus is configured, or it cannot be used.  BusUnavailable, BusRefused: see `open_bus`.
+        """
+        settings = settings or Settings.from_environ(os.environ)
+        found = resolve_url(url or settings.redis_url or None, os.environ)
+        if found is None:
+            raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so there is no store")
+        bus = open_bus(found, settings)
+        client = bus.client(name="eventbus-store")
+        store = cls(bus, client, kinds=kinds)
+        store._clients.append(client)
+        return store
+
+    @property
+    def hub(self) -> ChangeHub:
+        """Who reads the changes for everybody."""
+        return self._hub
+
+    def objects(self, kind: Kind[T]) -> Objects[T]:
+        """Get, list, watch and write the objects of *kind*, over this store's client."""
+        return Objects(bus=self._bus, client=self._client, hub=self._hub, kind=kind)
+
+    def lister_watcher(self, kind: InformedKind[T]) -> StoredObjects[T]:
+        """List and watch *kind* over a client of its own, for another thread; `close` closes it. See `ObjectSource`."""
+        if not isinstance(kind, Kind):
+            raise TypeError(f"{kind.plural} must be a Kind of eventbus.kinds")
+        client = self._bus.client(name="eventbus-reader")
+        self._clients.append(client)
+        return StoredObjects(bus=self._bus, client=client, hub=self._hub, kind=kind)
+
+    def close(self) -> None:
+        """End what watches, and close the clients made here; not the one that was given."""
+        self._hub.close()
+        while self._clients:
+            self._clients.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def list(self, namespace: str | None = None, *, kind: str | None = None, name: str | None = None) -> EventList:
+        """All events, of a *namespace*, or about one object in it (*kind* in any case, and *name*).
+
+        The version is read before the first page, so that a watch from it replays what changed meanwhile. Order: by
+        namespace and name within a partition.
+        """
+        versions = self.versions()
+        items: list[Event] = []
+        for partition in range(self._bus.partitions):
+            if namespace is not None and kind is not None and name is not None:
+                found = self._page(partition, "object", f"{namespace}/{kind.lower()}/{name}\0")
+            else:
+                found = self._page(partition, "name", "" if namespace is None else f"{namespace}/")
+            items += found
+        if kind is not None or name is not None:
+            items = [event for event in items if about(event, kind, name)]
+        return EventList(tuple(items), str(versions))
+
+    def get(self, namespace: str, name: str) -> Event:
+        """One event by its name. Raises: NotFound: worded as the API server does."""
+        return self.objects(EVENT).get(name, namespace)
+
+    def delete(self, namespace: str, name: str) -> None:
+        """Take one event out, as `kubectl delete event` does; its running count stays. Raises: NotFound."""
+        self.objects(EVENT).delete(name, namespace)
+
+    def watch(self, resource_version: str) -> ChangeWatch:
+        """The changes behind a list's version. Raises (while iterating): Expired: list again."""
+        return ChangeWatch(bus=self._bus, after=Versions.parse(resource_version, self._bus.partitions))
+
+    def scan(self, partition: int) -> Iterator[tuple[str, Event]]:
+        """Every stored event of one partition with its key, as `Change.key`; by namespace and name."""
+        members = self._members(partition, "name", "")
+        while chunk := _take(members, PAGE):
+            with redis_errors():
+                values: Any = self._client.mget(chunk)
+            for key, value in zip(chunk, values, strict=True):
+                event = _decode(value)
+                if event is not None:
+                    yield key[-32:].decode(), event
+
+    def versions(self) -> Versions:
+        """The newest version of every partition."""
+        return Versions(read_versions(self._bus, self._client))
+
+    def _page(self, partition: int, index: str, start: str) -> Iterator[Event]:
+        keys = self._members(partition, index, start)
+        while chunk := _take(keys, PAGE):
+            with redis_errors():
+                values: Any = self._client.mget(chunk)
+            for value in values:
+                event = _decode(value)
+                if event is not None:
+                    yield event
+
+    def _members(self, partition: int, index: str, start: str) -> Iterator[bytes]:
+        """Object keys of an index, in its order, read in pages so that a long list blocks nobody."""
+        keys = self._bus.keys[partition]
+        zset = keys.index_object if index == "object" else keys.index_name
+        for member in members(self._client, zset, start.encode(), page=PAGE):
+            yield keys.object + member[-KEY_CHARS:]
+
+
+def about(event: Event, kind: str | None, name: str | None) -> bool:
+    """Whether the event's object is the asked one; kinds are compared without case."""
+    reference = event.involved_object
+    return (kind is None or reference.kind.lower() == kind.lower()) and (name is None or reference.name == name)
+
+
+def _take(keys: Iterator[bytes], n: int) -> list[bytes]:
+    return list(islice(keys, n))
+
+
+def _decode(value: bytes | None) -> Event | None:
+    if value is None:
+        return None
+    try:
+        return decode_stored(value)
+    except PoisonBatch:
+        return None
+
+
+__all__ = ["EventList", "ObjectStore", "about"]
