@@ -1,0 +1,1 @@
+"""The write path: from the recorder in a process to the stream, and to those who watch it."""

@@ -1,0 +1,79 @@
+"""What waits for its time: repeats that a policy held back, and buried events that somebody wants written again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from eventbus.broker.export import ExportStore
+from eventbus.errors import PoisonBatch
+from eventbus.event import Event
+from eventbus.record.export_batch import Delivery
+from eventbus.sinks.sink import Verb
+from eventbus.store.stored import decode_stored
+from eventbus.wire import to_event, unpack_batch, unpack_wire
+
+LOOK_EVERY_S = 1.0
+#: Members looked at in one round.
+LIMIT = 500
+
+
+class Waiting:
+    """The events of one sink and partition whose time has come."""
+
+    def __init__(self, store: ExportStore) -> None:
+        self._store = store
+        self._next_look = 0.0
+
+    def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[Delivery], list[str]]]:
+        """Deliveries, no event twice among them, and what is to be taken out because there is nothing left of it."""
+        if monotonic < self._next_look:
+            return
+        self._next_look = monotonic + LOOK_EVERY_S
+        members = self._store.due(now_ms, LIMIT)
+        # Ids of dead entries have a hyphen, keys of events have none.
+        dead = [member for member in members if "-" in member]
+        for member in dead:
+            delivery = self._again(member)
+            yield ([delivery], []) if delivery else ([], [member])
+        keys = [member for member in members if "-" not in member]
+        deliveries, gone = [], []
+        for key, event in zip(keys, self._stored(keys), strict=True):
+            if event is None:
+                gone.append(key)
+            else:
+                deliveries.append(Delivery(key=key, event=event, waited=key))
+        if deliveries or gone:
+            yield deliveries, gone
+
+    def _again(self, entry_id: str) -> Delivery | None:
+        """The buried event as the store has it now, else as it was buried."""
+        fields = self._store.buried(entry_id)
+        if fields is None:
+            return None
+        key = fields.get(b"k", b"").decode("ascii", "replace")
+        event = self._stored([key])[0] or _unpack(fields.get(b"b", b""))
+        if event is None:
+            return None
+        return Delivery(key=key, event=event, verb=Verb.UPDATE, forced=True, waited=entry_id)
+
+    def _stored(self, keys: list[str]) -> list[Event | None]:
+        return [None if packed is None else _decode(packed) for packed in self._store.stored(keys)]
+
+
+def _decode(packed: bytes) -> Event | None:
+    try:
+        return decode_stored(packed)
+    except PoisonBatch:
+        return None
+
+
+def _unpack(body: bytes) -> Event | None:
+    try:
+        batch = unpack_batch(body)
+        event = to_event(unpack_wire(batch.events[0]), uid=batch.uid(0))
+    except (PoisonBatch, IndexError):
+        return None
+    # The store has forgotten its version; anything newer has one above.
+    return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, resource_version="0"))

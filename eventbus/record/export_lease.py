@@ -1,0 +1,87 @@
+"""The one live worker of a (sink, partition): who it is, that it lives, and taking over from a dead one.
+
+Heartbeat counters, no clocks: a counter is looked at by whoever stands by, with his own monotonic clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from eventbus.broker.export import ExportStore, Lease
+from eventbus.clock import Clock
+from eventbus.errors import EventBusError
+
+log = logging.getLogger("eventbus")
+
+BEAT_EVERY_S = 1.0
+
+
+class LeaseLost(Exception):
+    """Another worker exports this partition now. What was not kept, it writes again."""
+
+
+class ExportLease:
+    """The lease as one worker sees it. One thread.
+
+    Args: take_over_s: a counter that stands still so long is a dead worker's; more than one call of the sink may take.
+          sleep: waits for so many seconds; True: this worker is to stop.
+    """
+
+    def __init__(
+        self, store: ExportStore, *, clock: Clock, take_over_s: float, sleep: Callable[[float], bool], what: str
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._take_over_s = take_over_s
+        self._sleep = sleep
+        self._what = what
+        self._seen = ("", "")  # the holder and its counter
+        self._seen_since = 0.0
+        self._next_beat = 0.0
+        #: When the worker last came round, or waited on purpose; seconds, monotonic.
+        self.last_sign = clock.monotonic()
+
+    def acquire(self) -> Lease | None:
+        """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
+        self.last_sign = now = self._clock.monotonic()
+        stands_still = bool(self._seen[0]) and now - self._seen_since >= self._take_over_s
+        lease = self._store.lease(*(self._seen if stands_still else ()))
+        if not lease.ours:
+            if (lease.holder, lease.beats) != self._seen:
+                self._seen, self._seen_since = (lease.holder, lease.beats), now
+            return None
+        if stands_still:
+            log.warning("%s: took over from %s", self._what, self._seen[0])
+        self._seen = ("", "")
+        self._next_beat = now + BEAT_EVERY_S
+        return lease
+
+    def keep(self) -> None:
+        """Give a sign of life, if one is due. Raises: LeaseLost, and what Redis does."""
+        self.last_sign = now = self._clock.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT_EVERY_S
+            if not self._store.lease().ours:
+                raise LeaseLost
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, with signs of life, also through an absent Redis; True: stop. Raises: LeaseLost."""
+        until = self._clock.monotonic() + seconds
+        while True:
+            try:
+                self.keep()
+            except EventBusError as error:
+                log.debug("%s: no sign of life: %s", self._what, error)
+            left = until - self._clock.monotonic()
+            if self._sleep(max(0.0, min(left, BEAT_EVERY_S))):
+                return True
+            if left <= BEAT_EVERY_S:
+                return False
+
+    def release(self) -> None:
+        """Let another worker have it at once."""
+        try:
+            self._store.release()
+        except EventBusError as error:
+            log.warning("%s: could not leave tidily: %s", self._what, error)

@@ -1,0 +1,47 @@
+"""Where a sink that is new to the bus begins. A sink that has a position goes on from there, whatever this says."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from eventbus.clock import Clock
+from eventbus.errors import ConfigError
+from eventbus.event import Event
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Start(msgspec.Struct, frozen=True):
+    """*listed*: with what the store holds; of that only what was last seen at *since* or later, if given."""
+
+    listed: bool = True
+    since: datetime | None = None
+
+    def takes(self, event: Event) -> bool:
+        """Whether the event, found in the store at the beginning, is exported."""
+        return self.since is None or (event.last_seen is not None and event.last_seen >= self.since)
+
+
+NOW, BEGINNING = Start(listed=False), Start()
+
+
+def parse_start(text: str, clock: Clock) -> Start:
+    """`now`, `beginning`, an RFC 3339 time with its zone, or how long ago (`90s`, `10m`, `2h`, `1d`).
+
+    Raises: ConfigError.
+    """
+    if text in ("now", "beginning"):
+        return NOW if text == "now" else BEGINNING
+    if found := re.fullmatch(r"(\d{1,6})([smhd])", text):
+        now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
+        return Start(since=now - timedelta(**{_UNITS[found[2]]: int(found[1])}))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigError(f"start {text!r}: give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m")
+    return Start(since=moment.astimezone(UTC))

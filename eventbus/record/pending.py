@@ -1,0 +1,126 @@
+"""An event on its way out of the process: what the caller said, and how it is built and packed from that.
+
+Building is the flusher's work, not the caller's: `recorder.event()` only notes its arguments and the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgpack
+import msgspec
+
+from eventbus.errors import InvalidEvent
+from eventbus.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
+from eventbus.reference import event_name
+from eventbus.text import is_clean, repair
+from eventbus.validation import check_annotations, validate_recorded
+from eventbus.wire import MAX_EVENT_BYTES, reference_array, to_event, unpack_wire
+
+TYPES = frozenset(kind.value for kind in EventType)
+
+
+class Pending(msgspec.Struct, frozen=True, gc=False):
+    """One call of a recorder. *past_ns* is 0, or the time it is about when that is not now."""
+
+    source: tuple[str, str]
+    reference: ObjectReference
+    type: str
+    reason: str
+    message: str
+    time_ns: int
+    past_ns: int = 0
+    annotations: Mapping[str, str] | None = None
+
+
+_pack = msgpack.Packer().pack
+
+
+@lru_cache(maxsize=16_384)
+def _checked(
+    source: tuple[str, str], reference: ObjectReference, kind: str, reason: str
+) -> tuple[str, tuple[str, ...]]:
+    """Namespace and reference array, once the rules are kept. Cached: sources repeat themselves."""
+    namespace = reference.namespace or "default"
+    validate_recorded(
+        Event(
+            metadata=ObjectMeta(namespace=namespace),
+            involved_object=reference,
+            type=kind,
+            reason=reason,
+            source=EventSource(*source),
+            reporting_component=source[0],
+            reporting_instance=source[1],
+        )
+    )
+    return namespace, reference_array(reference)
+
+
+def pack(pending: Pending) -> bytes:
+    """The event's wire bytes.
+
+    Raises: InvalidEvent: it breaks a rule; the caller's fault, to be counted and told.
+    """
+    try:
+        packed: bytes = _pack(_array(pending))
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
+        packed = _pack(_array(_repaired(pending)))
+    if len(packed) > MAX_EVENT_BYTES:
+        raise InvalidEvent("event", f"{len(packed)} bytes packed; at most {MAX_EVENT_BYTES}: shorten the message")
+    return packed
+
+
+def build(pending: Pending) -> Event:
+    """The Event itself, for those who watch in this process. Raises: InvalidEvent."""
+    return to_event(unpack_wire(pack(pending)))
+
+
+def _array(pending: Pending) -> list[Any]:
+    message, source = pending.message, pending.source
+    namespace, reference = _checked(source, pending.reference, pending.type, pending.reason)
+    if "\0" in message:
+        message = repair(message)
+    seen_us = (pending.past_ns or pending.time_ns) // 1000
+    array: list[Any] = [
+        event_name(pending.reference.name, pending.time_ns),
+        namespace,
+        reference,
+        pending.reason,
+        message,
+        pending.type,
+        source,
+        seen_us,
+        seen_us,
+        1,
+    ]
+    if pending.annotations:
+        check_annotations(pending.annotations)
+        if not is_clean("".join((*pending.annotations, *pending.annotations.values()))):
+            raise InvalidEvent("metadata.annotations", "has a lone surrogate or NUL")  # `pack` repairs it
+        array += [None, None, None, "", None, None, dict(pending.annotations)]
+    return array
+
+
+def _repaired(pending: Pending) -> Pending:
+    """The same with lone surrogates and NUL replaced; what is no text is refused."""
+    reference = ObjectReference(*(_text("involvedObject", part) for part in msgspec.structs.astuple(pending.reference)))
+    annotations = {
+        _text("metadata.annotations", key): _text("metadata.annotations", value)
+        for key, value in (pending.annotations or {}).items()
+    }
+    return msgspec.structs.replace(
+        pending,
+        source=(_text("source.component", pending.source[0]), _text("source.host", pending.source[1])),
+        reference=reference,
+        reason=_text("reason", pending.reason),
+        message=_text("message", pending.message),
+        annotations=annotations or None,
+    )
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidEvent(field, f"must be a string, is {type(value).__name__}")
+    return repair(value)

@@ -1,0 +1,23 @@
+"""What a worker's loop tells about itself, for the health checks and the metrics of its process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """One loop, at one moment.
+
+    *group* is a consumer group or `export:<sink>`. *last_sign*: when the loop last came round, or waited on purpose,
+    seconds, monotonic. *ready*: it has Redis, and work reaches it or waits for it. *counts* only go up since the loop
+    began, *gauges* do as they like.
+    """
+
+    group: str
+    partition: int
+    last_sign: float
+    ready: bool
+    counts: Mapping[str, float]
+    gauges: Mapping[str, float] = {}

@@ -1,0 +1,48 @@
+"""The usual wiring in one call, for programs that want to record and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.recorder import EventRecorder
+from eventbus.settings import Settings
+
+log = logging.getLogger("eventbus")
+
+_lock = threading.Lock()
+_broadcaster: EventBroadcaster | None = None
+_recorders: dict[str, EventRecorder] = {}
+
+
+def make_event_recorder(component: str) -> EventRecorder:
+    """A recorder for *component*, wired as usual: events are logged here, and published if a bus is configured.
+
+    Idempotent: one broadcaster a process, one recorder a component. A bus is configured by EVENTBUS_REDIS_URL; without
+    it the embedded server is used; with `none` events are only logged, which one warning says. Never raises for Redis:
+    a bus that cannot be reached is a log line, and what waits for it is sent later.
+
+    Raises: ConfigError: an EVENTBUS_ variable has an impossible value; the message names it.
+    """
+    global _broadcaster
+    with _lock:
+        if _broadcaster is None:
+            settings = Settings.from_environ(os.environ)
+            _broadcaster = EventBroadcaster(settings=settings)
+            _broadcaster.start_logging(logging.getLogger("eventbus.events").info)
+            if settings.redis_url.lower() == "none":
+                log.warning("EVENTBUS_REDIS_URL=none: events are logged in this process and go nowhere else")
+        if component not in _recorders:
+            _recorders[component] = _broadcaster.new_recorder(component)
+        return _recorders[component]
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
