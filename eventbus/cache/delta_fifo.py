@@ -1,0 +1,188 @@
+"""The queue between what is watched and what is cached: for each object, what happened to it, oldest first."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, KeyFunc, key_of, last_state, object_key
+from eventbus.errors import EventBusError
+from eventbus.list_watch import HasMetadata
+
+T = TypeVar("T", bound=HasMetadata)
+T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
+
+
+class FifoClosed(EventBusError):
+    """The queue was closed, and all it held has been popped. Cure: none; make a new one."""
+
+    def __init__(self) -> None:
+        super().__init__("queue closed")
+
+
+class KnownObjects(Protocol[T_co]):
+    """What the reader of the queue holds; an `Indexer` is one."""
+
+    def list_keys(self) -> list[str]:
+        """All keys."""
+        ...
+
+    def get_by_key(self, key: str) -> T_co | None:
+        """One object."""
+        ...
+
+
+class DeltaFIFO(Generic[T]):
+    """Deltas by key. A key stands in the queue once, where its first unread delta put it.
+
+    Nothing is merged but two deletions of one object next to each other. Thread-safe; everything but `pop` and
+    `wait_until_synced` returns at once, after at most one call of `pop`'s *process*.
+
+    Args:   known_objects: whose missing objects a `replace` deletes, and which `resync` repeats. It may be changed
+                only inside *process* of `pop`, or a deletion can be overlooked.
+            transform: applied once to each object that comes in; not to tombstones, and not again on a resync.
+            replace_as: the type of the deltas a `replace` makes; SYNC or REPLACED.
+    Source: client-go `tools/cache/delta_fifo.go`. Departure: the initial list counts as handled after, not before
+            *process* of its last object.
+    """
+
+    def __init__(
+        self,
+        *,
+        known_objects: KnownObjects[T] | None = None,
+        transform: Callable[[T], T] | None = None,
+        key_func: KeyFunc = object_key,
+        replace_as: DeltaType = DeltaType.REPLACED,
+    ) -> None:
+        self._known = known_objects
+        self._transform = transform
+        self._key_func = key_func
+        self._replace_as = replace_as
+        self._changed = threading.Condition()
+        self._queue: deque[str] = deque()
+        self._items: dict[str, list[Delta[T]]] = {}  # a key is in it iff it is in _queue
+        self._populated = False  # something came in
+        self._initial = 0  # keys of the first replace that have not been popped
+        self._closed = False
+
+    def add(self, found: T) -> None:
+        """*found* is new. Raises: what the transform raises."""
+        self._accept(DeltaType.ADDED, found)
+
+    def update(self, found: T) -> None:
+        """*found* has changed. Raises: what the transform raises."""
+        self._accept(DeltaType.UPDATED, found)
+
+    def delete(self, found: T) -> None:
+        """*found* is gone. Ignored if it is neither queued nor known. Raises: what the transform raises."""
+        key = self._key_func(found)
+        with self._changed:
+            self._populated = True
+            if key in self._items or (self._known is not None and self._known.get_by_key(key) is not None):
+                self._append(DeltaType.DELETED, self._transformed(found))
+
+    def replace(self, items: Iterable[T], resource_version: str = "") -> None:
+        """*items* is all there is: one delta for each, and a deletion for each other one that is queued or known.
+
+        Raises: what the transform raises; then nothing has changed.
+        """
+        with self._changed:
+            listed = {self._key_func(found): self._transformed(found) for found in items}
+            for found in listed.values():
+                self._append(self._replace_as, found)
+            missing = self._missing(listed)
+            for tombstone in missing:
+                self._append(DeltaType.DELETED, tombstone)
+            if not self._populated:
+                self._populated = True
+                self._initial = len(listed) + len(missing)
+            self._changed.notify_all()
+
+    def resync(self) -> None:
+        """Queue a SYNC for each known object that has nothing queued."""
+        with self._changed:
+            for key in self._known.list_keys() if self._known is not None else ():
+                found = self._known.get_by_key(key) if self._known is not None else None
+                if found is not None and key not in self._items:
+                    self._append(DeltaType.SYNC, found)
+
+    def pop(self, process: Callable[[Sequence[Delta[T]], bool], None]) -> Sequence[Delta[T]]:
+        """Take what happened to the oldest key, oldest first, and hand it to *process* before anything else comes in.
+
+        Blocks until there is something. *process*' second argument says whether this belongs to the first list.
+
+        Raises: FifoClosed: closed and empty. What *process* raises; the deltas are taken all the same.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            if not self._queue:
+                raise FifoClosed
+            deltas = tuple(self._items.pop(self._queue.popleft()))
+            try:
+                process(deltas, not self._is_synced())
+            finally:
+                if self._initial:
+                    self._initial -= 1
+                    self._changed.notify_all()
+            return deltas
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether all of the first `replace` has been popped and processed, or something else came first."""
+        with self._changed:
+            return self._is_synced()
+
+    def wait_until_synced(self, timeout_s: float | None = None) -> bool:
+        """Block until `has_synced`, at most *timeout_s* real seconds, or until it is closed. Returns: `has_synced`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_synced() or self._closed, timeout_s)
+            return self._is_synced()
+
+    def close(self) -> None:
+        """Let `pop` hand out what is queued, and then raise. Again: no effect."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __len__(self) -> int:
+        """Keys that are queued."""
+        with self._changed:
+            return len(self._queue)
+
+    def _accept(self, delta_type: DeltaType, found: T) -> None:
+        with self._changed:
+            self._populated = True
+            self._append(delta_type, self._transformed(found))
+
+    def _append(self, delta_type: DeltaType, found: T | DeletedFinalStateUnknown[T]) -> None:
+        key = key_of(found, self._key_func)
+        deltas = self._items.get(key)
+        if deltas is None:
+            deltas = self._items[key] = []
+            self._queue.append(key)
+        deltas.append(Delta(delta_type, found))
+        if len(deltas) > 1 and deltas[-1].type is deltas[-2].type is DeltaType.DELETED:
+            # Of two deletions the one that knows the last state stays.
+            del deltas[-2 if isinstance(deltas[-2].object, DeletedFinalStateUnknown) else -1]
+        self._changed.notify_all()
+
+    def _missing(self, listed: dict[str, T]) -> list[DeletedFinalStateUnknown[T]]:
+        """Tombstones of what is not *listed*: the queued first, in their newest state, then the known."""
+        missing = [
+            DeletedFinalStateUnknown(key, last_state(deltas[-1].object))
+            for key, deltas in self._items.items()
+            if key not in listed
+        ]
+        for key in self._known.list_keys() if self._known is not None else ():
+            found = self._known.get_by_key(key) if self._known is not None else None
+            if found is not None and key not in listed and key not in self._items:
+                missing.append(DeletedFinalStateUnknown(key, found))
+        return missing
+
+    def _transformed(self, found: T) -> T:
+        return found if self._transform is None else self._transform(found)
+
+    def _is_synced(self) -> bool:
+        return self._populated and not self._initial

@@ -1,0 +1,68 @@
+"""What happened to an object: a delta; and the key under which the object is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from eventbus.list_watch import HasMetadata
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: Gives the key of an object; two objects of one cache never share it.
+KeyFunc: TypeAlias = Callable[[HasMetadata], str]
+
+
+class DeltaType(StrEnum):
+    """Why there is a delta."""
+
+    ADDED = "Added"
+    UPDATED = "Updated"
+    DELETED = "Deleted"
+    REPLACED = "Replaced"  #: it was in a list
+    SYNC = "Sync"  #: nothing happened; the handlers are to see it again
+
+
+class DeletedFinalStateUnknown(msgspec.Struct, Generic[T], frozen=True):
+    """The object was deleted while nobody watched: *object* is the last state that was seen, perhaps not the last."""
+
+    key: str
+    object: T
+
+
+class Delta(msgspec.Struct, Generic[T], frozen=True):
+    """One thing that happened. *object* is a tombstone only if the type is DELETED."""
+
+    type: DeltaType
+    object: T | DeletedFinalStateUnknown[T]
+
+
+def object_key(found: HasMetadata) -> str:
+    """`namespace/name`, or `name` without a namespace."""
+    metadata = found.metadata
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def last_state(found: T | DeletedFinalStateUnknown[T]) -> T:
+    """The object itself, also of a tombstone: what an `on_delete` handler mostly wants."""
+    return found.object if isinstance(found, DeletedFinalStateUnknown) else found
+
+
+def key_of(found: T | DeletedFinalStateUnknown[T] | tuple[Delta[T], ...], key_func: KeyFunc = object_key) -> str:
+    """The key of an object, of a tombstone, or of what both happened to.
+
+    Raises: ValueError: no deltas, no key.
+    """
+    if isinstance(found, tuple):
+        if not found:
+            raise ValueError("no deltas, so there is no key")
+        return key_of(found[-1].object, key_func)
+    if isinstance(found, DeletedFinalStateUnknown):
+        return found.key
+    return key_func(found)
+
+
+__all__ = ["DeletedFinalStateUnknown", "Delta", "DeltaType", "KeyFunc", "key_of", "last_state", "object_key"]

@@ -1,0 +1,64 @@
+"""The functions of one handler, behind its filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar, assert_never
+
+import msgspec
+
+from eventbus.cache.deltas import DeletedFinalStateUnknown
+from eventbus.cache.notifications import Added, Deleted, Notification, Updated
+from eventbus.list_watch import HasMetadata
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What to call; None is not called.
+
+    *filter* chooses objects: one that begins to pass comes to *on_add*, one that ceases to pass to *on_delete*.
+    Source: client-go's ResourceEventHandler and FilteringResourceEventHandler. Departure: whether a delete is told
+            depends on the state the handler knows, not on the last one, so that it is told iff the add was.
+    """
+
+    on_add: Callable[[T, bool], object] | None = None  #: object, whether it was there before the handler
+    on_update: Callable[[T, T], object] | None = None  #: old, new
+    on_delete: Callable[[T | DeletedFinalStateUnknown[T]], object] | None = None
+    filter: Callable[[T], bool] | None = None
+
+    def handle(self, notification: Notification[T]) -> None:
+        """Call what is to be called. Raises: what it raises."""
+        match notification:
+            case Added(found, initial):
+                if self._passes(found):
+                    self._add(found, initial)
+            case Updated(old, new):
+                self._update(old, new)
+            case Deleted(found, held):
+                # By what it was told of last: an object may begin or cease to pass with its very last change.
+                if self._passes(held):
+                    self._delete(found)
+            case _:
+                assert_never(notification)
+
+    def _update(self, old: T, new: T) -> None:
+        match self._passes(old), self._passes(new):
+            case True, True:
+                if self.on_update is not None:
+                    self.on_update(old, new)
+            case False, True:
+                self._add(new, False)
+            case True, False:
+                self._delete(old)
+
+    def _add(self, found: T, initial: bool) -> None:
+        if self.on_add is not None:
+            self.on_add(found, initial)
+
+    def _delete(self, found: T | DeletedFinalStateUnknown[T]) -> None:
+        if self.on_delete is not None:
+            self.on_delete(found)
+
+    def _passes(self, found: T) -> bool:
+        return self.filter is None or self.filter(found)

@@ -1,0 +1,174 @@
+"""The local copy: objects by key, and by whatever the index functions say of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from eventbus.cache.deltas import KeyFunc, object_key
+from eventbus.list_watch import HasMetadata
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: Gives the values under which an object is found in an index.
+IndexFunc: TypeAlias = Callable[[T], Iterable[str]]
+
+#: The index every indexer has.
+NAMESPACE: Final = "namespace"
+
+log = logging.getLogger("eventbus")
+
+
+class Indexer(Generic[T]):
+    """Objects by key. Thread-safe; every call returns at once, with values that later changes do not touch.
+
+    Lists have no order that can be relied upon. An index function that raises costs the object its place in this
+    index, and a log line; it is called under the lock, so it must be quick and must not call back.
+
+    Source: client-go `tools/cache/thread_safe_store.go`. Departure: there an index function that fails panics.
+    """
+
+    def __init__(
+        self, index_funcs: Mapping[str, IndexFunc[T]] | None = None, *, key_func: KeyFunc = object_key
+    ) -> None:
+        self._key_func = key_func
+        self._lock = threading.RLock()
+        self._objects: dict[str, T] = {}
+        self._funcs: dict[str, IndexFunc[T]] = {NAMESPACE: lambda found: (found.metadata.namespace,)}
+        self._indices: dict[str, dict[str, set[str]]] = {NAMESPACE: {}}  # index → value → keys, never an empty set
+        self.add_indexers(index_funcs or {})
+
+    def add_indexers(self, index_funcs: Mapping[str, IndexFunc[T]]) -> None:
+        """Add indexes by name, also when there are objects already.
+
+        Raises: ValueError: a name is taken; then none was added.
+        """
+        with self._lock:
+            taken = self._funcs.keys() & index_funcs.keys()
+            if taken:
+                raise ValueError(f"indexer conflict: {', '.join(sorted(taken))}")
+            for name, func in index_funcs.items():
+                self._funcs[name] = func
+                self._indices[name] = {}
+                for key, found in self._objects.items():
+                    self._enter(name, key, found)
+
+    def add(self, found: T) -> None:
+        """Put *found* in the place of what has its key."""
+        key = self._key_func(found)
+        with self._lock:
+            self._leave_all(key)
+            self._objects[key] = found
+            self._enter_all(key, found)
+
+    update = add
+
+    def delete(self, found: T) -> None:
+        """Forget the object with the key of *found*."""
+        self.delete_key(self._key_func(found))
+
+    def delete_key(self, key: str) -> None:
+        """Forget the object with that key; none is fine."""
+        with self._lock:
+            self._leave_all(key)
+            self._objects.pop(key, None)
+
+    def replace(self, items: Iterable[T], resource_version: str = "") -> None:
+        """Forget everything and hold *items*."""
+        with self._lock:
+            self._objects = {self._key_func(found): found for found in items}
+            self._indices = {name: {} for name in self._funcs}
+            for key, found in self._objects.items():
+                self._enter_all(key, found)
+
+    def resync(self) -> None:
+        """Nothing: an indexer tells nobody."""
+
+    def get(self, found: T) -> T | None:
+        """The held object with the key of *found*."""
+        return self.get_by_key(self._key_func(found))
+
+    def get_by_key(self, key: str) -> T | None:
+        """The held object with that key."""
+        with self._lock:
+            return self._objects.get(key)
+
+    def list_keys(self) -> list[str]:
+        """All keys."""
+        with self._lock:
+            return list(self._objects)
+
+    def __len__(self) -> int:
+        """How many objects it holds."""
+        return len(self._objects)
+
+    def index(self, name: str, found: T) -> list[T]:
+        """Objects that share a value of *found* in this index; *found* need not be held.
+
+        Raises: ValueError: no such index.
+        """
+        with self._lock:
+            index = self._index(name)
+            keys = {key for value in self._values(name, found) for key in index.get(value, ())}
+            return self._held(keys)
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        """Objects that have *value* in this index. Raises: ValueError: no such index."""
+        with self._lock:
+            return self._held(self._index(name).get(value, ()))
+
+    def index_keys(self, name: str, value: str) -> list[str]:
+        """Keys of `by_index`. Raises: ValueError: no such index."""
+        with self._lock:
+            return list(self._index(name).get(value, ()))
+
+    def index_values(self, name: str) -> list[str]:
+        """All values in this index. Raises: ValueError: no such index."""
+        with self._lock:
+            return list(self._index(name))
+
+    def _held(self, keys: Iterable[str]) -> list[T]:
+        # An index function that fails on the way out leaves its keys behind.
+        return [self._objects[key] for key in keys if key in self._objects]
+
+    def _index(self, name: str) -> dict[str, set[str]]:
+        if name not in self._indices:
+            raise ValueError(f"index with name {name} does not exist")
+        return self._indices[name]
+
+    def _enter_all(self, key: str, found: T) -> None:
+        for name in self._funcs:
+            self._enter(name, key, found)
+
+    def _enter(self, name: str, key: str, found: T) -> None:
+        for value in self._values(name, found):
+            self._indices[name].setdefault(value, set()).add(key)
+
+    def _leave_all(self, key: str) -> None:
+        old = self._objects.get(key)
+        if old is None:
+            return
+        for name, index in self._indices.items():
+            for value in self._values(name, old):
+                keys = index.get(value, set())
+                keys.discard(key)
+                if not keys:
+                    index.pop(value, None)
+
+    def _values(self, name: str, found: T) -> tuple[str, ...]:
+        try:
+            return tuple(self._funcs[name](found))
+        except Exception:
+            log.exception("Index %s failed on %s; the object is missing in it", name, self._key_func(found))
+            return ()
+
+    # The last one: from here on `list` is not the type.
+    def list(self) -> list[T]:
+        """All objects."""
+        with self._lock:
+            return list(self._objects.values())
+
+
+__all__ = ["NAMESPACE", "IndexFunc", "Indexer"]

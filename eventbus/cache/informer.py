@@ -1,0 +1,286 @@
+"""The local copy of the objects of one kind, and those who are told of its changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from eventbus.cache.delta_fifo import DeltaFIFO, FifoClosed
+from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, KeyFunc, key_of, object_key
+from eventbus.cache.handler import EventHandler
+from eventbus.cache.indexer import Indexer, IndexFunc
+from eventbus.cache.lister import Lister
+from eventbus.cache.notifications import Added, Deleted, Updated
+from eventbus.cache.processor import Processor
+from eventbus.cache.reflector import Reflector
+from eventbus.cache.registration import HandlerRegistration
+from eventbus.cache.stop_signal import StopSignal
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import EventBusError
+from eventbus.list_watch import HasMetadata, ListerWatcher, is_older
+
+T = TypeVar("T", bound=HasMetadata)
+
+log = logging.getLogger("eventbus")
+
+#: No handler is shown everything more often.
+MIN_RESYNC_S: Final = 1.0
+
+
+class InformerStopped(EventBusError):
+    """A handler cannot be added: the informer has stopped, and never starts again. Cure: make a new one."""
+
+    def __init__(self) -> None:
+        super().__init__("handler was not added to shared informer because it has stopped already")
+
+
+class SharedInformer(Generic[T]):
+    """Lists and watches one kind, keeps what it finds in an indexer, and tells handlers, each at its own pace.
+
+    A handler learns of every object, and of its changes in order: an add, updates, a delete, an add again. It may not
+    learn of each state: what happens while the watch is down becomes one step. The indexer is never behind what a
+    handler is told. A change whose version is not above the one held for its object is dropped. Handlers get the
+    objects of the cache themselves: they are frozen.
+
+    Args:   source: where to read.  resource: the kind's plural, for errors and thread names.
+            resync_s: how often handlers that ask for nothing else are shown everything; 0 = never.
+            index_funcs: beside the built-in `namespace`.  transform: applied to each object before it is kept.
+            key_func, expected_type, on_error: as in `Reflector` and `DeltaFIFO`.
+    Source: client-go `tools/cache/shared_informer.go`. Departures: stale changes are dropped; updates that wait for a
+            slow handler are folded; the notification after one at which the handler raised comes at once; a
+            handler that raised in the initial list is synced nevertheless; a delete of what is not held is not told.
+    """
+
+    def __init__(
+        self,
+        source: ListerWatcher[T],
+        *,
+        resource: str = "objects",
+        resync_s: float = 0,
+        index_funcs: Mapping[str, IndexFunc[T]] | None = None,
+        transform: Callable[[T], T] | None = None,
+        expected_type: type[T] | None = None,
+        on_error: Callable[[Exception], None] | None = None,
+        key_func: KeyFunc = object_key,
+        clock: Clock | None = None,
+    ) -> None:
+        self.stale = 0  #: changes that were dropped because the cache held that version, or a newer one
+        self._source = source
+        self._resource = resource
+        self._default_resync_s = self._check_s = resync_s
+        self._expected_type = expected_type
+        self._on_error = on_error
+        self._key_func = key_func
+        self._clock = clock or SystemClock()
+        self._indexer: Indexer[T] = Indexer(index_funcs, key_func=key_func)
+        self._fifo: DeltaFIFO[T] = DeltaFIFO(known_objects=self._indexer, transform=transform, key_func=key_func)
+        self._processor: Processor[T] = Processor(self._clock)
+        self._stop = StopSignal(self._clock)
+        self._reflector: Reflector[T] | None = None
+        self._threads: list[threading.Thread] = []
+        self._handlers = 0
+        self._stopped = False
+        # Held while deltas are applied and told, and while a handler is added: it gets each change exactly once,
+        # as a part of what was there or as news. Inside it only leaves are locked.
+        self._deltas_lock = threading.RLock()
+        self._start_lock = threading.Lock()
+
+    @property
+    def indexer(self) -> Indexer[T]:
+        """The local copy. Read only; indexes may be added at any time."""
+        return self._indexer
+
+    def lister(self) -> Lister[T]:
+        """Reads the local copy."""
+        return Lister(self._indexer, self._resource)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether `start` was called."""
+        return bool(self._threads)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the local copy holds all of the first list. Handlers may not have been told yet: ask theirs."""
+        return self._fifo.has_synced
+
+    @property
+    def last_sync_resource_version(self) -> str:
+        """Up to where the source has been read; "" before the first list."""
+        return self._reflector.last_sync_resource_version if self._reflector is not None else ""
+
+    def wait_for_cache_sync(self, timeout_s: float | None = None) -> bool:
+        """Block until `has_synced`, at most *timeout_s* real seconds, or until it stops. Returns: `has_synced`."""
+        return self._fifo.wait_until_synced(timeout_s)
+
+    def add_event_handler(
+        self,
+        on_add: Callable[[T, bool], object] | None = None,
+        on_update: Callable[[T, T], object] | None = None,
+        on_delete: Callable[[T | DeletedFinalStateUnknown[T]], object] | None = None,
+        *,
+        filter: Callable[[T], bool] | None = None,
+        resync_s: float | None = None,
+    ) -> HandlerRegistration[T]:
+        """Tell these functions of all there is and of all that happens, in a thread of their own.
+
+        To a running informer too: then what is there comes first, marked as initial.
+
+        Args:   on_add: object, and whether it was there before.  on_update: old, new.
+                on_delete: the last state, or `DeletedFinalStateUnknown` if it was deleted while nobody watched.
+                filter: objects that do not pass do not exist for this handler; runs in its thread.
+                resync_s: how often to show everything again as an update: 0 = never, at least 1; None = as the
+                informer says. On a running informer not more often than it looks.
+        Raises: InformerStopped.
+        """
+        handler = EventHandler(on_add=on_add, on_update=on_update, on_delete=on_delete, filter=filter)
+        with self._deltas_lock:
+            if self.is_stopped:
+                raise InformerStopped
+            self._handlers += 1
+            registration = HandlerRegistration(
+                handler=handler,
+                name=f"eventbus-handler-{self._resource}-{self._handlers}",
+                resync_s=self._agree_resync(self._default_resync_s if resync_s is None else resync_s),
+                now=self._clock.monotonic(),
+                upstream_synced=self._fifo.wait_until_synced,
+            )
+            for found in self._indexer.list():
+                registration.tell(self._key_func(found), Added(found, initial=True))
+            self._processor.add(registration)
+        return registration
+
+    def remove_event_handler(self, registration: HandlerRegistration[T]) -> None:
+        """Tell it nothing more. What it is handling now it finishes, later; a stranger's or removed one is no error."""
+        self._processor.remove(registration)
+
+    def shut_down_event_handler(self, registration: HandlerRegistration[T], timeout_s: float | None = None) -> bool:
+        """As `remove_event_handler`, and wait for it, at most *timeout_s*. Returns: whether it has ended."""
+        self._processor.remove(registration)
+        return registration.join(timeout_s)
+
+    def start(self) -> None:
+        """Begin to list, watch and tell, in threads. Again, or after `stop`: a warning, no effect."""
+        with self._start_lock, self._deltas_lock:
+            if self._threads or self.is_stopped:
+                log.warning("The informer of %s was started already", self._resource)
+                return
+            reflector = self._reflector = self._make_reflector()
+            self._threads = [
+                threading.Thread(
+                    target=self._apply_until_closed, name=f"eventbus-informer-{self._resource}", daemon=True
+                ),
+                threading.Thread(
+                    target=reflector.run, args=(self._stop,), name=f"eventbus-reflector-{self._resource}", daemon=True
+                ),
+            ]
+            self._processor.start()
+            for thread in self._threads:
+                thread.start()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop reading, apply what was read, then stop the handlers and join every thread. Again: waits again.
+
+        What waits for a slow handler is forgotten. Called from a handler, it does not wait for that one.
+
+        Args:    timeout_s: real seconds to wait for each thread; None without end, also for a handler that hangs.
+        Returns: whether every thread has ended.
+        """
+        with self._deltas_lock:  # a handler is added before, and closed below, or refused
+            self._stopped = True
+        self._stop.set()
+        with self._start_lock:
+            controller, reflector = self._threads or (None, None)
+        ended = _join(reflector, timeout_s)
+        self._fifo.close()
+        ended &= _join(controller, timeout_s)
+        return self._processor.stop(timeout_s) and ended
+
+    def _make_reflector(self) -> Reflector[T]:
+        return Reflector(
+            source=self._source,
+            store=self._fifo,
+            clock=self._clock,
+            resource=self._resource,
+            resync_s=self._check_s,
+            should_resync=self._processor.should_resync,
+            on_error=self._on_error,
+            expected_type=self._expected_type,
+        )
+
+    def _agree_resync(self, wanted_s: float) -> float:
+        """How often a new handler resyncs; before the start the informer looks as often as any handler wants."""
+        if wanted_s <= 0:
+            return 0
+        if wanted_s < MIN_RESYNC_S:
+            log.warning("resync_s: %s is too often; %s instead", wanted_s, MIN_RESYNC_S)
+            wanted_s = MIN_RESYNC_S
+        if self.has_started and not self._check_s:
+            log.warning("The informer of %s runs without resync; start it after adding the handler", self._resource)
+            return 0
+        if self.has_started or wanted_s >= self._check_s > 0:
+            return max(wanted_s, self._check_s)
+        self._check_s = wanted_s
+        self._processor.limit_resync(wanted_s)
+        return wanted_s
+
+    def _apply_until_closed(self) -> None:
+        while True:
+            try:
+                self._fifo.pop(self._apply)
+            except FifoClosed:
+                return
+            except Exception:
+                log.exception("Cannot apply a change of %s; skipped", self._resource)
+
+    def _apply(self, deltas: Sequence[Delta[T]], initial: bool) -> None:
+        with self._deltas_lock:
+            for delta in deltas:
+                found = delta.object
+                key = key_of(found, self._key_func)
+                held = self._indexer.get_by_key(key)
+                if delta.type is DeltaType.DELETED:
+                    self._delete(key, found, held)
+                elif not isinstance(found, DeletedFinalStateUnknown):
+                    self._put(key, delta.type, found, held, initial)
+
+    def _put(self, key: str, delta_type: DeltaType, found: T, held: T | None, initial: bool) -> None:
+        if held is None:
+            self._indexer.add(found)
+            self._processor.distribute(key, Added(found, initial), sync=False)
+            return
+        version, held_version = found.metadata.resource_version, held.metadata.resource_version
+        same = version == held_version != ""
+        if delta_type in (DeltaType.ADDED, DeltaType.UPDATED) and (same or is_older(version, held_version)):
+            self.stale += 1
+            return
+        self._indexer.update(found)
+        self._processor.distribute(key, Updated(held, found), sync=same or delta_type is DeltaType.SYNC)
+
+    def _delete(self, key: str, found: T | DeletedFinalStateUnknown[T], held: T | None) -> None:
+        if held is None:
+            return
+        if not isinstance(found, DeletedFinalStateUnknown) and is_older(
+            found.metadata.resource_version, held.metadata.resource_version
+        ):
+            self.stale += 1
+            return
+        self._indexer.delete_key(key)
+        self._processor.distribute(key, Deleted(found, held), sync=False)
+
+
+def _join(thread: threading.Thread | None, timeout_s: float | None) -> bool:
+    if thread is None or thread is threading.current_thread():
+        return True
+    thread.join(timeout_s)
+    return not thread.is_alive()
+
+
+__all__ = ["InformerStopped", "SharedInformer"]

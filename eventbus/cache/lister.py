@@ -1,0 +1,64 @@
+"""Reading the local copy: no request, no waiting, and as old as the informer is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from eventbus.cache.indexer import NAMESPACE, Indexer
+from eventbus.errors import NotFound
+from eventbus.list_watch import HasMetadata
+from eventbus.selectors import LabelSelector
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class NamespaceLister(Generic[T]):
+    """Objects of one namespace; of the namespace "" those that have none."""
+
+    def __init__(self, indexer: Indexer[T], resource: str, namespace: str) -> None:
+        self._indexer = indexer
+        self._resource = resource
+        self._namespace = namespace
+
+    def list(self, selector: str | LabelSelector = "") -> list[T]:
+        """All that *selector* (of labels) selects, in no particular order. Raises: InvalidSelector."""
+        return _select(self._indexer.by_index(NAMESPACE, self._namespace), selector)
+
+    def get(self, name: str) -> T:
+        """One object. Raises: NotFound: worded as the API server does."""
+        found = self._indexer.get_by_key(f"{self._namespace}/{name}" if self._namespace else name)
+        if found is None:
+            raise NotFound(f'{self._resource} "{name}" not found')
+        return found
+
+
+class Lister(Generic[T]):
+    """Objects of one kind.
+
+    Args: indexer: with `object_key` as its key function.  resource: the kind's plural, as `nodes`, for errors.
+    """
+
+    def __init__(self, indexer: Indexer[T], resource: str) -> None:
+        self._indexer = indexer
+        self._resource = resource
+
+    def list(self, selector: str | LabelSelector = "") -> list[T]:
+        """All that *selector* (of labels) selects, of every namespace, in no particular order.
+
+        Raises: InvalidSelector: it cannot be read.
+        """
+        return _select(self._indexer.list(), selector)
+
+    def get(self, name: str) -> T:
+        """One object of a kind without namespaces. Raises: NotFound: worded as the API server does."""
+        return self.namespaced("").get(name)
+
+    def namespaced(self, namespace: str) -> NamespaceLister[T]:
+        """The same for one namespace."""
+        return NamespaceLister(self._indexer, self._resource, namespace)
+
+
+def _select(objects: Iterable[T], selector: str | LabelSelector) -> list[T]:
+    chosen = LabelSelector.parse(selector) if isinstance(selector, str) else selector
+    return [found for found in objects if chosen.matches(found.metadata.labels)]

@@ -1,0 +1,33 @@
+"""Listing in pages."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from eventbus.errors import Expired
+from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+def list_all(source: ListerWatcher[T], options: ListOptions) -> tuple[ObjectList[T], bool]:
+    """All pages as one list, and whether there was more than one page.
+
+    The version is that of the first page. A continuation that has expired is answered with one list of everything.
+
+    Raises: as `ListerWatcher.list`.
+    Source: client-go `tools/pager/pager.go`.
+    """
+    page = source.list(options)
+    if not page.continue_:
+        return page, False
+    version, items = page.resource_version, list(page.items)
+    while page.continue_:
+        try:
+            page = source.list(msgspec.structs.replace(options, resource_version="", continue_=page.continue_))
+        except Expired:
+            return source.list(msgspec.structs.replace(options, limit=0)), True
+        items += page.items
+    return ObjectList(tuple(items), version), True

@@ -1,0 +1,245 @@
+"""Mirroring a store's objects of one kind: list, watch from the list's version, list again where changes were lost."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, Protocol, TypeVar
+
+from eventbus.cache.backoff import Backoff
+from eventbus.cache.pager import list_all
+from eventbus.cache.stop_signal import StopSignal
+from eventbus.clock import Clock
+from eventbus.errors import BusUnavailable, EventBusError, Expired
+from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
+
+T = TypeVar("T", bound=HasMetadata)
+T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
+
+log = logging.getLogger("eventbus")
+
+#: objects in a page of a list
+PAGE_SIZE: Final = 500
+#: A watch is asked to end after this many seconds, up to twice as many: so that watchers do not all come back at once.
+WATCH_TIMEOUT_S: Final = 300.0
+#: A watch that ends sooner, with nothing told, has failed, whatever it says.
+SHORTEST_WATCH_S: Final = 1.0
+
+#: Versions of a list that promise nothing, so that the first events of a watch from there are of any age.
+_NO_VERSION: Final = frozenset({"", "0"})
+
+
+class VeryShortWatch(EventBusError):
+    """The watch ended at once and told nothing. Cure: back off, list again."""
+
+    def __init__(self, resource: str) -> None:
+        super().__init__(f"very short watch: {resource}: closed within {SHORTEST_WATCH_S:g} s, no events received")
+
+
+class ReflectorStore(Protocol[T_contra]):
+    """What a reflector writes into: a `DeltaFIFO` or an `Indexer`. Called by its threads only."""
+
+    def add(self, found: T_contra) -> None: ...
+    def update(self, found: T_contra) -> None: ...
+    def delete(self, found: T_contra) -> None: ...
+    def replace(self, items: Iterable[T_contra], resource_version: str) -> None: ...
+    def resync(self) -> None: ...
+
+
+class Reflector(Generic[T]):
+    """Makes a local store equal to a remote one, and keeps it so. One `run` at a time.
+
+    Nothing is lost: what changes between list and watch the watch tells, and after a loss comes a list. The version
+    never goes back: a list asks for one not older than the last, unless that has expired.
+
+    Args:   resource: the kind's plural, for log lines.
+            resync_s: after so many seconds, and again, `store.resync` is called if *should_resync* says so; 0 = never.
+            on_error: called with each error that list or watch met, in this thread; by default it is logged.
+            expected_type: objects of another type are logged and skipped.
+            min_watch_timeout_s: a larger one is honoured, a smaller one is not.
+            chance: gives 0..1, for jitter.
+    Source: client-go `tools/cache/reflector.go`. Departures: a connection that is lost inside a watch is opened
+            again without a list; *on_error* also gets errors told by the watch; no 429, no streaming lists.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: ListerWatcher[T],
+        store: ReflectorStore[T],
+        clock: Clock,
+        resource: str = "objects",
+        resync_s: float = 0,
+        should_resync: Callable[[], bool] | None = None,
+        on_error: Callable[[Exception], None] | None = None,
+        expected_type: type[T] | None = None,
+        page_size: int | None = None,
+        min_watch_timeout_s: float = WATCH_TIMEOUT_S,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._resource = resource
+        self._resync_s = resync_s
+        self._should_resync = should_resync or (lambda: True)
+        self._on_error = on_error or self._log_error
+        self._expected_type = expected_type
+        self._page_size = page_size
+        self._min_watch_timeout_s = max(min_watch_timeout_s, WATCH_TIMEOUT_S)
+        self._chance = chance
+        self._backoff = Backoff(clock=clock, chance=chance)
+        self._version = ""
+        self._expired = False  # the last list at _version failed, so that the next asks for the newest
+        self._always_pages = False  # even lists "not older than" come in pages: nobody serves them from memory
+
+    @property
+    def last_sync_resource_version(self) -> str:
+        """The version up to which the store has been told; "" before the first list."""
+        return self._version
+
+    def run(self, stop: StopSignal) -> None:
+        """`list_and_watch` again and again, with a pause after each, until *stop* is set. Raises nothing."""
+        while not stop.is_set():
+            try:
+                self.list_and_watch(stop)
+            except Exception as error:  # whatever a source or a store raises, the mirror must go on
+                self._tell(error)
+            stop.sleep(self._backoff.next_s())
+
+    def list_and_watch(self, stop: StopSignal) -> None:
+        """List once, then watch until *stop* is set or a new list is needed.
+
+        Returns: after *stop*, or when a resync failed.
+        Raises:  Expired: changes were lost. Whatever list and watch raise, but BusUnavailable of a watch.
+        """
+        if stop.is_set():
+            return
+        with stop.child() as ended:
+            listed_at = self._clock.monotonic()
+            found = self._list()
+            if stop.is_set():
+                return
+            self._store.replace(found.items, found.resource_version)
+            self._version = found.resource_version
+            with self._resyncing(ended, first=listed_at + self._resync_s):
+                while not ended.is_set():
+                    self._watch(ended)
+
+    def _list(self) -> ObjectList[T]:
+        try:
+            found = self._list_from("" if self._expired else self._version or "0")
+        except Expired:
+            # Once, at once: whatever was there, the newest state is what everybody wants now.
+            self._expired = True
+            found = self._list_from("")
+        self._expired = False
+        return found
+
+    def _list_from(self, version: str) -> ObjectList[T]:
+        in_pages = self._page_size is not None or self._always_pages or version in _NO_VERSION
+        limit = (self._page_size or PAGE_SIZE) if in_pages else 0
+        found, came_in_pages = list_all(self._source, ListOptions(resource_version=version, limit=limit))
+        self._always_pages |= version == "0" and came_in_pages
+        return found
+
+    def _watch(self, ended: StopSignal) -> None:
+        """One watch, from the last version, to its end."""
+        started = self._clock.monotonic()
+        try:
+            watch = self._source.watch(self._watch_options())
+            with ended.calling(watch.stop):
+                try:
+                    n = self._apply_all(watch, ended)
+                finally:
+                    watch.stop()
+        except BusUnavailable as error:
+            self._tell(error)
+            ended.sleep(self._backoff.next_s())
+            return
+        if not n and not ended.is_set() and self._clock.monotonic() - started < SHORTEST_WATCH_S:
+            raise VeryShortWatch(self._resource)
+
+    def _watch_options(self) -> ListOptions:
+        timeout_s = self._min_watch_timeout_s * (1 + self._chance())
+        return ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
+
+    def _apply_all(self, watch: Iterable[WatchEvent[T]], ended: StopSignal) -> int:
+        """Tell the store what the watch tells. Returns: how many events. Raises: the error the watch tells."""
+        n = 0
+        moves = self._version not in _NO_VERSION
+        for event in watch:
+            if ended.is_set():
+                break
+            if event.type is WatchEventType.ERROR:
+                raise event.error or EventBusError(f"a watch of {self._resource} failed")
+            n += 1
+            self._apply(event)
+            # Without a version to begin at, the first ADDED are all there is, in no order.
+            moves |= event.type is not WatchEventType.ADDED
+            if moves and event.resource_version:
+                self._version = event.resource_version
+        return n
+
+    def _apply(self, event: WatchEvent[T]) -> None:
+        if event.type is WatchEventType.BOOKMARK:
+            return
+        found = event.object
+        if found is None or (self._expected_type is not None and not isinstance(found, self._expected_type)):
+            log.error("A watch of %s told of %s; skipped", self._resource, type(found).__name__)
+            return
+        apply = {
+            WatchEventType.ADDED: self._store.add,
+            WatchEventType.MODIFIED: self._store.update,
+            WatchEventType.DELETED: self._store.delete,
+        }[event.type]
+        try:
+            apply(found)
+        except Exception:
+            log.exception("Cannot store %s %s; skipped", event.type, found.metadata.name)
+
+    @contextmanager
+    def _resyncing(self, ended: StopSignal, first: float) -> Iterator[None]:
+        """Inside the block, resync when it is time; a failure sets *ended*."""
+        if self._resync_s <= 0:
+            yield
+            return
+        thread = threading.Thread(
+            target=self._resync, args=(ended, first), name=f"eventbus-resync-{self._resource}", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _resync(self, ended: StopSignal, due: float) -> None:
+        while not ended.sleep_until(due):
+            try:
+                if self._should_resync():
+                    self._store.resync()
+            except Exception:
+                log.exception("Resync of %s failed; listing again", self._resource)
+                ended.set()
+            due = self._clock.monotonic() + self._resync_s
+
+    def _tell(self, error: Exception) -> None:
+        try:
+            self._on_error(error)
+        except Exception:
+            log.exception("The watch error handler of %s failed", self._resource)
+
+    def _log_error(self, error: Exception) -> None:
+        if isinstance(error, Expired):
+            log.info("Watch of %s: %s; listing again", self._resource, error)
+        elif isinstance(error, EventBusError):
+            log.warning("Failed to list or watch %s: %s", self._resource, error)
+        else:
+            log.error("Failed to list or watch %s", self._resource, exc_info=error)
+
+
+__all__ = ["PAGE_SIZE", "WATCH_TIMEOUT_S", "Reflector", "ReflectorStore", "VeryShortWatch"]
