@@ -1,0 +1,257 @@
+"""JSON Lines: every write as one line, `{"deliveryId": …, "event": …}`, in a file that rotates, or on standard output.
+
+    file:/var/log/events.jsonl?max-size=100MiB&max-age=1d&keep=5&fsync=every
+    file:events.jsonl            stdout:
+
+Appending: a line that was written and not yet noted is written again, with the same delivery id. Any number of
+workers may share a file, also with logrotate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from eventbus.codec import encode_core
+from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent, SinkGone, SinkUnreachable
+from eventbus.event import Event
+from eventbus.sinks.opening import SinkOptions
+from eventbus.sinks.sink import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+
+_BYTES: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+#: How a line of ours begins: only such a one is cut off when it was left unfinished.
+_LINE_START: Final = b'{"deliveryId":'
+#: How far back the beginning of an unfinished line is looked for, bytes.
+_LONGEST_LINE: Final = 1 << 20
+
+
+class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """When a file is full, how many former ones stay, and when what was written is safe."""
+
+    max_bytes: int = 0  #: 0: no bound
+    max_age_s: int = 0  #: 0: no bound
+    keep: int = 5  #: former files, `.1` is the newest
+    #: Seconds between two fsyncs: 0 after every write, before it counts as done; negative: never, it is the kernel's.
+    fsync_every_s: float = 0.0
+
+
+def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
+    """Raises: ConfigError: no path, or an unknown or wrong option."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if not path or parts.netloc not in ("", "localhost"):
+        raise ConfigError(f"sink {url!r}: give a path, like file:/var/log/events.jsonl")
+    return JsonLinesSink(options.name, RotatingFile(Path(path), _parse_options(parts.query)).append)
+
+
+def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
+    """Raises: ConfigError: `stdout:` takes nothing behind the colon."""
+    if url != "stdout:":
+        raise ConfigError(f"sink {url!r}: give stdout:")
+    return JsonLinesSink(options.name, _write_stdout)
+
+
+class JsonLinesSink:
+    """A `BatchSink` that appends. *append* writes whole lines, all of them or none; it may raise OSError."""
+
+    mode = SinkMode.APPEND
+
+    def __init__(self, name: str, append: Callable[[bytes], None]) -> None:
+        self.name = name
+        self._append = append
+
+    def create(self, event: Event) -> Event:
+        return self._write_one(Verb.CREATE, event)
+
+    def update(self, event: Event) -> Event:
+        return self._write_one(Verb.UPDATE, event)
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return self._write_one(Verb.PATCH, event, patch)
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """One append. Raises: SinkUnreachable: the disk is full, the folder is gone.  SinkGone: nobody reads."""
+        lines, answers = [], list[SinkAnswer]()
+        for write in writes:
+            try:
+                lines.append(_line(write))
+                answers.append(write.event)
+            except InvalidEvent as error:
+                answers.append(EventUnbuildable(str(error)))
+        try:
+            self._append(b"".join(lines))
+        except OSError as error:
+            raise SinkUnreachable(str(error)) from error
+        return answers
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _write_one(self, verb: Verb, event: Event, patch: EventPatch | None = None) -> Event:
+        answer = self.write([SinkWrite.of(verb, event, patch)])[0]
+        if not isinstance(answer, Event):
+            raise answer
+        return answer
+
+
+class RotatingFile:
+    """A file that any number of threads and processes append to, one at a time: a lock file beside it says who.
+
+    The lock file's time of change is when the file was begun.
+    """
+
+    def __init__(self, path: Path, options: FileOptions, *, now: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._options = options
+        self._now = now
+        self._synced = 0.0
+        # Not the file itself, which is renamed. Each append opens it anew: a lock belongs to the open file.
+        self._lock_path = path.with_name(path.name + ".lock")
+
+    def append(self, data: bytes) -> None:
+        """Write *data*, all of it or nothing. Raises: OSError."""
+        if not data:
+            return
+        with self._locked() as lock:
+            self._rotate(lock, len(data))
+            begun = not self._path.exists()
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                if begun:
+                    os.utime(lock, (self._now(), self._now()))
+                    self._sync_folder()
+                _write_whole(file, _after_torn_line(file) + data)
+                self._sync(file)
+            finally:
+                os.close(file)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock
+        finally:
+            os.close(lock)
+
+    def _rotate(self, lock: int, more: int) -> None:
+        options = self._options
+        try:
+            size = self._path.stat().st_size
+        except FileNotFoundError:
+            return
+        full = 0 < options.max_bytes < size + more and size > 0
+        old = 0 < options.max_age_s <= self._now() - os.fstat(lock).st_mtime
+        if not (full or old):
+            return
+        for number in range(options.keep, 0, -1):
+            former = self._former(number - 1)
+            with contextlib.suppress(FileNotFoundError):
+                former.replace(self._former(number))
+        if options.keep == 0:
+            self._path.unlink()
+
+    def _former(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
+
+    def _sync_folder(self) -> None:
+        """A new file's name must be as safe as what is in it."""
+        if self._options.fsync_every_s >= 0:
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _sync(self, file: int) -> None:
+        every_s = self._options.fsync_every_s
+        if every_s >= 0 and self._now() - self._synced >= every_s:
+            os.fsync(file)
+            self._synced = self._now()
+
+
+def _line(write: SinkWrite) -> bytes:
+    return b'%s%s,"event":%s}\n' % (_LINE_START, msgspec.json.encode(write.delivery_id), encode_core(write.event))
+
+
+def _write_whole(file: int, data: bytes) -> None:
+    """Append all of *data*, or leave the file as it was."""
+    size, view = os.fstat(file).st_size, memoryview(data)
+    try:
+        while view:
+            view = view[os.write(file, view) :]
+    except OSError:
+        os.ftruncate(file, size)
+        raise
+
+
+def _after_torn_line(file: int) -> bytes:
+    """Cut off a line of ours that a crash left unfinished; one that is not ours is ended: what to write first."""
+    size = os.fstat(file).st_size
+    start = max(0, size - _LONGEST_LINE)
+    if not size or os.pread(file, 1, size - 1) == b"\n":
+        return b""
+    tail = os.pread(file, size - start, start)
+    torn = start + tail.rfind(b"\n") + 1
+    if not os.pread(file, len(_LINE_START), torn).startswith(_LINE_START):
+        return b"\n"
+    os.ftruncate(file, torn)
+    return b""
+
+
+_STDOUT: Final = 1  #: the descriptor itself: what Python makes of it may be a text file with a memory
+_STDOUT_LOCK: Final = threading.Lock()
+
+
+def _write_stdout(data: bytes) -> None:
+    with _STDOUT_LOCK:
+        sys.stdout.flush()
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(_STDOUT, view) :]
+        except BrokenPipeError as error:
+            raise SinkGone("nobody reads standard output any more") from error
+
+
+def _parse_options(query: str) -> FileOptions:
+    found: dict[str, str] = dict(parse_qsl(query, keep_blank_values=True))
+    parsers: dict[str, Callable[[str], dict[str, float]]] = {
+        "max-size": lambda text: {"max_bytes": _number(text, r"(KiB|MiB|GiB|)", _BYTES)},
+        "max-age": lambda text: {"max_age_s": _number(text, r"([smhd])", _SECONDS)},
+        "keep": lambda text: {"keep": _number(text, r"()", _BYTES)},
+        "fsync": lambda text: {"fsync_every_s": _fsync(text)},
+    }
+    fields: dict[str, float] = {}
+    for name, text in found.items():
+        if name not in parsers:
+            raise ConfigError(f"file sink: unknown option {name!r}; there are {', '.join(parsers)}")
+        try:
+            fields |= parsers[name](text)
+        except ValueError as error:
+            raise ConfigError(f"file sink: {name}={text!r} will not do") from error
+    return msgspec.convert(fields, FileOptions)
+
+
+def _fsync(text: str) -> float:
+    words = {"every": 0.0, "never": -1.0}
+    return words[text] if text in words else _number(text, r"([smhd])", _SECONDS)
+
+
+def _number(text: str, unit: str, units: dict[str, int]) -> int:
+    found = re.fullmatch(rf"(\d{{1,12}}){unit}", text)
+    if not found:
+        raise ValueError(text)
+    return int(found[1]) * units[found[2]]

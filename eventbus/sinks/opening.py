@@ -1,0 +1,106 @@
+"""Making a sink from an URL: a table of schemes, each naming a module that is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from eventbus.errors import ConfigError
+from eventbus.sinks.sink import EventSink
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}\Z")
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What every sink is made with besides its URL. *name* is never empty."""
+
+    name: str
+    environ: Mapping[str, str] = {}
+    timeout_s: float = 10.0  #: longest wait for one answer; what takes longer counts as unreachable
+
+    def secret(self, variable: str) -> str:
+        """The value of *variable*, or what the file named by <variable>_FILE holds (that wins), or "".
+
+        Raises: ConfigError: the file cannot be read.
+        """
+        path = self.environ.get(f"{variable}_FILE", "")
+        if not path:
+            return self.environ.get(variable, "")
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{variable}_FILE cannot be read: {error}") from error
+
+
+#: Makes one kind of sink. Raises: ConfigError: the URL or a secret will not do. It connects to nothing yet.
+SinkMaker = Callable[[str, SinkOptions], EventSink]
+
+#: Scheme → where its SinkMaker is, and the extra that brings what it imports ("" for none).
+SCHEMES: Final[dict[str, tuple[str, str]]] = {
+    "file": ("eventbus.sinks.file:make_file_sink", ""),
+    "stdout": ("eventbus.sinks.file:make_stdout_sink", ""),
+    "postgresql": ("eventbus.sinks.postgres:make_postgres_sink", "postgres"),
+    "postgres": ("eventbus.sinks.postgres:make_postgres_sink", "postgres"),
+    "kubernetes": ("eventbus.sinks.kubernetes:make_kubernetes_sink", "kubernetes"),
+    "https": ("eventbus.sinks.webhook:make_webhook_sink", "webhook"),
+    "http": ("eventbus.sinks.webhook:make_webhook_sink", "webhook"),
+}
+
+
+def make_sink(url: str, environ: Mapping[str, str], *, name: str = "", timeout_s: float = 10.0) -> EventSink:
+    """Return the sink that *url* names. It connects to nothing yet.
+
+    A URL may also be `python:package.module:attribute`: a SinkMaker of one's own, called with that URL, in which a
+    query may follow.
+
+    Args:     name: what it is kept under, [a-z0-9.-]{1,63}; "": the scheme and a digest of the URL.
+    Raises:   ConfigError: no such scheme, an extra is not installed, or the sink's maker refuses the URL.
+    """
+    scheme = urlsplit(url).scheme
+    options = SinkOptions(name=check_name(name or default_name(url)), environ=environ, timeout_s=timeout_s)
+    if scheme == "python":
+        return _load(url.removeprefix("python:").partition("?")[0], "")(url, options)
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{known}:" for known in [*SCHEMES, "python"])
+        raise ConfigError(f"no sink for {safe_sink_url(url)!r}: the URL must begin with one of {known}")
+    return _load(*SCHEMES[scheme])(url, options)
+
+
+def check_name(name: str) -> str:
+    """*name*, if it can be a sink's. Raises: ConfigError."""
+    if not _NAME.match(name):
+        raise ConfigError(f"sink name {name!r} must match [a-z0-9][a-z0-9.-]{{0,62}}")
+    return name
+
+
+def default_name(url: str) -> str:
+    """Scheme, and six hex digits of the URL without user and password: a new password makes no new sink."""
+    parts = urlsplit(url)
+    same = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return f"{parts.scheme or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
+
+
+def safe_sink_url(url: str) -> str:
+    """*url* as it may be shown and logged: without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _load(place: str, extra: str) -> SinkMaker:
+    module, _, attribute = place.partition(":")
+    try:
+        made: Any = getattr(import_module(module), attribute)
+    except ImportError as error:
+        cure = f"pip install 'eventbus[{extra}]'" if extra else f"check that {module} can be imported"
+        raise ConfigError(f"this sink cannot be loaded ({error}): {cure}") from error
+    except AttributeError as error:
+        raise ConfigError(f"{module} has no {attribute!r}") from error
+    maker: SinkMaker = made
+    return maker

@@ -1,0 +1,49 @@
+"""What an error of PostgreSQL means to the export loop, by its SQLSTATE (PostgreSQL, appendix A)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+
+from eventbus.errors import EventRejected, SinkError, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.text import cut_bytes, printable
+
+#: This row will never do: data exceptions, broken constraints, program limits (a value too long for an index), RAISE
+#: of a trigger. 21: two rows of one batch are the same event, which splitting cures.
+_ROW: Final = frozenset({"21", "22", "23", "44", "54", "P0"})
+#: Another transaction was in the way; nothing was written.
+_BUSY: Final = frozenset({"40", "55"})
+#: It answers, but this row met something else: tried again, then buried.
+_ODD: Final = frozenset({"XX"})
+#: What is left says the same to everybody: 08 connection, 25 read-only standby, 28 and 42 no right or no table, 3D no
+#: database, 53 out of disk, memory or connections, 57 shut down or statement_timeout, 58 input or output failed.
+
+_PAUSE_S: Final = 0.2
+
+
+def translate(error: psycopg.Error) -> SinkError:
+    """The error to raise or, if it is of one row alone (`hits_one_row`), to answer. It holds no value of a row."""
+    text = _describe(error)
+    kind = (error.sqlstate or "")[:2]
+    if kind in _BUSY:
+        return Throttled(text, retry_after_s=_PAUSE_S)
+    if kind in _ROW or _is_refused_by_client(error):
+        return EventRejected(text)
+    if kind in _ODD:
+        return UnexpectedReply(text)
+    return SinkUnreachable(text)
+
+
+def hits_one_row(error: SinkError) -> bool:
+    return isinstance(error, EventRejected | UnexpectedReply)
+
+
+def _is_refused_by_client(error: psycopg.Error) -> bool:
+    return error.sqlstate is None and isinstance(error, psycopg.DataError)
+
+
+def _describe(error: psycopg.Error) -> str:
+    # Only the primary message: detail and context quote what is in the row.
+    text = error.diag.message_primary or str(error)
+    return cut_bytes(printable(f"{error.sqlstate or 'connection'}: {text}"), 300)

@@ -1,0 +1,116 @@
+"""The tables of the PostgreSQL sink, the steps that make them, and the one statement that writes.
+
+The tables lie in the first schema of the role's search_path. One bus a schema: versions of two buses do not compare.
+
+    one object's history      WHERE namespace = … AND object_kind = … AND object_name = … ORDER BY last_seen DESC
+    the newest, and retention WHERE last_seen < …                                         ORDER BY last_seen DESC
+    warnings of a reason      WHERE type = 'Warning' AND reason = … AND last_seen > …     ORDER BY last_seen DESC
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, LiteralString
+
+import psycopg
+
+from eventbus.errors import SinkUnreachable
+
+#: Any number will do that nobody else locks: "eventbus" in ASCII, read as an integer.
+_LOCK: Final = int.from_bytes(b"eventbus", "big")
+
+#: Step n leads from version n to n + 1. A step that was released is never changed.
+STEPS: Final[tuple[LiteralString, ...]] = (
+    # Keys are compared byte by byte ("C"): faster, and no change of locale can break an index.
+    """
+    CREATE TABLE eventbus_events (
+        namespace   text COLLATE "C" NOT NULL,
+        name        text COLLATE "C" NOT NULL,
+        uid         text COLLATE "C" NOT NULL,
+        rv          bigint           NOT NULL,
+        object_kind text COLLATE "C" NOT NULL,
+        object_name text COLLATE "C" NOT NULL,
+        object_uid  text COLLATE "C" NOT NULL,
+        type        text COLLATE "C" NOT NULL,
+        reason      text COLLATE "C" NOT NULL,
+        message     text             NOT NULL,
+        count       integer          NOT NULL,
+        first_seen  timestamptz,
+        last_seen   timestamptz      NOT NULL,
+        event       jsonb            NOT NULL,
+        PRIMARY KEY (namespace, name)
+    );
+    COMMENT ON COLUMN eventbus_events.rv IS 'version of the event in the store; a write with an older one is ignored';
+    COMMENT ON COLUMN eventbus_events.event IS 'the whole core/v1 Event';
+    CREATE INDEX eventbus_events_object ON eventbus_events (namespace, object_kind, object_name, last_seen DESC);
+    CREATE INDEX eventbus_events_last_seen ON eventbus_events (last_seen DESC);
+    CREATE INDEX eventbus_events_warnings ON eventbus_events (reason, last_seen DESC) WHERE type = 'Warning';
+    """,
+)
+
+# One parameter, a JSON array: the cheapest for the client, one round trip, no temporary table, fit for any pooler.
+# The same name for another object (two partitions made it in the same nanosecond) is left alone: see CLASHES.
+UPSERT: Final[LiteralString] = """
+    INSERT INTO eventbus_events AS old (namespace, name, uid, rv, object_kind, object_name, object_uid,
+                                        type, reason, message, count, first_seen, last_seen, event)
+    SELECT coalesce(meta->>'namespace', ''), coalesce(meta->>'name', ''), coalesce(meta->>'uid', ''),
+           (meta->>'resourceVersion')::bigint,
+           coalesce(object->>'kind', ''), coalesce(object->>'name', ''), coalesce(object->>'uid', ''),
+           coalesce(event->>'type', ''), coalesce(event->>'reason', ''), coalesce(event->>'message', ''),
+           coalesce((event->>'count')::integer, 0),
+           coalesce(event->>'firstTimestamp', event->>'eventTime', meta->>'creationTimestamp')::timestamptz,
+           coalesce((coalesce(event->'series'->>'lastObservedTime', event->>'lastTimestamp', event->>'eventTime',
+                              event->>'firstTimestamp', meta->>'creationTimestamp'))::timestamptz, now()),
+           event
+      FROM jsonb_array_elements(%s::jsonb) AS event,
+           LATERAL (SELECT event->'metadata' AS meta, event->'involvedObject' AS object OFFSET 0) AS parts
+    ON CONFLICT (namespace, name) DO UPDATE
+       SET uid = EXCLUDED.uid, rv = EXCLUDED.rv, type = EXCLUDED.type, reason = EXCLUDED.reason,
+           message = EXCLUDED.message, count = EXCLUDED.count, first_seen = EXCLUDED.first_seen,
+           last_seen = EXCLUDED.last_seen, event = EXCLUDED.event
+     WHERE old.rv < EXCLUDED.rv AND old.object_kind = EXCLUDED.object_kind
+       AND old.object_name = EXCLUDED.object_name AND old.object_uid = EXCLUDED.object_uid
+"""
+
+#: Which of the rows of UPSERT's parameter (from 0) have a name that an event of another object has.
+CLASHES: Final[LiteralString] = """
+    SELECT place - 1
+      FROM jsonb_array_elements(%s::jsonb) WITH ORDINALITY AS given(body, place)
+      JOIN eventbus_events AS old ON old.namespace = coalesce(body->'metadata'->>'namespace', '')
+                                 AND old.name = coalesce(body->'metadata'->>'name', '')
+     WHERE (old.object_kind, old.object_name, old.object_uid)
+           <> (coalesce(body->'involvedObject'->>'kind', ''), coalesce(body->'involvedObject'->>'name', ''),
+               coalesce(body->'involvedObject'->>'uid', ''))
+"""
+
+
+def migrate(connection: psycopg.Connection[Any], *, lock_timeout_ms: int) -> None:
+    """Bring the tables to the newest version. Workers that start at once take turns; a role without DDL rights may
+    run on tables that somebody else has made.
+
+    Raises:   SinkUnreachable: the tables are of a newer version.  psycopg.Error.
+    """
+    if _version(connection) == len(STEPS):
+        return
+    with connection.transaction():
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{lock_timeout_ms}ms",))
+        connection.execute("SELECT set_config('statement_timeout', '0', true)")  # an index over old rows takes its time
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS eventbus_schema"
+            " (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
+        )
+        version = _version(connection)
+        if version > len(STEPS):
+            raise SinkUnreachable(f"the tables have version {version}, this worker knows {len(STEPS)}: upgrade it")
+        for number, step in enumerate(STEPS[version:], start=version + 1):
+            connection.execute(step)
+            connection.execute("INSERT INTO eventbus_schema (version) VALUES (%s)", (number,))
+
+
+def _version(connection: psycopg.Connection[Any]) -> int:
+    """0 where there are no tables."""
+    there = connection.execute("SELECT to_regclass('eventbus_schema') IS NOT NULL").fetchone()
+    if there is None or not there[0]:
+        return 0
+    found = connection.execute("SELECT coalesce(max(version), 0) FROM eventbus_schema").fetchone()
+    return 0 if found is None else int(found[0])

@@ -1,0 +1,26 @@
+"""How long a server asks to be left alone."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+#: A server that says more is not believed: nobody would notice the sink's return.
+MAX_RETRY_AFTER_S: Final = 600.0
+
+
+def retry_after_s(header: str | None) -> float | None:
+    """Seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3); None if it is absent or neither."""
+    if not header:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdecimal():
+        return min(float(text), MAX_RETRY_AFTER_S)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return min(max(moment.timestamp() - time.time(), 0.0), MAX_RETRY_AFTER_S)

@@ -1,0 +1,63 @@
+"""One sink object for several threads: a bus with partitions has one exporter each, and a sink serves one at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from eventbus.event import Event
+from eventbus.sinks.sink import BatchSink, EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite
+
+
+class SharedSink:
+    """Calls *sink* for one thread at a time, and closes it when the last of *users* has closed this."""
+
+    def __init__(self, sink: EventSink, users: int) -> None:
+        self._sink = sink
+        self._users = users
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._sink.name
+
+    @property
+    def mode(self) -> SinkMode:
+        return self._sink.mode
+
+    def create(self, event: Event) -> Event:
+        with self._lock:
+            return self._sink.create(event)
+
+    def update(self, event: Event) -> Event:
+        with self._lock:
+            return self._sink.update(event)
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        with self._lock:
+            return self._sink.patch(event, patch)
+
+    def close(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._sink.close()
+
+
+class SharedBatchSink(SharedSink):
+    """The same for a sink that writes many at once."""
+
+    def __init__(self, sink: BatchSink, users: int) -> None:
+        super().__init__(sink, users)
+        self._batch = sink
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        with self._lock:
+            return self._batch.write(writes)
+
+
+def share(sink: EventSink, users: int) -> EventSink:
+    """*sink* itself for one user, else something that *users* threads may call and close."""
+    if users == 1:
+        return sink
+    return SharedBatchSink(sink, users) if isinstance(sink, BatchSink) else SharedSink(sink, users)

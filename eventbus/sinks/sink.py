@@ -1,0 +1,140 @@
+"""What an external sink is: the contract between the export worker's loop and the systems events go to.
+
+A sink speaks to one system and knows nothing of Redis, of retries and of positions: it writes, or raises the error
+that says which of the two things went wrong: the system does not answer, or it answered and this event failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from eventbus.errors import EventBusError
+from eventbus.event import Event
+
+
+class SinkMode(StrEnum):
+    """What a repeated write does to the system."""
+
+    UPSERT = "upsert"  #: one row, object or document an event; a repeat changes nothing
+    APPEND = "append"  #: every write is kept; whoever reads tells repeats apart by the delivery id
+
+
+class Verb(StrEnum):
+    """Which of the sink's calls a write is."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    PATCH = "patch"
+
+
+class EventPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repeat changes. The values are absolute, so applying a patch twice, or only the last of many, is the same.
+
+    *name* and *version* are what this sink returned last for the event, from any worker ("" where it returned none):
+    the name to address it by, and the version it has there.
+    """
+
+    name: str
+    version: str = ""
+    count: int
+    last_timestamp: datetime | None = None
+    message: str = ""
+
+    def body(self) -> dict[str, Any]:
+        """The strategic merge patch as client-go sends it: count, lastTimestamp (null if unset), message unless empty.
+
+        Source: tools/record/events_cache.go, eventObserve. Departure: a last time of 1970-01-01T00:00:00Z is sent too.
+        """
+        last = self.last_timestamp
+        text = None if last is None else last.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body: dict[str, Any] = {"count": self.count, "lastTimestamp": text}
+        return body | {"message": self.message} if self.message else body
+
+
+class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """One write for `BatchSink.write`. *patch* is set if and only if *verb* is PATCH; *event* is always whole.
+
+    *delivery_id* is `<event uid>/<count>`: the same for every repeat of the write, another for every other one.
+    """
+
+    verb: Verb
+    event: Event
+    patch: EventPatch | None = None
+    delivery_id: str
+
+    @classmethod
+    def of(cls, verb: Verb, event: Event, patch: EventPatch | None = None) -> SinkWrite:
+        """The write with its delivery id."""
+        return cls(verb=verb, event=event, patch=patch, delivery_id=delivery_id(event))
+
+
+#: What became of one write of a batch: the event as the system has it now, or the error that hit this event alone.
+SinkAnswer: TypeAlias = Event | EventBusError
+
+
+@runtime_checkable
+class EventSink(Protocol):
+    """A system that events are written to. One thread at a time calls it; every call may block up to its own timeout.
+
+    An event arrives whole and correlated: `metadata.name` and `namespace` address it, `metadata.uid` stands for it,
+    `metadata.resource_version` is the store's version and only grows for one event: an upserting sink keeps what it
+    has if that is not older. Every call may be repeated and may have been applied already (a reply was lost).
+
+    Returns:  the event as the system has it. Its `metadata.name` and `metadata.resource_version` come back in the next
+              `EventPatch`, whichever worker makes it. A sink that has nothing to say returns the event it was given.
+    Raises:   SinkUnreachable (no answer, or none for anybody: 401, 403, 503): the loop waits, for ever.
+              Throttled: the loop waits as long as it says, then tries the same event again.
+              EventRejected, EventUnbuildable: this event never will do; it is buried.
+              AlreadyExists (create): settled.  NotFound (patch): the loop creates it.
+              UnexpectedReply, and anything else: it answered, and this event failed; tried again, then buried.
+    """
+
+    @property
+    def name(self) -> str:
+        """Who it is, [a-z0-9.-]{1,63}: its position, what it returned and its figures are kept under this name."""
+        ...
+
+    @property
+    def mode(self) -> SinkMode: ...
+
+    def create(self, event: Event) -> Event:
+        """Write an event that this sink has not seen."""
+        ...
+
+    def update(self, event: Event) -> Event:
+        """Write the whole event, whether it is there or not: catching up after a list."""
+        ...
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        """Write what a repeat changed. *event* is whole: a sink that cannot patch does `return self.update(event)`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; what was written stays. Called once, from the thread that wrote."""
+        ...
+
+
+@runtime_checkable
+class BatchSink(EventSink, Protocol):
+    """A sink that writes many at once. The loop then calls `write` alone; the three calls stay for others."""
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Write all of them, in order; every event occurs once. One answer a write, in the same order.
+
+        An error that hits one event alone is *returned* in its place. Raised are only those that hit all of them and
+        left none known to be written: SinkUnreachable, Throttled. Every write may then have been applied all the same.
+        """
+        ...
+
+
+def delivery_id(event: Event) -> str:
+    """`<event uid>/<count>`: what an appending sink writes beside the event, and a webhook sends as Idempotency-Key."""
+    return f"{event.metadata.uid}/{event.count}"
+
+
+__all__ = ["BatchSink", "EventPatch", "EventSink", "SinkAnswer", "SinkMode", "SinkWrite", "Verb", "delivery_id"]

@@ -1,0 +1,145 @@
+"""Where a webhook may go: nobody who can choose an URL, or a name's addresses, reaches the network we stand in.
+
+Only rules and the resolver; the connection is `guarded_http`'s. Source: reference, reliability, security of webhooks.
+"""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from eventbus.errors import ConfigError, SinkUnreachable
+
+Address = IPv4Address | IPv6Address
+
+PORTS: Final = frozenset({443, 8443})
+
+#: Refused unless the host is trusted. Written out, because what `is_private` means changes between Pythons.
+_INSIDE: Final = tuple(
+    ip_network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carrier-grade NAT; some clouds keep their metadata here
+        "127.0.0.0/8",
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation, like the next two
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "::1/128",
+        "100::/64",  # discard
+        "2001::/23",  # Teredo and other assignments: 2001::/32 holds an IPv4 address
+        "2001:db8::/32",  # documentation
+        "3fff::/20",
+        "5f00::/16",  # segment routing
+        "fc00::/7",  # unique local
+    )
+)
+
+#: Refused always: nobody has a webhook there, and cloud metadata is at 169.254.169.254 and fe80::.
+_NEVER: Final = tuple(
+    ip_network(network)
+    for network in (
+        "0.0.0.0/32",
+        "169.254.0.0/16",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "::/128",
+        "fe80::/10",
+        "fec0::/10",
+        "ff00::/8",
+    )
+)
+
+#: IPv6 forms of an IPv4 address: refused unless trusted, since a gateway or the kernel turns them into it.
+#: Mapped, compatible, NAT64 (its two prefixes), 6to4.
+_DISGUISED: Final = tuple(
+    ip_network(network) for network in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16")
+)
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """What a webhook may connect to.
+
+    *allow_private* trusts every host, *allow_hosts* these (lower case): they may be on any port, without TLS, and
+    inside our own network; link-local and multicast addresses are refused even so.
+    """
+
+    allow_private: bool = False
+    allow_hosts: frozenset[str] = frozenset()
+
+    def check_url(self, url: str) -> SplitResult:
+        """The parts of *url*, if it may be used; its name is not resolved yet. Raises: ConfigError."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            raise ConfigError("the webhook's URL cannot be read") from None
+        if not host or not url.isascii() or not url.isprintable() or " " in url:
+            raise ConfigError("the webhook's URL needs a host, and only ASCII (write an international name as xn--…)")
+        if parts.username is not None or parts.password is not None:
+            raise ConfigError("a webhook's URL must hold no user and no password: EVENTBUS_WEBHOOK_TOKEN is for them")
+        if not self.trusts(host):
+            _check_outside(parts.scheme, host, port)
+        return parts
+
+    def trusts(self, host: str) -> bool:
+        return self.allow_private or host.lower() in self.allow_hosts
+
+    def resolve(self, host: str, port: int) -> list[str]:
+        """The addresses of *host*, all of them checked: connect to one of these, never to the name.
+
+        Blocks as long as the system's resolver does. Raises: SinkUnreachable: none, or one that is refused.
+        """
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise SinkUnreachable(f"{host} cannot be resolved: {error}") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        for address in addresses:
+            if not is_allowed(ip_address(address), trusted=self.trusts(host)):
+                raise SinkUnreachable(f"{host} has the address {address}, where no webhook may go")
+        return addresses
+
+
+def is_allowed(address: Address, *, trusted: bool) -> bool:
+    """Whether a webhook may go to *address*; *trusted*: its host was allowed by name."""
+    plain = _undisguised(address)
+    if _is_in(plain, _NEVER) or _is_in(address, _NEVER):
+        return False
+    return trusted or not (_is_in(address, _INSIDE) or _is_in(address, _DISGUISED) or _is_in(plain, _INSIDE))
+
+
+def _check_outside(scheme: str, host: str, port: int | None) -> None:
+    cure = f"EVENTBUS_WEBHOOK_ALLOW_HOSTS={host} permits it"
+    if scheme != "https":
+        raise ConfigError(f"a webhook must use https; {cure}")
+    if (port or 443) not in PORTS:
+        raise ConfigError(f"a webhook's port must be 443 or 8443, not {port}; {cure}")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return
+    if not is_allowed(address, trusted=False):
+        raise ConfigError(f"{host} is where no webhook may go; {cure}")
+
+
+def _undisguised(address: Address) -> Address:
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _DISGUISED[-1]:
+        return address.sixtofour or address
+    if any(address in network for network in _DISGUISED[:-1]) and int(address) > 1:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def _is_in(address: Address, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
+    return any(address in network for network in networks)
