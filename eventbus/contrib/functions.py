@@ -1,0 +1,121 @@
+"""A decorator: what becomes of a function's calls, as events."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+from eventbus.record.recorder import EventRecorder
+from eventbus.record.wiring import make_event_recorder
+from eventbus.text import cut_bytes
+from eventbus.validation import MAX_NEW_MESSAGE
+
+log = logging.getLogger("eventbus")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def recorded(
+    object: Any, reason: str, *, recorder: EventRecorder | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Record each call of a function: *reason* when it returns, a Warning `<reason>Failed` when it raises.
+
+        @recorded(lambda user, **_: {"kind": "User", "name": user}, "Billed")
+        def bill(user, amount): ...
+
+    Also for `async def`. The exception goes on unchanged, and its text is in the message. Nothing is recorded of a
+    call that is cancelled or interrupted, for nobody knows what it did. Never blocks, and never raises by itself.
+
+    Args:     object: what the events are about: anything `EventRecorder.event` takes, or a callable that makes it of
+              the call's arguments, before the call.
+              reason: CamelCase.
+              recorder: None is `make_event_recorder` of the function's module, made at the first call.
+    Raises:   TypeError: when decorating a generator, which is not done when its call is.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("recorded() is for functions and coroutines; a generator's call only makes it")
+        return _decorate(function, _Calls(function, object, reason, recorder))
+
+    return decorate
+
+
+class _Calls:
+    """Records the calls of one function."""
+
+    def __init__(
+        self, function: Callable[..., object], about: object, reason: str, recorder: EventRecorder | None
+    ) -> None:
+        self._name = getattr(function, "__qualname__", repr(function))
+        self._module = getattr(function, "__module__", None) or "recorded"
+        self._about = about
+        self._reason = reason
+        self._recorder = recorder
+
+    def object_of(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """What this call is about; None: nobody can say, and the log says why."""
+        if not callable(self._about):
+            return self._about
+        try:
+            return cast(object, self._about(*args, **kwargs))
+        except Exception as error:  # it is the caller's, and must not keep the function from being called
+            log.error("no event for a call of %s: its object cannot be made: %r", self._name, error)
+            return None
+
+    def returned(self, about: object) -> None:
+        self._record(about, "Normal", self._reason, f"{self._name} returned")
+
+    def raised(self, about: object, error: Exception) -> None:
+        self._record(about, "Warning", f"{self._reason}Failed", f"{self._name}: {described(error)}")
+
+    def _record(self, about: object, event_type: str, reason: str, message: str) -> None:
+        if about is None:
+            return
+        if self._recorder is None:
+            self._recorder = make_event_recorder(self._module)
+        self._recorder.event(about, event_type, reason, cut_bytes(message, MAX_NEW_MESSAGE))
+
+
+def described(error: BaseException) -> str:
+    """`ValueError: its text`; an exception may fail even at that."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _decorate(function: Callable[P, R], calls: _Calls) -> Callable[P, R]:
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            about = calls.object_of(args, kwargs)
+            try:
+                result = await function(*args, **kwargs)
+            except Exception as error:
+                calls.raised(about, error)
+                raise
+            calls.returned(about)
+            return result
+
+        return cast(Callable[P, R], awaited)
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        about = calls.object_of(args, kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            calls.raised(about, error)
+            raise
+        calls.returned(about)
+        return result
+
+    return called

@@ -1,0 +1,119 @@
+"""A `logging.Handler` that records warnings and errors as events about one object."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+
+from eventbus.clock import Clock, SystemClock
+from eventbus.contrib.functions import described
+from eventbus.record.recorder import EventRecorder
+from eventbus.reference import reference_from_text, reference_to
+from eventbus.text import cut_bytes
+from eventbus.validation import MAX_NEW_MESSAGE, MAX_REASON
+
+#: Records of one handler at once, and then a second. The bus lets through 25 events of a source and object anyway;
+#: this keeps a storm of records out of the outbox, where it would push out the events of others.
+BURST, PER_SECOND = 100, 10
+#: The thread that sends: what it logs (redis, ssl) must not become events, which it would have to send.
+SENDER = "eventbus-outbox"
+
+_WORD = re.compile(r"[A-Za-z0-9]+")
+
+
+class EventHandler(logging.Handler):
+    """Records what is logged, as events about *object*.
+
+        logging.getLogger().addHandler(EventHandler(recorder, "Service/checkout"))
+
+    Warnings and worse are Warning, anything below Normal. The reason is made of the logger's last name and the
+    function, `payments` and `charge_card` are `PaymentsChargeCard`; `extra={"reason": "CardDeclined"}` says it better.
+    The message is that of the record, with the exception, without the traceback; at most 1024 bytes.
+
+    Never waits for Redis (unless the outbox is told to, EVENTBUS_BUFFER_FULL=wait). Of a storm 100 records at once and
+    10 a second become events; how many were held back, one event says as soon as there is room. What eventbus itself
+    logs is left out, so that trouble with the bus makes no events.
+
+    Args:   object: anything `EventRecorder.event` takes, or KIND/NAME.  namespace: for KIND/NAME.
+            level: below it nothing is recorded.  clock: for tests.
+    Raises: InvalidEvent: *object* names nothing.
+    """
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        object: object,
+        level: int | str = logging.WARNING,
+        *,
+        namespace: str = "default",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(level)
+        self._recorder = recorder
+        self._about = reference_from_text(object, namespace) if isinstance(object, str) else reference_to(object)
+        self._limit = _Limit(clock or SystemClock())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called by `logging`, with the handler's lock held."""
+        if is_of_eventbus(record) or not self._limit.allows():
+            return
+        try:
+            if held_back := self._limit.take_held_back():
+                self._record(logging.WARNING, "LogHeldBack", f"{held_back} log records were held back")
+            self._record(record.levelno, reason_of(record), message_of(record))
+        except Exception:
+            self.handleError(record)
+
+    def _record(self, level: int, reason: str, message: str) -> None:
+        event_type = "Warning" if level >= logging.WARNING else "Normal"
+        self._recorder.event(self._about, event_type, reason, cut_bytes(message, MAX_NEW_MESSAGE))
+
+
+class _Limit:
+    """A token bucket that counts what it refuses. Used with the handler's lock held."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tokens = float(BURST)
+        self._filled = clock.monotonic()
+        self._held_back = 0
+
+    def allows(self) -> bool:
+        now = self._clock.monotonic()
+        self._tokens = min(BURST, self._tokens + (now - self._filled) * PER_SECOND)
+        self._filled = now
+        if self._tokens < 1:
+            self._held_back += 1
+            return False
+        self._tokens -= 1
+        return True
+
+    def take_held_back(self) -> int:
+        held_back, self._held_back = self._held_back, 0
+        return held_back
+
+
+def is_of_eventbus(record: logging.LogRecord) -> bool:
+    """Whether recording it could make more of its kind."""
+    name = record.name
+    return name == "eventbus" or name.startswith("eventbus.") or threading.current_thread().name == SENDER
+
+
+def reason_of(record: logging.LogRecord) -> str:
+    """The record's own `reason`, else logger and function in CamelCase."""
+    given = getattr(record, "reason", None)
+    if isinstance(given, str) and given:
+        return cut_bytes(given, MAX_REASON)
+    function = "" if record.funcName in (None, "<module>", "<lambda>") else record.funcName
+    words = _WORD.findall(f"{record.name.rpartition('.')[2]} {function}")
+    return cut_bytes("".join(word[0].upper() + word[1:] for word in words), MAX_REASON) or "Logged"
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """What was logged, with the exception's own text."""
+    message = record.getMessage()
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return message
+    return f"{message}: {described(error)}" if message else described(error)

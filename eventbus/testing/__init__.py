@@ -1,0 +1,1 @@
+"""Fakes for the tests of programs that record events."""

@@ -1,0 +1,94 @@
+"""A recorder for the tests of programs that record events: lines to compare instead of a bus."""
+
+from __future__ import annotations
+
+import queue
+
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import InvalidEvent
+from eventbus.event import Event
+from eventbus.record.losses import Losses
+from eventbus.record.pending import Pending, build
+from eventbus.record.recorder import EventRecorder
+
+#: Real seconds that a full recorder waits for a reader before it says so: client-go's waits for ever.
+PATIENCE_S = 5.0
+
+
+class FakeRecorder(EventRecorder):
+    """An `EventRecorder` whose events end up in `events`, as lines `<type> <reason> <message>`. Thread-safe.
+
+        recorder = FakeRecorder(10)
+        reconcile(pod, recorder)
+        assert recorder.lines() == ["Warning BackOff restarting failed container"]
+
+    What is wrong with a call is refused by the real recorder's rules: no line, logged, counted in `refused`. A message
+    with line breaks makes a line with line breaks.
+
+    Args:   buffer_size: lines it holds. When it is full the caller waits for a reader, 5 s, and then is told by an
+            AssertionError, since a test that loses events without a word proves nothing. 0 discards everything.
+            include_object: add ` involvedObject{kind=…,apiVersion=…}` to every line.
+            component, host: the source of the events in `recorded`.  clock: for their times and names.
+    Source: client-go tools/record/fake.go. Departures: that deadline; a `%` in type or reason is never interpreted.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int = 100,
+        *,
+        include_object: bool = False,
+        component: str = "fake",
+        host: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        super().__init__(component, host, put=self._write, losses=Losses(clock), clock=clock)
+        self._include_object = include_object
+        self._discard = buffer_size == 0
+        #: Lines nobody has read yet, oldest first; `get` one to wait for it.
+        self.events: queue.Queue[str] = queue.Queue(max(0, buffer_size))
+        #: The whole events, in the order of `events`; reading lines takes nothing away from these.
+        self.recorded: list[Event] = []
+
+    def lines(self) -> list[str]:
+        """Take all lines there are, oldest first, without waiting."""
+        found: list[str] = []
+        while True:
+            try:
+                found.append(self.events.get_nowait())
+            except queue.Empty:
+                return found
+
+    @property
+    def refused(self) -> int:
+        """Calls that the real recorder would have refused."""
+        return self._losses.counts.get("refused", 0)
+
+    def _write(self, pending: Pending) -> None:
+        if self._discard:
+            return
+        try:
+            event = build(pending)
+        except InvalidEvent as error:
+            self._refuse(error)
+            return
+        try:
+            self.events.put(self._line(event), timeout=PATIENCE_S)
+        except queue.Full:
+            held = self.events.maxsize
+            raise AssertionError(
+                f"FakeRecorder holds {held} lines and nobody reads: read them, or make it larger"
+            ) from None
+        self.recorded.append(event)
+
+    def _line(self, event: Event) -> str:
+        about, annotations = event.involved_object, event.metadata.annotations
+        line = f"{event.type} {event.reason} {event.message}"
+        if self._include_object:
+            line += f" involvedObject{{kind={about.kind},apiVersion={about.api_version}}}"
+        if annotations:
+            line += f" map[{' '.join(f'{key}:{annotations[key]}' for key in sorted(annotations))}]"
+        return line
+
+
+__all__ = ["FakeRecorder"]

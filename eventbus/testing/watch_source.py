@@ -1,0 +1,287 @@
+"""A store in memory that tests write to and readers watch, and that can misbehave as a real one does."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Generic, TypeVar
+
+import msgspec
+
+from eventbus.errors import EventBusError, Expired, NotFound
+from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.selectors import OBJECT_FIELDS, FieldSelector, LabelSelector
+from eventbus.testing.fake_watch import FakeWatch
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class FakeWatchSource(Generic[T]):
+    """Implements `eventbus.list_watch.ListerWatcher`; a test writes with `add`, `modify` and `delete`. Thread-safe.
+
+    Versions are numbers, one for each write; *lists* and *watches* are the options that were asked for.
+
+    It misbehaves on request: `drop_watches` ends the watches as a lost connection does; `hold_watches` and
+    `release_watches` keep changes back; `expire` forgets the past, so that who is behind it is told `Expired`;
+    `fail_next_list`, `fail_next_watch` and `break_watches` raise. Writes are never refused, lists are never late,
+    and a watch's *timeout_s* is not kept: drop it.
+
+    Args: fields: what field selectors may name.  with_version: gives the object with another version; needed for
+          values that are not `msgspec.Struct`.  first_version: before the first write.
+    Source: the idea is that of client-go's `fake_controller_source.go`.
+    """
+
+    def __init__(
+        self,
+        *,
+        fields: Mapping[str, Callable[[T], str]] = OBJECT_FIELDS,
+        with_version: Callable[[T, str], T] | None = None,
+        first_version: int = 1,
+    ) -> None:
+        self.lists: list[ListOptions] = []
+        self.watches: list[ListOptions] = []
+        self._fields = fields
+        self._with_version = with_version or _with_version
+        self._changed = threading.Condition(threading.RLock())
+        self._version = first_version
+        self._floor = first_version  # the oldest version from which a watch can begin
+        self._objects: dict[tuple[str, str], T] = {}
+        self._sorted: list[tuple[str, str]] = []  # the keys of _objects, or out of date and cleared
+        self._changes: list[_Change[T]] = []
+        self._open: dict[FakeWatch[T], _Selection[T]] = {}
+        self._held = False
+        self._list_failures: list[Exception] = []
+        self._watch_failures: list[Exception] = []
+
+    def add(self, found: T) -> T:
+        """Write an object, new or not. Returns: it with its version."""
+        with self._changed:
+            return self._write(found)
+
+    def modify(self, found: T) -> T:
+        """Write an object that is there. Returns: it with its version. Raises: NotFound."""
+        with self._changed:
+            self._require(found)
+            return self._write(found)
+
+    def delete(self, found: T) -> T:
+        """Remove the object with the name of *found*. Returns: its last state, at the deletion's version.
+
+        Raises: NotFound.
+        """
+        with self._changed:
+            old = self._require(found)
+            self._version += 1
+            gone = self._with_version(old, str(self._version))
+            del self._objects[_identity(old)]
+            self._sorted = []
+            self._tell(_Change(self._version, old=old, new=None, last=gone))
+            return gone
+
+    def bookmark(self) -> None:
+        """Tell open watches that allow it how far they are."""
+        with self._changed:
+            for watch, selection in self._open.items():
+                if selection.options.allow_bookmarks:
+                    watch.offer(WatchEvent.bookmark(str(self._version)))
+
+    def drop_watches(self) -> None:
+        """End every open watch; what it has not told yet it never tells."""
+        with self._changed:
+            for watch in tuple(self._open):
+                watch.end()
+                self._forget(watch)
+
+    def break_watches(self, error: EventBusError) -> None:
+        """Make every open watch tell ERROR and end."""
+        with self._changed:
+            for watch in tuple(self._open):
+                watch.fail(error)
+                self._forget(watch)
+
+    def hold_watches(self) -> None:
+        """Let watches, open and new, tell nothing for now."""
+        self._hold(True)
+
+    def release_watches(self) -> None:
+        """Let watches tell what was held back, and go on."""
+        self._hold(False)
+
+    def expire(self) -> None:
+        """Forget all changes up to now: watches behind it, open or new, and continued lists are told `Expired`."""
+        with self._changed:
+            self._floor = self._version
+            self._changes.clear()
+            for watch in tuple(self._open):
+                if watch.is_behind:
+                    watch.fail(Expired(f"too old resource version ({self._floor})"))
+                    self._forget(watch)
+
+    def fail_next_list(self, *errors: Exception) -> None:
+        """Raise *errors*, one in each of the next lists."""
+        with self._changed:
+            self._list_failures += errors
+
+    def fail_next_watch(self, *errors: Exception) -> None:
+        """Raise *errors*, one at each of the next attempts to watch."""
+        with self._changed:
+            self._watch_failures += errors
+
+    @property
+    def version(self) -> str:
+        """Of the last write."""
+        return str(self._version)
+
+    @property
+    def objects(self) -> dict[tuple[str, str], T]:
+        """All objects by namespace and name: a copy."""
+        with self._changed:
+            return dict(self._objects)
+
+    def wait_for_watches(self, n: int = 1, timeout_s: float = 10.0) -> None:
+        """Block until *n* watches are open, at most *timeout_s* real seconds. Raises: TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._open) == n, timeout_s):
+                raise TimeoutError(f"{len(self._open)} watches are open, not {n}")
+
+    def watch(self, options: ListOptions) -> FakeWatch[T]:
+        """See `ListerWatcher.watch`."""
+        with self._changed:
+            self.watches.append(options)
+            if self._watch_failures:
+                raise self._watch_failures.pop(0)
+            selection = _Selection(options, self._fields)
+            watch = FakeWatch(self._first_events(options.resource_version, selection), self._forget)
+            watch.hold(self._held)
+            self._open[watch] = selection
+            self._changed.notify_all()
+            return watch
+
+    def list(self, options: ListOptions) -> ObjectList[T]:
+        """See `ListerWatcher.list`. A continuation expires with the version of its first page."""
+        with self._changed:
+            self.lists.append(options)
+            if self._list_failures:
+                raise self._list_failures.pop(0)
+            version, start = self._page_start(options)
+            selection = _Selection(options, self._fields)
+            found = (self._objects[identity] for identity in self._identities_after(start))
+            items = list(islice(filter(selection.matches, found), options.limit + 1 if options.limit else None))
+            page = items[: options.limit or None]
+            more = f"{version}/{'/'.join(_identity(page[-1]))}" if len(page) < len(items) else ""
+            return ObjectList(tuple(page), str(version), more)
+
+    def _page_start(self, options: ListOptions) -> tuple[int, tuple[str, str]]:
+        if options.continue_:
+            version, namespace, name = options.continue_.split("/")
+            if int(version) < self._floor:
+                raise Expired("The provided continue parameter is too old to display a consistent list result")
+            return int(version), (namespace, name)
+        if int(options.resource_version or 0) > self._version:
+            raise Expired(f"too large resource version: {options.resource_version} ({self._version})")
+        return self._version, ("", "")
+
+    def _identities_after(self, start: tuple[str, str]) -> Iterator[tuple[str, str]]:
+        # Sorted once for all pages of a list.
+        if len(self._sorted) != len(self._objects):
+            self._sorted = sorted(self._objects)
+        return islice(self._sorted, bisect_right(self._sorted, start), None)
+
+    def _first_events(self, version: str, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
+        if version in ("", "0"):
+            return tuple(
+                WatchEvent(WatchEventType.ADDED, found) for found in self._objects.values() if selection.matches(found)
+            )
+        if int(version) < self._floor:
+            raise Expired(f"too old resource version: {version} ({self._floor})")
+        seen = (change.seen_by(selection) for change in self._changes if change.version > int(version))
+        return tuple(event for event in seen if event is not None)
+
+    def _write(self, found: T) -> T:
+        self._version += 1
+        new = self._with_version(found, str(self._version))
+        old = self._objects.get(_identity(new))
+        self._objects[_identity(new)] = new
+        if old is None:
+            self._sorted = []
+        self._tell(_Change(self._version, old=old, new=new, last=new))
+        return new
+
+    def _tell(self, change: _Change[T]) -> None:
+        self._changes.append(change)
+        for watch, selection in self._open.items():
+            event = change.seen_by(selection)
+            if event is not None:
+                watch.offer(event)
+
+    def _hold(self, held: bool) -> None:
+        with self._changed:
+            self._held = held
+            for watch in self._open:
+                watch.hold(held)
+
+    def _forget(self, watch: FakeWatch[T]) -> None:
+        with self._changed:
+            self._open.pop(watch, None)
+            self._changed.notify_all()
+
+    def _require(self, found: T) -> T:
+        old = self._objects.get(_identity(found))
+        if old is None:
+            raise NotFound(f'objects "{found.metadata.name}" not found')
+        return old
+
+
+class _Selection(Generic[T]):
+    """What a reader asked for."""
+
+    def __init__(self, options: ListOptions, fields: Mapping[str, Callable[[T], str]]) -> None:
+        self.options = options
+        self._labels = LabelSelector.parse(options.label_selector)
+        self._fields = FieldSelector.parse(options.field_selector, fields)
+
+    def matches(self, found: T | None) -> bool:
+        return (
+            found is not None
+            and self.options.namespace in ("", found.metadata.namespace)
+            and self._labels.matches(found.metadata.labels)
+            and self._fields.matches(found)
+        )
+
+
+class _Change(msgspec.Struct, Generic[T], frozen=True):
+    """A write: the states before and after, and the last state at the version of the write."""
+
+    version: int
+    old: T | None
+    new: T | None
+    last: T
+
+    def seen_by(self, selection: _Selection[T]) -> WatchEvent[T] | None:
+        """What a watch is told: to leave its selection is to be deleted, to come into it is to be added."""
+        match selection.matches(self.old), selection.matches(self.new):
+            case False, True:
+                return WatchEvent(WatchEventType.ADDED, self.last)
+            case True, True:
+                return WatchEvent(WatchEventType.MODIFIED, self.last)
+            case True, False:
+                return WatchEvent(WatchEventType.DELETED, self.last)
+        return None
+
+
+def _identity(found: HasMetadata) -> tuple[str, str]:
+    return found.metadata.namespace, found.metadata.name
+
+
+def _with_version(found: T, version: str) -> T:
+    value: object = found
+    if not isinstance(value, msgspec.Struct):
+        raise TypeError(f"{type(found).__name__} is not a msgspec.Struct: give with_version")
+    metadata = msgspec.structs.replace(found.metadata, resource_version=version)
+    changed: T = msgspec.structs.replace(value, metadata=metadata)  # type: ignore[assignment]
+    return changed
+
+
+__all__ = ["FakeWatchSource"]
