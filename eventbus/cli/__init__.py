@@ -1,0 +1,1 @@
+"""The commands for people; those of the workers are in `workers`."""

@@ -1,0 +1,52 @@
+"""How long ago, as kubectl says it: `119s`, `3m27s`, `11m`, `2d3h`, `<unknown>`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+UNKNOWN: Final = "<unknown>"
+INVALID: Final = "<invalid>"
+
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_YEAR: Final = 365 * _DAY
+
+
+def human_duration(seconds: float) -> str:
+    """Say *seconds* in two units at most, the coarser the longer; what is cut off is not rounded.
+
+    Returns: `<invalid>` for whole seconds below -1; -1 is still `0s`, because clocks differ a little.
+    Source:  apimachinery `pkg/util/duration` HumanDuration, which drops fractions towards zero first.
+    """
+    whole = int(seconds)
+    if whole < -1:
+        return INVALID
+    if whole < 2 * _MINUTE:
+        return f"{max(whole, 0)}s"
+    if whole < 10 * _MINUTE:
+        return _in_two(whole, _MINUTE, "m", 1, "s")
+    if whole < 3 * _HOUR:
+        return f"{whole // _MINUTE}m"
+    if whole < 8 * _HOUR:
+        return _in_two(whole, _HOUR, "h", _MINUTE, "m")
+    if whole < 2 * _DAY:
+        return f"{whole // _HOUR}h"
+    if whole < 8 * _DAY:
+        return _in_two(whole, _DAY, "d", _HOUR, "h")
+    if whole < 2 * _YEAR:
+        return f"{whole // _DAY}d"
+    if whole < 8 * _YEAR:
+        return _in_two(whole, _YEAR, "y", _DAY, "d")
+    return f"{whole // _YEAR}y"
+
+
+def age(now: datetime, then: datetime | None) -> str:
+    """Say how long before *now* it was; both aware. `<unknown>` if there is no *then*."""
+    return UNKNOWN if then is None else human_duration((now - then).total_seconds())
+
+
+def _in_two(whole: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
+    rest = whole % large // small
+    return f"{whole // large}{large_sign}" + (f"{rest}{small_sign}" if rest else "")

@@ -1,0 +1,77 @@
+"""`eventbus describe`: all that events tell of one object, with kubectl's Events section."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import click
+
+from eventbus.cli.description import Description, describe_objects, description_to_json, format_description
+from eventbus.cli.kinds import meant_kinds, object_from_words
+from eventbus.cli.lookup import elsewhere, list_about, waiting
+from eventbus.cli.output import dump_json, wants_colour, write
+from eventbus.cli.session import Session, open_session
+from eventbus.cli.yaml import dump_yaml
+from eventbus.errors import NotFound
+from eventbus.event import ObjectReference
+from eventbus.names import is_dns_label
+
+
+@click.command()
+@click.argument("object", nargs=-1, required=True, metavar="KIND/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Where the object is.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in every namespace.")
+@click.option("--show-events/--hide-events", default=True, show_default=True, help="The Events section.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
+def describe(
+    object: tuple[str, ...], namespace: str, all_namespaces: bool, show_events: bool, output: str | None
+) -> None:
+    """Show what is known of an object: since when, how often, who says so, and its events.
+
+    KIND NAME works as well, and kubectl's plurals and short names. Where no object has that name, all whose names
+    begin with it are shown. What is known comes from stored events; those go an hour after they were last seen.
+
+    \b
+    Examples:
+      eventbus describe pod/web-0
+      eventbus describe pod web-0 -n shop
+      eventbus describe deploy/web -o json
+    """
+    if not all_namespaces and not is_dns_label(namespace):
+        raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
+    reference = object_from_words(object, "")
+    with open_session() as session:
+        found = _find(session, reference, None if all_namespaces else namespace)
+    if output:
+        items = [description_to_json(one) for one in found]
+        data = items[0] if len(items) == 1 else {"kind": "List", "items": items}
+        write(dump_json(data) + "\n" if output == "json" else dump_yaml(data))
+        return
+    now, colour = datetime.now(UTC), wants_colour(sys.stdout)
+    pages = (format_description(one, now=now, show_events=show_events, colour=colour) for one in found)
+    write("\n\n".join(pages))
+
+
+def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:
+    """The object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
+    store = session.store
+    exact = list_about(store, namespace, reference).items
+    if exact:
+        return describe_objects(exact)
+    kinds = frozenset(meant_kinds(reference.kind))
+    everything = store.list().items
+    begun = [
+        event
+        for event in everything
+        if event.involved_object.kind.lower() in kinds
+        and event.involved_object.name.startswith(reference.name)
+        and namespace in (None, event.metadata.namespace)
+    ]
+    if begun:
+        return describe_objects(begun)
+    problem = f"nothing is known of {reference.kind}/{reference.name}"
+    problem += "" if namespace is None else f" in namespace {namespace}"
+    others = elsewhere(everything, kinds, reference.name)
+    cure = f"did you mean {' or '.join(others)}?" if others else waiting(session)
+    raise NotFound(f"{problem}; {cure or 'no event about it is stored'}")

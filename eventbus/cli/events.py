@@ -1,0 +1,111 @@
+"""`eventbus events`: what `kubectl events` shows, with its options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from eventbus.cli.event_follower import Follower
+from eventbus.cli.event_printer import Form, Printer, make_printer
+from eventbus.cli.event_table import by_last_seen, events_headers, events_row
+from eventbus.cli.kinds import meant_kinds, object_from_words
+from eventbus.cli.lookup import is_about, list_about, waiting
+from eventbus.cli.output import wants_colour, write
+from eventbus.cli.session import open_session
+from eventbus.cli.table import Table
+from eventbus.event import Event, EventType, ObjectReference
+from eventbus.names import is_dns_label
+
+
+@click.command()
+@click.option("-n", "--namespace", default="default", show_default=True, help="Events of this namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Events of every namespace.")
+@click.option("-w", "--watch", is_flag=True, help="After the list, show events as they are written, until Ctrl-C.")
+@click.option("--for", "about", metavar="KIND/NAME", help="Events about one object: pod/web-0, po/web-0, pods/web-0.")
+@click.option("--types", metavar="TYPE,…", help="Only these: Normal, Warning; in any case.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Another form than the table.")
+@click.option("--no-headers", is_flag=True, help="A table without its first line.")
+def events(
+    namespace: str,
+    all_namespaces: bool,
+    watch: bool,
+    about: str | None,
+    types: str | None,
+    output: str | None,
+    no_headers: bool,
+) -> None:
+    """Show events with how often and since when they happened, the latest last.
+
+    \b
+    Examples:
+      eventbus events
+      eventbus events --for pod/web-0
+      eventbus events --for pod/web-0 -w
+      eventbus events -A --types=Warning
+    """
+    if not all_namespaces and not is_dns_label(namespace):
+        raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
+    wanted_types = _parse_types(types)
+    printer: Printer = (
+        make_printer(Form(output))
+        if output
+        else _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
+    )
+    reference = ObjectReference() if about is None else object_from_words((about,), "")
+    kinds = frozenset(meant_kinds(reference.kind))
+    place = None if all_namespaces else namespace
+
+    def is_wanted(event: Event) -> bool:
+        if place is not None and event.metadata.namespace != place:
+            return False
+        if about is not None and not is_about(event, kinds, reference.name):
+            return False
+        return not wanted_types or event.type in wanted_types
+
+    with open_session() as session:
+        store = session.store
+        follower = Follower(
+            store,
+            list_all=lambda: store.list(place) if about is None else list_about(store, place, reference),
+            wanted=is_wanted,
+        )
+        found = follower.fetch()
+        if watch:
+            write(printer.watched(found))
+            for more in follower.follow():
+                write(printer.watched(more))
+        hint = "" if found else waiting(session)
+    if found or output in (Form.JSON, Form.YAML):
+        write(printer.listed(found))
+    elif output != Form.NAME:
+        click.echo("No events found." if place is None else f"No events found in {place} namespace.", err=True)
+    if hint:
+        click.echo(hint, err=True)
+
+
+class _Rows:
+    def __init__(self, *, all_namespaces: bool, no_headers: bool, colour: bool) -> None:
+        self._all_namespaces = all_namespaces
+        self._colour = colour
+        self._table = Table(events_headers(all_namespaces=all_namespaces), no_headers=no_headers)
+
+    def listed(self, events: Sequence[Event]) -> str:
+        now = datetime.now(UTC)
+        return self._table.text(
+            events_row(event, now=now, all_namespaces=self._all_namespaces, colour=self._colour)
+            for event in by_last_seen(events)
+        )
+
+    watched = listed
+
+
+def _parse_types(text: str | None) -> frozenset[str]:
+    """kubectl's rule and words: case does not matter, nothing else is a type."""
+    known = {kind.lower(): kind.value for kind in EventType}
+    try:
+        return frozenset(known[part.strip().lower()] for part in text.split(",")) if text is not None else frozenset()
+    except KeyError:
+        raise click.UsageError("valid --types are Normal or Warning") from None

@@ -1,0 +1,182 @@
+"""`eventbus exec`: runs any command and records its life."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import click
+
+from eventbus.cli.backoff import BASE_S, MAX_S, Backoff
+from eventbus.cli.kinds import recorded_reference
+from eventbus.cli.outcome import BY_SIGNAL, Outcome
+from eventbus.event import ObjectReference
+from eventbus.reference import reference_from_text
+from eventbus.text import cut_bytes, printable
+from eventbus.validation import MAX_NAME
+
+if TYPE_CHECKING:
+    from eventbus.cli.command import Command
+    from eventbus.cli.exec_diary import Diary
+    from eventbus.cli.signal_queue import SignalQueue
+
+#: The bus gets so long after the command's end.
+FLUSH_S = 2.0
+
+Pause = Callable[[float], int]
+
+
+class Restart(StrEnum):
+    """When a command that ended is run again: the restart policies of a pod."""
+
+    NEVER = "never"
+    ON_FAILURE = "on-failure"
+    ALWAYS = "always"
+
+    def wants(self, outcome: Outcome) -> bool:
+        return self is Restart.ALWAYS or (self is Restart.ON_FAILURE and outcome.failed)
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--object", "about", metavar="KIND/NAME", help="What the events are about.  [default: Command/<its name>]"
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of the object; '' is cluster-scoped.")
+@click.option("--restart", type=click.Choice([str(way) for way in Restart]), default="never", show_default=True)
+@click.option("--keep-stderr", is_flag=True, help="Do not read along with standard error.")
+@click.option("--backoff-base", type=click.FloatRange(min=0, min_open=True), default=BASE_S, hidden=True)
+@click.option("--backoff-max", type=click.FloatRange(min=0, min_open=True), default=MAX_S, hidden=True)
+@click.argument("words", metavar="[--] COMMAND [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(
+    about: str | None,
+    namespace: str,
+    restart: str,
+    keep_stderr: bool,
+    backoff_base: float,
+    backoff_max: float,
+    words: Sequence[str],
+) -> None:
+    """Run COMMAND and record its life: Started, then Completed or Failed.
+
+    Its terminal, streams, signals and exit code are those it would have without us, and it runs whether or not there
+    is a bus: what could not be sent 2 s after its end is lost, which one line on standard error says. Recorded are
+    its name, not its arguments; exit code or signal, duration, and the last line of its standard error.
+
+    A signal sent to us is passed on, and recorded as Killing if it asks programs to end. --restart runs COMMAND again
+    after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s doubling to 300 s,
+    anew after 10 min up, and recorded as BackOff.
+
+    To know the last line, we stand between COMMAND and its standard error; what it writes there and to standard
+    output in the same moment may change places, what it leaves in the background loses it at the end, and an
+    interactive shell cannot control the terminal through it. None of that is so with --keep-stderr.
+
+    \b
+    Examples:
+      eventbus exec -- make -j2
+      eventbus exec --object Job/backup -n ops -- ./backup.sh --all
+      eventbus exec --object Service/web --restart on-failure -- ./serve
+      eventbus exec --keep-stderr -- bash
+      eventbus get events --for Job/backup -n ops
+
+    \b
+    Exit codes: those of COMMAND, and
+      126    it cannot be run
+      127    it was not found
+      128+n  signal n ended it; we end by the same signal
+      2      wrong usage of `eventbus exec` itself
+    """
+    from eventbus.cli.command import CannotStart, Command
+    from eventbus.cli.exec_diary import Diary
+    from eventbus.cli.signal_queue import SignalQueue
+    from eventbus.clock import SystemClock
+
+    name = printable(PurePath(words[0]).name or words[0])
+    diary = Diary(_reference(about, namespace, name), name)
+    signals = SignalQueue()
+    command = Command(words, signals=signals, clock=SystemClock(), keep_stderr=keep_stderr, on_signal=diary.killing)
+    try:
+        outcome = supervise(
+            command, diary, restart=Restart(restart), backoff=Backoff(backoff_base, backoff_max), pause=_pause(signals)
+        )
+    except CannotStart as error:
+        outcome = error.outcome
+        _say(f"error: {printable(words[0])}: {error}")
+    if unsent := diary.close(FLUSH_S):
+        _say(f"eventbus exec: {unsent}")
+    _end_as(outcome)
+
+
+def supervise(command: Command, diary: Diary, *, restart: Restart, backoff: Backoff, pause: Pause) -> Outcome:
+    """Run *command* until *restart* or a signal has it be; the last outcome.
+
+    Args:   pause: waits for so many seconds; the number of the signal that ended it before, or 0.
+    Raises: CannotStart: not even once. Later it counts as a failed run: the program may be about to be replaced.
+    """
+    from eventbus.cli.command import CannotStart
+
+    ran = False
+    while True:
+        try:
+            outcome = command.run(diary.started)
+            ran = True
+            diary.ended(outcome)
+        except CannotStart as error:
+            outcome = error.outcome
+            diary.cannot_start(outcome)
+            if not ran:
+                raise
+        if command.asked_to_end or not restart.wants(outcome):
+            return outcome
+        pause_s = backoff.pause_after(outcome.ran_s)
+        diary.backing_off(pause_s)
+        if number := pause(pause_s):
+            return Outcome(BY_SIGNAL + number, number)
+
+
+def _reference(about: str | None, namespace: str, name: str) -> ObjectReference:
+    if about is not None:
+        return recorded_reference(about, namespace)
+    checked = reference_from_text("Command/command", namespace)
+    return ObjectReference(kind=checked.kind, namespace=checked.namespace, name=cut_bytes(name, MAX_NAME))
+
+
+def _pause(signals: SignalQueue) -> Pause:
+    """Wait; a signal that asks to end, ends it. Any other has nobody to go to."""
+    import time
+
+    from eventbus.cli.signal_queue import ENDING
+
+    def pause(seconds: float) -> int:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            caught = signals.wait(left)
+            if caught and caught.number in ENDING:
+                return caught.number
+        return 0
+
+    return pause
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # standard error may be closed
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _end_as(outcome: Outcome) -> None:
+    """End the way the command did: a shell asks whether it was Ctrl-C, and goes on or not."""
+    if outcome.by_signal:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has dumped its core; ours is of no use
+            if outcome.by_signal not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(outcome.by_signal, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {outcome.by_signal})
+            os.kill(os.getpid(), outcome.by_signal)
+    sys.exit(outcome.code)

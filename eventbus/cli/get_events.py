@@ -1,0 +1,128 @@
+"""`eventbus get events`: kubectl's columns, cells, ages and flags, and what its users have asked it for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from eventbus.cli.age import human_duration
+from eventbus.cli.event_groups import groups_table
+from eventbus.cli.get_objects import DEFAULT_NAMESPACE, Asked, Request, common_options, run_get
+from eventbus.cli.kinds import meant_kinds, object_from_words
+from eventbus.cli.lookup import is_about, list_about, no_worker
+from eventbus.cli.object_printer import Told
+from eventbus.cli.output import wants_colour
+from eventbus.cli.session import Session
+from eventbus.cli.since import since_option
+from eventbus.event import Event, EventType, ObjectReference
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ObjectList
+
+
+@click.command()
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Events of this namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Events of every namespace.")
+@click.option("--for", "about", metavar="KIND/NAME", help="Events about one object: pod/web-0, po/web-0, pods/web-0.")
+@click.option("--types", metavar="TYPE,…", help="Only these: Normal, Warning; in any case.")
+@click.option("--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then.")
+@click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen until then.")
+@click.option("--group", is_flag=True, help="One line a reason and kind of object, with counts.")
+@common_options
+def get_events(
+    about: str | None,
+    types: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    group: bool,
+    **common: Any,
+) -> None:
+    """Show events, sorted by when they were last seen, the latest last.
+
+    \b
+    Examples:
+      eventbus get events
+      eventbus get events -A -w --types warning
+      eventbus get events --for pods/web-0 --since 1h30m -o wide
+      eventbus get events -A --group --since 1h
+      eventbus get events --field-selector type=Warning,reason!=BackOff -o json
+      eventbus get events -o custom-columns=REASON:.reason,COUNT:.count --sort-by=.count
+    """
+    asked = Asked(**common)
+    if group and (asked.watch or asked.watch_only or asked.output not in ("", "wide")):
+        raise click.UsageError("--group is a table of a list: it goes with neither -w nor -o")
+    reference = None if about is None else object_from_words((about,), "")
+    request = Request(
+        kind=EVENT,
+        asked=asked,
+        list_all=None if reference is None else lambda session: _list_about(session, asked, reference),
+        wanted=_filter(reference, _parse_types(types), since, until),
+        on_empty=_hints,
+        printer=_Groups(asked) if group else None,
+    )
+    run_get(request)
+
+
+class _Groups:
+    """Prints groups instead of events."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._no_headers = asked.no_headers
+
+    def listed(self, items: Sequence[Any]) -> str:
+        now, colour = datetime.now(UTC), wants_colour(sys.stdout)
+        return groups_table(items, now=now, no_headers=self._no_headers, colour=colour)
+
+    def watched(self, told: Sequence[Told]) -> str:
+        raise NotImplementedError("refused before")
+
+
+def _list_about(session: Session, asked: Asked, reference: ObjectReference) -> ObjectList[Event]:
+    """By the index of objects where there is a namespace; what else was asked is looked at here."""
+    from eventbus.store.selection import Selection
+
+    options = asked.list_options(EVENT)
+    selection: Selection[Event] = Selection(EVENT, options)
+    found = list_about(session.store, options.namespace or None, reference)
+    return ObjectList(tuple(event for event in found.items if selection.matches(event)), found.resource_version)
+
+
+def _parse_types(text: str | None) -> frozenset[str]:
+    """kubectl's rule and words: case does not matter, nothing else is a type."""
+    if text is None:
+        return frozenset()
+    known = {kind.lower(): kind.value for kind in EventType}
+    try:
+        return frozenset(known[part.strip().lower()] for part in text.split(","))
+    except KeyError:
+        raise click.UsageError("valid --types are Normal or Warning") from None
+
+
+def _filter(
+    reference: ObjectReference | None, types: frozenset[str], since: datetime | None, until: datetime | None
+) -> Callable[[Event], bool]:
+    kinds = frozenset() if reference is None else frozenset(meant_kinds(reference.kind))
+
+    def wanted(event: Event) -> bool:
+        if reference is not None and not is_about(event, kinds, reference.name):
+            return False
+        if types and event.type not in types:
+            return False
+        if since is None and until is None:
+            return True
+        seen = event.last_seen
+        return seen is not None and (since is None or seen >= since) and (until is None or seen <= until)
+
+    return wanted
+
+
+def _hints(session: Session) -> list[str]:
+    """What an empty list may mean."""
+    kept = human_duration(session.bus.options.event_ttl_s)
+    hints = [f"An event is kept for {kept} after it was last seen."]
+    if hint := no_worker(session):
+        hints.append(hint)
+    return hints

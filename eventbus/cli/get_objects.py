@@ -1,0 +1,190 @@
+"""What every `eventbus get` has in common; `get nodes` and `get leases`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from eventbus.cache.pager import list_all
+from eventbus.cli.object_follower import ObjectFollower
+from eventbus.cli.object_printer import FORMS, Look, Printer, Told, make_printer
+from eventbus.cli.output import wants_colour, write
+from eventbus.cli.session import Session, open_session
+from eventbus.cli.sort_by import Order, order_of
+from eventbus.kinds import LEASE, NODE, Kind
+from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
+from eventbus.names import is_dns_label
+
+if TYPE_CHECKING:
+    from eventbus.store.writing import Objects
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Objects of a list that kubectl asks for at once.
+CHUNK = 500
+DEFAULT_NAMESPACE = "default"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that every kind has, as they were typed."""
+
+    namespace: str = ""
+    all_namespaces: bool = False
+    selector: str = ""
+    field_selector: str = ""
+    sort_by: str | None = None
+    watch: bool = False
+    watch_only: bool = False
+    output_watch_events: bool = False
+    output: str = ""
+    no_headers: bool = False
+    chunk_size: int = CHUNK
+
+    def place(self, kind: Kind[Any]) -> str:
+        """The namespace; "": all, or none. Raises: BadParameter."""
+        if self.all_namespaces or not kind.namespaced:
+            return ""
+        if not is_dns_label(self.namespace):
+            raise click.BadParameter(f"{self.namespace!a} is not a DNS label", param_hint="--namespace")
+        return self.namespace
+
+    def list_options(self, kind: Kind[Any]) -> ListOptions:
+        """What the store is asked."""
+        return ListOptions(
+            namespace=self.place(kind),
+            label_selector=self.selector,
+            field_selector=self.field_selector,
+            limit=self.chunk_size,
+        )
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A `get` of one kind. What the store cannot select is in *list_all* and *wanted*; *on_empty* may say more."""
+
+    kind: Kind[Any]
+    asked: Asked
+    list_all: Callable[[Session], ObjectList[Any]] | None = None
+    wanted: Callable[[Any], bool] = lambda found: True
+    on_empty: Callable[[Session], Sequence[str]] = lambda session: ()
+    printer: Printer | None = None
+
+
+def common_options(command: F) -> F:
+    """The options of `Asked`, in kubectl's words."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS: tuple[Callable[[F], F], ...] = (
+    click.option("-l", "--selector", default="", metavar="LABELS", help="Labels: a=b,a!=b,a in (x,y),!a."),
+    click.option("--field-selector", default="", metavar="FIELDS", help="Fields: type=Warning,reason!=Pulled."),
+    click.option("--sort-by", metavar="JSONPATH|none", help="Order of the list; none: the store's, as kubectl's."),
+    click.option("-w", "--watch", is_flag=True, help="After the list, show what is written, until Ctrl-C."),
+    click.option("--watch-only", is_flag=True, help="As -w, without the list."),
+    click.option("--output-watch-events", is_flag=True, help="With -w: say ADDED, MODIFIED, DELETED."),
+    click.option("-o", "--output", default="", metavar="FORM", help=f"Another form than the table: {FORMS}."),
+    click.option("--no-headers", is_flag=True, help="A table without its first line."),
+    click.option("--chunk-size", type=click.IntRange(min=0), default=CHUNK, show_default=True,
+                 help="Objects to read at once; 0: all."),
+)  # fmt: skip
+
+
+def run_get(request: Request) -> None:
+    """List, or watch until Ctrl-C, and print."""
+    kind, asked = request.kind, request.asked
+    options, printer = asked.list_options(kind), request.printer or _printer(kind, asked)
+    order = _order(kind, asked)
+    with open_session() as session, session.store as store:
+        objects: Objects[Any] = store.objects(kind)
+        listing = request.list_all
+        follower = ObjectFollower(
+            list_all=lambda: list_all(objects, options)[0] if listing is None else listing(session),
+            watch=lambda version: objects.watch(_watching(options, version)),
+            wanted=request.wanted,
+        )
+        found = order(follower.fetch())
+        if asked.watch or asked.watch_only:
+            _watch(follower, printer, [] if asked.watch_only else found, asked)
+        hints = () if found else request.on_empty(session)
+    if found or asked.output in ("json", "yaml"):
+        write(printer.listed(found))
+    elif asked.output in ("", "wide") or asked.output.startswith("custom-columns"):
+        _say_none(kind, asked, hints)
+
+
+def _watch(follower: ObjectFollower, printer: Printer, found: Sequence[Any], asked: Asked) -> None:
+    write(printer.watched([Told(WatchEventType.ADDED, one) for one in found]))
+    for told in follower.follow():
+        # kubectl prints what is deleted as if it had just happened; whoever wants that asks for the word as well.
+        write(printer.watched([one for one in told if asked.output_watch_events or one.type != WatchEventType.DELETED]))
+
+
+def _watching(options: ListOptions, version: str) -> ListOptions:
+    return msgspec.structs.replace(options, resource_version=version, limit=0, allow_bookmarks=True)
+
+
+def _say_none(kind: Kind[Any], asked: Asked, hints: Sequence[str]) -> None:
+    place = asked.place(kind)
+    click.echo(f"No resources found in {place} namespace." if place else "No resources found", err=True)
+    for hint in hints:
+        click.echo(hint, err=True)
+
+
+def _printer(kind: Kind[Any], asked: Asked) -> Printer:
+    look = Look(
+        form=asked.output,
+        namespaces=asked.all_namespaces and kind.namespaced,
+        no_headers=asked.no_headers,
+        colour=wants_colour(sys.stdout),
+        watch_events=asked.output_watch_events and (asked.watch or asked.watch_only),
+    )
+    try:
+        return make_printer(kind, look)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--output") from None
+
+
+def _order(kind: Kind[Any], asked: Asked) -> Order:
+    try:
+        return order_of(kind, asked.sort_by)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--sort-by") from None
+
+
+@click.command()
+@common_options
+def get_nodes(**asked: Any) -> None:
+    """Show nodes, as kubectl does.
+
+    \b
+    Examples:
+      eventbus get nodes
+      eventbus get nodes -l zone=a --field-selector spec.unschedulable=false
+      eventbus get nodes -o jsonpath='{.items[*].metadata.name}'
+      eventbus get nodes -w --output-watch-events
+    """
+    run_get(Request(kind=NODE, asked=_asked(asked)))
+
+
+@click.command()
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Leases of this namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Leases of every namespace.")
+@common_options
+def get_leases(**asked: Any) -> None:
+    """Show leases, as kubectl does.
+
+    \b
+    Examples:
+      eventbus get leases -n kube-node-lease
+      eventbus get leases -A -o custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime
+    """
+    run_get(Request(kind=LEASE, asked=_asked(asked)))
+
+
+def _asked(asked: dict[str, Any]) -> Asked:
+    return Asked(**asked)

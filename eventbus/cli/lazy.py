@@ -1,0 +1,95 @@
+"""Groups of commands that are imported when they are run, so that help and completion stay quick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from eventbus.errors import EventBusError
+from eventbus.text import printable
+
+#: What a shell reports for a program that ended by Ctrl-C.
+INTERRUPTED = 130
+
+
+class Lazy(NamedTuple):
+    """A command that is not imported yet: `module:attribute`, and the line of its group's help."""
+
+    target: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A click group of `Lazy` commands; also of plain ones. Some may be called by other words too: *aliases*."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(lazy or {})
+        self.aliases: dict[str, str] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self.lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = self.aliases.get(cmd_name, cmd_name)
+        if cmd_name in self.lazy and cmd_name not in self.commands:
+            module, _, attribute = self.lazy[cmd_name].target.partition(":")
+            command = getattr(import_module(module), attribute)
+            assert isinstance(command, click.Command), f"{self.lazy[cmd_name].target} is not a command"
+            self.add_command(command, cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self._help_of(name)) for name in self.list_commands(ctx)]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def _help_of(self, name: str) -> str:
+        return self.lazy[name].help if name in self.lazy else self.commands[name].get_short_help_str(limit=80)
+
+
+class Program(LazyGroup):
+    """The outermost group: errors of the bus end a command with one line and their exit code, Ctrl-C with none."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EventBusError as error:
+            click.echo(f"error: {printable(str(error))}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+def command_tree(
+    name: str,
+    groups: Mapping[str, str],
+    commands: Mapping[str, Lazy],
+    *,
+    help: str,
+    aliases: Mapping[str, str] | None = None,
+) -> Program:
+    """Build the program from two tables keyed by the words a person types, like `get events`.
+
+    Args: groups: words → help.  commands: words → `Lazy`; all words but the last are a group of the table.
+          aliases: other words → the words of a command in the same group.
+    """
+    program = Program(
+        name, help=help, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    )
+    made: dict[str, LazyGroup] = {"": program}
+    for words, group_help in sorted(groups.items()):
+        above, _, last = words.rpartition(" ")
+        made[words] = LazyGroup(last, help=group_help)
+        made[above].add_command(made[words])
+    for words, lazy in commands.items():
+        above, _, last = words.rpartition(" ")
+        made[above].lazy[last] = lazy
+    for words, meant in (aliases or {}).items():
+        above, _, last = words.rpartition(" ")
+        made[above].aliases[last] = meant.rpartition(" ")[2]
+    return program

@@ -1,0 +1,63 @@
+"""The table of commands for people. A new command: a module of its own in this folder, and one line here."""
+
+from __future__ import annotations
+
+from eventbus.cli.lazy import Lazy, command_tree
+
+HELP = """Record what happens to objects, and read a short, true history of it.
+
+\b
+Where the bus is:
+  EVENTBUS_REDIS_URL     redis://host:6379/0, rediss://…, unix:///path; unset: an
+                         embedded server, started where it is missing
+  EVENTBUS_REDIS_PASSWORD, EVENTBUS_REDIS_PASSWORD_FILE   kept out of the url
+  EVENTBUS_STATE_DIR     where the embedded server lives
+
+\b
+Exit codes:
+  0  done
+  1  it could not be done now: Redis does not answer, no such object
+  2  it can never be done so: wrong usage, bad input, a setting or server that will not do
+"""
+
+GROUPS: dict[str, str] = {
+    "dead": "The dead letter: events that no worker could handle.",
+    "get": "List what the store holds.",
+    "group": "Consumer groups: who shares the stream.",
+    "options": "How the whole bus correlates and what it keeps.",
+}
+
+#: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.
+COMMANDS: dict[str, Lazy] = {
+    "acl": Lazy("eventbus.cli.acl:acl", "Print the ACL line for a user of one role."),
+    "dead discard": Lazy("eventbus.cli.dead:discard_dead", "Let buried entries go for good."),
+    "dead list": Lazy("eventbus.cli.dead:list_dead", "List what no worker could handle."),
+    "dead replay": Lazy("eventbus.cli.dead:replay_dead", "Give buried entries back to their group."),
+    "dead show": Lazy("eventbus.cli.dead:show_dead", "Show one buried entry."),
+    "describe": Lazy("eventbus.cli.describe:describe", "What is known of one object, with its events."),
+    "doctor": Lazy("eventbus.cli.doctor:doctor", "Look for what is wrong, and say the cure."),
+    "events": Lazy("eventbus.cli.events:events", "Events as `kubectl events` shows them."),
+    "down": Lazy("eventbus.cli.down:down", "Stop the embedded server; its data stays."),
+    "exec": Lazy("eventbus.cli.exec:exec_", "Run a command and record its life."),
+    "get events": Lazy("eventbus.cli.get_events:get_events", "Events, the latest last; -w shows them as they come."),
+    "get leases": Lazy("eventbus.cli.get_objects:get_leases", "Leases: who holds what, and until when."),
+    "get nodes": Lazy("eventbus.cli.get_objects:get_nodes", "Nodes, as kubectl shows them."),
+    "get suppressed": Lazy("eventbus.cli.get_suppressed:get_suppressed", "What was held back or folded, by source."),
+    "group delete": Lazy("eventbus.cli.group:delete_group", "Delete a group that will not be back."),
+    "group list": Lazy("eventbus.cli.group:list_groups", "Show the groups, and how far behind they are."),
+    "options get": Lazy("eventbus.cli.options:get_options", "Show the options and their version."),
+    "options set": Lazy("eventbus.cli.options:set_options", "Change options for all workers at once."),
+    "record": Lazy("eventbus.cli.record:record", "Record one event about KIND/NAME."),
+    "status": Lazy("eventbus.cli.status:status", "Groups, workers, fullness and counters of the bus."),
+}
+
+#: What people who know kubectl type as well.
+ALIASES: dict[str, str] = {
+    "get event": "get events",
+    "get ev": "get events",
+    "get node": "get nodes",
+    "get no": "get nodes",
+    "get lease": "get leases",
+}
+
+cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES)

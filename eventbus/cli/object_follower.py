@@ -1,0 +1,99 @@
+"""List, then watch from the list's version, and list again where changes were lost; nothing is shown twice."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from eventbus.cli.object_printer import Told
+from eventbus.errors import BusUnavailable, Expired
+from eventbus.list_watch import HasMetadata, ObjectList, Watch, WatchEventType
+
+#: A pause between two attempts, seconds.
+PAUSE_S = 1.0
+
+
+class ObjectFollower:
+    """What has been shown, and what has not.
+
+    Args: list_all: everything that is asked for.  watch: the same, from a version.  wanted: whether to show it.
+    """
+
+    def __init__(
+        self,
+        *,
+        list_all: Callable[[], ObjectList[Any]],
+        watch: Callable[[str], Watch[Any]],
+        wanted: Callable[[Any], bool] = lambda found: True,
+    ) -> None:
+        self._list_all = list_all
+        self._watch = watch
+        self._wanted = wanted
+        self._shown: dict[tuple[str, str, str], int] = {}
+        self._version = ""
+
+    def fetch(self) -> list[Any]:
+        """All that is wanted and new since the last list or change, in the store's order."""
+        found = self._list_all()
+        self._version = found.resource_version
+        fresh = [one for one in found.items if self._is_new(one)]
+        self._shown = {_identity(one): _version(one) for one in found.items}
+        return [one for one in fresh if self._wanted(one)]
+
+    def follow(self) -> Iterator[Sequence[Told]]:
+        """What happens, in order for each object, deletions too; never ends. Waits through an absent Redis.
+
+        Call `fetch` first. What was deleted while changes were lost is not told.
+        """
+        while True:
+            try:
+                yield from self._follow_once()
+            except Expired:
+                yield self._list_again()
+            except BusUnavailable:
+                _pause()
+
+    def _follow_once(self) -> Iterator[Sequence[Told]]:
+        watch = self._watch(self._version)
+        try:
+            for event in watch:
+                self._version = event.resource_version
+                found = event.object
+                if found is None or not self._is_new(found):
+                    continue
+                if event.type is WatchEventType.DELETED:
+                    self._shown.pop(_identity(found), None)
+                else:
+                    self._shown[_identity(found)] = _version(found)
+                if self._wanted(found):
+                    yield [Told(event.type, found)]
+        finally:
+            watch.stop()
+
+    def _list_again(self) -> list[Told]:
+        while True:
+            try:
+                return [Told(WatchEventType.ADDED, found) for found in self.fetch()]
+            except BusUnavailable:
+                _pause()
+
+    def _is_new(self, found: HasMetadata) -> bool:
+        return _version(found) > self._shown.get(_identity(found), -1)
+
+
+def _pause() -> None:
+    time.sleep(PAUSE_S * random.uniform(0.5, 1.5))
+
+
+def _identity(found: HasMetadata) -> tuple[str, str, str]:
+    # With several partitions two events may have one name; their uids differ.
+    return found.metadata.namespace, found.metadata.name, found.metadata.uid
+
+
+def _version(found: HasMetadata) -> int:
+    return int(found.metadata.resource_version or 0)
+
+
+__all__ = ["ObjectFollower"]

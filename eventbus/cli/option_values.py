@@ -1,0 +1,103 @@
+"""Options as people write them: `KEY=VALUE`, or one JSON object; and as they are shown. Nothing speaks Redis here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from eventbus.errors import ConfigError
+from eventbus.settings import Options
+from eventbus.text import is_clean
+
+#: Both spellings of each name → the field.
+_FIELDS = {
+    spelling: field.name for field in msgspec.structs.fields(Options) for spelling in (field.name, field.encode_name)
+}
+
+
+def shown(options: Options) -> dict[str, Any]:
+    """Field → plain value, in the order of `Options`."""
+    plain: dict[str, Any] = msgspec.to_builtins(options)
+    return {field.name: plain[field.encode_name] for field in msgspec.structs.fields(Options)}
+
+
+def shown_value(value: Any) -> str:
+    """A value as `KEY=VALUE` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
+    """`["burst=50", "exempt_types=Warning,Normal"]` as field → value. Raises: ConfigError: names the pair."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"{pair!r} is not of the form KEY=VALUE, like burst=50")
+        field = _field(key)
+        if field in found:
+            raise ConfigError(f"option {field} is given twice")
+        found[field] = _value(field, text)
+    return found
+
+
+def parse_json(text: str) -> Options:
+    """Options from one JSON object; what it leaves out is the default. Raises: ConfigError."""
+    try:
+        loaded = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"the options are not JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise ConfigError('the options are not one JSON object like {"burst": 50}')
+    return with_changes(Options(), {_field(key): value for key, value in loaded.items()})
+
+
+def with_changes(options: Options, changes: dict[str, Any]) -> Options:
+    """*options* with other values, checked as `Options` does. Raises: ConfigError: names the option."""
+    plain = msgspec.to_builtins(options)
+    for name, value in changes.items():
+        plain[_ENCODED[name]] = value
+    try:
+        return msgspec.convert(plain, Options)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"option {_problem(error)}") from error
+
+
+_ENCODED = {field.name: field.encode_name for field in msgspec.structs.fields(Options)}
+
+
+def _field(key: str) -> str:
+    try:
+        return _FIELDS[key]
+    except KeyError:
+        raise ConfigError(f"there is no option {key!r}; there are {', '.join(_ENCODED)}") from None
+
+
+def _value(field: str, text: str) -> Any:
+    """What the text means for a field of that type; `Options` has the last word."""
+    if not is_clean(text):
+        raise ConfigError(f"option {field}: is not valid UTF-8")
+    default = getattr(Options(), field)
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(default, tuple):
+            return [part.strip() for part in text.split(",") if part.strip()]
+        if isinstance(default, int):
+            return int(text)
+        return float(text) if isinstance(default, float) else text
+    except (KeyError, ValueError):
+        kind = "true or false" if isinstance(default, bool) else f"a number, like {default}"
+        raise ConfigError(f"option {field}: {text!r} is not {kind}") from None
+
+
+def _problem(error: msgspec.ValidationError) -> str:
+    problem, _, path = str(error).partition(" - at `$.")
+    name = path.rstrip("`").partition("[")[0]
+    return f"{_FIELDS.get(name, name)}: {problem}"

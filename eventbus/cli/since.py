@@ -1,0 +1,56 @@
+"""Times as people type them: how long ago, or when."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import click
+
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(text: str) -> timedelta:
+    """`90s`, `10m`, `1h30m`, `2d`. Raises: ValueError."""
+    parts = _PARTS.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration like 90s, 10m, 1h30m or 2d")
+    try:
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than time itself") from None
+
+
+def parse_instant(text: str) -> datetime:
+    """RFC 3339, with a zone: `2024-01-01T12:00:00Z`. Returns it in UTC. Raises: ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None and "T" in text.upper():
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{text!r} is not a time with its zone like 2024-01-01T12:00:00Z")
+
+
+def instant_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
+    """click's callback of an option that is a point in time."""
+    try:
+        return None if text is None else parse_instant(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def since_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
+    """click's callback of an option that says how long ago, or when."""
+    try:
+        return None if text is None else datetime.now(UTC) - parse_duration(text)
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} ago is before year 1") from None
+    except ValueError:
+        pass
+    try:
+        return parse_instant(text or "")
+    except ValueError:
+        problem = f"{text!r} is neither a duration like 10m nor a time like 2024-01-01T12:00:00Z"
+        raise click.BadParameter(problem) from None

@@ -1,0 +1,98 @@
+"""`eventbus status`: who reads the bus and how far behind, how full it is, what was counted."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from eventbus.cli.output import dump_json, wants_colour, write
+from eventbus.cli.session import Session, open_session
+from eventbus.errors import BusRefused, BusUnavailable
+
+if TYPE_CHECKING:
+    from eventbus.broker.export_status import SinkStatus
+    from eventbus.broker.status import BusStatus
+
+#: Puts the cursor into the first corner and forgets what was on the screen.
+_CLEAR = "\x1b[H\x1b[2J"
+#: As `broker.bus.SINK_GROUP`, which would import redis.
+STORE_GROUP = "sink"
+
+
+@click.command()
+@click.option("-w", "--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds, under -w.")
+@click.option("-o", "--output", type=click.Choice(["wide", "json"]), help="Every partition; or all numbers as JSON.")
+def status(watch: bool, interval: float, output: str | None) -> None:
+    """Show groups, workers, partitions and counters of the bus.
+
+    \b
+    LAG      events the group has not acknowledged; <= where too many batches
+             are pending to count them exactly
+    BEHIND   age of the oldest of them, by the server's clock
+    PENDING  batches that workers have taken and not acknowledged
+    LOST     events the group was made to skip, because it held the stream too long
+    HOLDS    partitions whose stream only this group still needs: it has the
+             lowest floor, and when they are full it is the one to look after
+    A worker is dead when it has not asked for work for 15 s and its heartbeat
+    counter stands still, which is looked at twice, 1.5 s apart.
+
+    A sink is what `eventbus worker export` writes to: LAG and BEHIND as above,
+    in changes of the store; paused: it does not answer, and nothing is lost.
+
+    \b
+    Examples:
+      eventbus status
+      eventbus status -w
+      eventbus status -o json | jq '.groups[] | {name, lag, behindS}'
+    """
+    from eventbus.broker.status import read_status
+    from eventbus.cli.sink_table import format_sinks
+    from eventbus.cli.status_table import format_status
+
+    redraws = sys.stdout.isatty() and output != "json"
+    with open_session() as session:
+        while True:
+            try:
+                found = read_status(session.bus, session.client)
+                sinks = read_sinks(session)
+            except BusUnavailable as error:
+                if not watch:
+                    raise
+                click.echo(f"error: {error}", err=True)
+            else:
+                if output == "json":
+                    every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks)}
+                    text = dump_json(every, indent=None if watch else 4) + "\n"
+                else:
+                    colour = wants_colour(sys.stdout)
+                    text = format_status(found, wide=output == "wide", colour=colour)
+                    text += "\n" * bool(sinks) + format_sinks(sinks, now_ms=int(time.time() * 1000), colour=colour)
+                    text += warn_unfed(found)
+                write((_CLEAR if watch and redraws else "") + text)
+            if not watch:
+                return
+            time.sleep(interval)
+            if not redraws and output != "json":
+                write("\n")
+
+
+def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
+    """The external sinks; none if this user may not see them."""
+    from eventbus.broker.export_status import export_status
+
+    try:
+        return export_status(session.bus, session.client)
+    except BusRefused:
+        return ()
+
+
+def warn_unfed(status: BusStatus) -> str:
+    """A line if no sink worker is alive: then nothing is correlated, and sinks get nothing."""
+    if any(group.alive for group in status.groups if group.name == STORE_GROUP):
+        return ""
+    return "\nNo sink worker is alive: nothing is correlated, and nothing exported (eventbus worker sink)\n"

@@ -1,0 +1,142 @@
+"""Reads along with a command's standard error: every byte goes on untouched, the last line is remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import struct
+import termios
+import threading
+from collections.abc import Callable
+
+from eventbus.text import cut_bytes, printable
+
+#: bytes of a read; what a Linux pipe holds
+CHUNK = 65_536
+#: bytes remembered; a line that is longer loses its beginning
+TAIL_BYTES = 8_192
+#: bytes carried over after the command's end: as much as can be in a pipe by then, should others go on writing
+MOST_AFTER_END = 1_048_576
+#: bytes of the last line in a message
+LINE_BYTES = 512
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+
+
+class StderrRelay:
+    """A terminal or pipe for one run of a command, and a thread that carries its bytes to *target*.
+
+    If *target* is a terminal, the command gets one too, of the same size, that changes no byte; what it sets there
+    (colours are bytes and arrive; modes of the line) has no effect on the real one, which stays its controlling
+    terminal. When *target* breaks, so does the command's end, as without a relay.
+
+    Args:   done: called by the thread when it is through.
+    Raises: OSError: no terminal, pipe or *target* to be had; let the command keep what it has.
+    """
+
+    def __init__(self, target: int = 2, *, done: Callable[[], None] = lambda: None) -> None:
+        self._target = target
+        self._done = done
+        self._tail = b""
+        self._left = MOST_AFTER_END
+        self._finished = threading.Event()
+        self._is_terminal = os.isatty(target)
+        os.fstat(target)
+        if self._is_terminal:
+            self._source, self.child_end = os.openpty()
+            _copy_settings(target, self.child_end)
+        else:
+            self._source, self.child_end = os.pipe()
+        os.set_blocking(self._source, False)
+        self._end_read, self._end_write = os.pipe()
+        self.resize()
+        self._thread = threading.Thread(target=self._run, name="eventbus-stderr", daemon=True)
+
+    def start(self) -> None:
+        """The command is running: from now on its end is its own."""
+        os.close(self.child_end)
+        self._thread.start()
+
+    def abandon(self) -> None:
+        """The command could not be started."""
+        for descriptor in (self.child_end, self._source, self._end_read, self._end_write):
+            os.close(descriptor)
+
+    def resize(self) -> None:
+        """Give the command's terminal the size of the real one."""
+        if self._is_terminal:
+            with contextlib.suppress(OSError):
+                size = fcntl.ioctl(self._target, termios.TIOCGWINSZ, bytes(struct.calcsize("HHHH")))
+                fcntl.ioctl(self._source, termios.TIOCSWINSZ, size)
+
+    def finish(self) -> None:
+        """The command has ended: carry over what is there, do not wait for others that hold its end."""
+        os.close(self._end_write)
+
+    @property
+    def finished(self) -> bool:
+        """Everything is carried over, or cannot be."""
+        return self._finished.is_set()
+
+    @property
+    def last_line(self) -> str:
+        """The last line with anything to read in it, made printable; at most 512 bytes."""
+        return last_line(self._tail)
+
+    def _run(self) -> None:
+        try:
+            while (data := self._read()) and self._pass_on(data):
+                self._tail = (self._tail + data)[-TAIL_BYTES:]
+        finally:
+            os.close(self._source)
+            os.close(self._end_read)
+            self._finished.set()
+            self._done()
+
+    def _read(self) -> bytes:
+        """The next bytes; empty: there will be none."""
+        while self._left > 0:
+            ready, _, _ = select.select([self._source, self._end_read], [], [])
+            ended = self._end_read in ready
+            try:
+                data = os.read(self._source, CHUNK)
+            except BlockingIOError:
+                if ended:
+                    return b""
+                continue
+            except OSError:  # EIO: how a terminal says that nobody holds its other end
+                return b""
+            if ended:
+                self._left -= len(data)
+            return data
+        return b""
+
+    def _pass_on(self, data: bytes) -> bool:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._target, left) :]
+            except BlockingIOError:  # somebody else has made it so
+                select.select([], [self._target], [])
+            except OSError:
+                return False
+        return True
+
+
+def last_line(output: bytes) -> str:
+    """The last line of *output* that has something to read in it, without colours; empty: there is none."""
+    text = _ESCAPES.sub("", output.decode("utf-8", "replace"))
+    for line in reversed(re.split(r"[\r\n]+", text)):
+        if line.strip():
+            return cut_bytes(printable(line.strip()), LINE_BYTES)
+    return ""
+
+
+def _copy_settings(source: int, target: int) -> None:
+    settings = termios.tcgetattr(source)
+    settings[1] &= ~termios.OPOST  # the real one makes \r\n of \n; twice would show
+    settings[3] &= ~(termios.ECHO | termios.ECHONL)
+    termios.tcsetattr(target, termios.TCSANOW, settings)
