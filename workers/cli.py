@@ -1,0 +1,20 @@
+"""The console command `eventbus`: the commands for people, and `eventbus worker …`."""
+
+from __future__ import annotations
+
+from eventbus.cli.lazy import Lazy, command_tree
+from eventbus.cli.main import ALIASES, COMMANDS, GROUPS, HELP
+
+WORKER_GROUPS: dict[str, str] = {
+    "worker": "Long-lived processes that read the stream; any number of each.",
+}
+
+#: As `eventbus.cli.main.COMMANDS`.
+WORKER_COMMANDS: dict[str, Lazy] = {
+    "up": Lazy("workers.up:up", "Run the server, the workers and a Procfile in the foreground."),
+    "worker export": Lazy("workers.export:export", "Write correlated events to an external system."),
+    "worker log": Lazy("workers.log:log", "Write every event of the bus as a line."),
+    "worker sink": Lazy("workers.sink:sink", "Correlate events into the store."),
+}
+
+main = command_tree("eventbus", GROUPS | WORKER_GROUPS, COMMANDS | WORKER_COMMANDS, help=HELP, aliases=ALIASES)

@@ -1,0 +1,129 @@
+"""`eventbus worker export`: correlated events to an external sink."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from workers.options import metrics_option, worker_help
+
+if TYPE_CHECKING:
+    from workers.runtime import Context, Part
+
+#: How much longer than one call of the sink a worker may be silent before another takes over, seconds.
+SILENT_S = 15.0
+
+
+@click.command(epilog=worker_help())
+@click.option("--to", "url", required=True, metavar="URL", help="Where to: see above.")
+@click.option("--name", default="", help="What the sink's position is kept under.  [default: made from the URL]")
+@click.option(
+    "--from",
+    "start",
+    default="beginning",
+    show_default=True,
+    metavar="WHEN",
+    help="Where a new sink begins: now, beginning (all that the store holds), a time, or how long ago, like 10m.",
+)
+@click.option(
+    "--repeats",
+    default="every",
+    show_default=True,
+    metavar="RULE",
+    help="Which repeats it is told of: every, first, thresholds=1,10,100 or at-most-every=5m.",
+)
+@click.option(
+    "--batch", type=click.IntRange(1, 1000), default=500, show_default=True, help="Events written at once, at most."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0.1, 300),
+    default=10.0,
+    show_default=True,
+    help="Longest wait for an answer of the sink, seconds.",
+)
+@click.option(
+    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events a second and partition, at most.  [default: any]"
+)
+@click.option(
+    "--outage",
+    type=click.Choice(["pause", "count"]),
+    default="pause",
+    show_default=True,
+    help="A sink that does not answer: wait for it for ever, or give an event up after 12 tries as client-go does.",
+)
+@metrics_option
+@click.option("--take-over-s", type=float, default=None, hidden=True)
+def export(
+    url: str,
+    name: str,
+    start: str,
+    repeats: str,
+    batch: int,
+    timeout_s: float,
+    rate: float,
+    outage: str,
+    metrics: str,
+    take_over_s: float | None,
+) -> None:
+    """Write every correlated event, and what changes of it, to an external system.
+
+    \b
+    postgresql://user@host/database  rows, one an event (EVENTBUS_POSTGRES_PASSWORD)
+    kubernetes:                      Events of a cluster, by kubeconfig or from inside
+    https://host/path                CloudEvents by POST
+    file:/var/log/events.jsonl       JSON Lines, rotated
+    stdout:                          JSON Lines
+    python:package.module:function   a sink of your own
+
+    Secrets are taken from the environment or from files, never from the command line; docs/sinks.md says which. One
+    worker a sink and partition writes, the others stand by. A sink that does not answer is waited for; an event that
+    it refuses goes into the dead letter. `eventbus status` shows each sink.
+
+    \b
+    Examples:
+      eventbus worker export --to stdout: | jq -r .event.message
+      eventbus worker export --to 'file:events.jsonl?max-size=100MiB&keep=9' --from now
+      eventbus worker export --to postgresql://events@db/events --metrics-port 9108
+      eventbus worker export --to https://hooks.example.com/events --repeats at-most-every=5m
+    """
+    from eventbus.clock import SystemClock
+    from eventbus.record.export import ExportOptions
+    from eventbus.record.export_repeats import parse_repeats
+    from eventbus.record.export_runner import ExportRunner
+    from eventbus.record.export_start import parse_start
+    from eventbus.record.export_writer import Outage
+    from eventbus.sinks import EventSink, make_sink
+    from workers.runtime import run
+
+    options = ExportOptions(
+        start=parse_start(start, SystemClock()),
+        repeats=parse_repeats(repeats),
+        outage=Outage(outage),
+        batch_events=batch,
+        rate_per_s=rate,
+        take_over_s=SILENT_S + timeout_s if take_over_s is None else take_over_s,
+    )
+
+    def open_sink() -> EventSink:
+        return make_sink(url, os.environ, name=name, timeout_s=timeout_s)
+
+    open_sink().close()  # what is wrong with the URL is said before anything is begun
+
+    def build(context: Context) -> Part:
+        return ExportRunner(
+            bus=context.bus,
+            make_sink=open_sink,
+            clock=context.clock,
+            options=options,
+            block_ms=context.settings.worker_block_ms,
+            name=context.name,
+            on_change=context.on_change,
+            on_gone=lambda: context.end(1),
+        )
+
+    sys.exit(run("eventbus-export", build, metrics=metrics))

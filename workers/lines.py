@@ -1,0 +1,123 @@
+"""One event as one line of the fleet's log, and the uid found again in such a line.
+
+Lines hold nothing that could fool a terminal or a parser: whatever the event says, it is one line with one uid.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from urllib.parse import quote
+
+from eventbus.cli.output import core_of
+from eventbus.event import Event
+from eventbus.text import printable
+
+
+class Format(StrEnum):
+    """What `--format` may say."""
+
+    TEXT = "text"
+    JSON = "json"
+    LOGFMT = "logfmt"
+
+
+#: logfmt: what needs no quotes.
+_BARE = re.compile(r"[!#-<>-~]+\Z")
+#: What a uid of ours is made of; any other is percent-encoded in text and logfmt.
+_PLAIN_UID = re.compile(r"[A-Za-z0-9._:-]+\Z")
+
+_UID_OF_LOGFMT = re.compile(rb"uid=([^ ]*)(?: |\Z)")
+_UID_OF_TEXT = re.compile(rb" uid=([^ ]*)\Z")
+#: The first one is metadata's: before it stand only name and namespace, whose own quotes are escaped.
+_UID_OF_JSON = re.compile(rb'\A\{"kind":"Event",.*?"uid":"((?:[^"\\]|\\.)*)"')
+
+
+def formatter(form: Format) -> Callable[[Event], str]:
+    """The function from an event to its line, which ends with a newline."""
+    return {Format.TEXT: text_line, Format.JSON: json_line, Format.LOGFMT: logfmt_line}[form]
+
+
+def text_line(event: Event) -> str:
+    """For eyes: time, namespace, type, reason, object, source, message, uid; two spaces between them."""
+    about, source = event.involved_object, event.source
+    who = f"{source.component}, {source.host}" if source.host else source.component
+    cells = (
+        _time(event.last_seen),
+        event.metadata.namespace,
+        f"{event.type:<7}",
+        event.reason,
+        f"{about.kind.lower()}/{about.name}",
+        who,
+        event.message.strip(),
+    )
+    return "  ".join(map(printable, cells)) + f"  uid={_bare_uid(event)}\n"
+
+
+def json_line(event: Event) -> str:
+    """The event as core/v1 JSON in ASCII; its uid is metadata.uid."""
+    return json.dumps(core_of(event), ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def logfmt_line(event: Event) -> str:
+    """key=value, the uid first; values in JSON's quotes where they need some."""
+    about, source = event.involved_object, event.source
+    pairs = {
+        "uid": _bare_uid(event),
+        "time": _time(event.last_seen),
+        "type": event.type,
+        "reason": event.reason,
+        "namespace": event.metadata.namespace,
+        "kind": about.kind,
+        "name": about.name,
+        "component": source.component,
+        "host": source.host,
+        "message": event.message,
+    }
+    return " ".join(f"{key}={_logfmt(value)}" for key, value in pairs.items()) + "\n"
+
+
+def uid_of_line(line: bytes) -> str | None:
+    """The uid in a line of any of the three formats, without its newline; None if it is no such line."""
+    if found := _UID_OF_JSON.match(line):
+        uid: str = json.loads(b'"' + found[1] + b'"')
+        return uid
+    if found := _UID_OF_LOGFMT.match(line) or _UID_OF_TEXT.search(line):
+        return found[1].decode("ascii", "replace")
+    return None
+
+
+def line_uid(event: Event, form: Format) -> str:
+    """What `uid_of_line` finds in the line of *event*."""
+    return event.metadata.uid if form is Format.JSON else _bare_uid(event)
+
+
+def begins_like_ours(torn: bytes) -> bool:
+    """Whether a piece of a line may be the beginning of one of these, cut off by a crash."""
+    marks = (b'{"kind":"Event",', b"uid=")
+    return any(torn.startswith(mark) or mark.startswith(torn) for mark in marks) or _begins_with_time(torn)
+
+
+def _begins_with_time(torn: bytes) -> bool:
+    shape = b"0000-00-00T00:00:00."
+    digits = bytes.maketrans(b"123456789", b"000000000")
+    found = torn[: len(shape)].translate(digits)
+    return shape.startswith(found) or torn.startswith(b"-  ")
+
+
+def _time(moment: datetime | None) -> str:
+    if moment is None:
+        return "-"
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def _bare_uid(event: Event) -> str:
+    uid = event.metadata.uid
+    return uid if _PLAIN_UID.match(uid) else quote(uid, safe=":", errors="replace")
+
+
+def _logfmt(value: str) -> str:
+    return value if _BARE.match(value) else json.dumps(value, ensure_ascii=True)

@@ -1,0 +1,46 @@
+"""`eventbus worker log`: every event of the bus as a line, raw, before correlation."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from workers.options import metrics_option, take_over_option, worker_help
+
+if TYPE_CHECKING:
+    from workers.runtime import Context, Part
+
+
+@click.command(epilog=worker_help())
+@click.option("--format", "form", type=click.Choice(["text", "json", "logfmt"]), default="text", show_default=True)
+@click.option("--output", metavar="FILE", help="Append to FILE instead of standard output; workers may share it.")
+@metrics_option
+@take_over_option
+def log(form: str, output: str | None, metrics: str, take_over_s: float) -> None:
+    """Write every event of the bus as a line that carries its uid.
+
+    A FILE gets each event exactly once, whoever dies when (looked for in its last 256 MiB); standard output at least
+    once. What cannot be read is buried in the dead letter. A full disk is waited for.
+
+    \b
+    Examples:
+      eventbus worker log
+      eventbus worker log --format json | jq -r .message
+      eventbus worker log --format logfmt --output /var/log/events.log
+    """
+    from workers.lines import Format
+    from workers.log_output import open_output
+    from workers.log_runner import LogRunner
+    from workers.runtime import run
+
+    target = open_output(output)
+
+    def build(context: Context) -> Part:
+        return LogRunner(context, output=target, form=Format(form), take_over_s=take_over_s)
+
+    try:
+        sys.exit(run("eventbus-log", build, metrics=metrics))
+    finally:
+        target.close()

@@ -1,0 +1,262 @@
+"""Where the log goes: a stream, which gets every event at least once, or a file, which gets each exactly once.
+
+A file may be shared by the log workers of one machine. Whoever writes holds a lock on it; the system lets go of the
+lock of a process that dies, so what is found behind the last newline then is the piece of a line that nobody will
+finish.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from eventbus.errors import EventBusError
+from workers.lines import begins_like_ours, uid_of_line
+
+log = logging.getLogger("eventbus")
+
+#: How far back a redelivered batch is looked for. At 200 bytes a line this is a million events: more than come in the
+#: 15 s until a dead worker's batches are taken over.
+TAIL_BYTES = 256 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+#: How long another worker may hold the file: less than a living worker's pause, more than any write.
+LOCK_S = 5.0
+
+
+class OutputUnavailable(EventBusError):
+    """The log cannot be written now (disk full, no permission). Cure: what the message says; nothing is lost."""
+
+
+class ReaderGone(EventBusError):
+    """Standard output has been closed by whoever read it. Cure: none; the worker ends."""
+
+
+class Line(NamedTuple):
+    """A line with its newline, and what `uid_of_line` finds in it."""
+
+    uid: str
+    text: bytes
+
+
+class Batch(NamedTuple):
+    """The lines of one delivery."""
+
+    id: bytes
+    lines: Sequence[Line]
+
+
+class Output(Protocol):
+    """Takes batches of lines. Any thread."""
+
+    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Set[bytes]]) -> list[bytes]:
+        """Write whole batches, in order.
+
+        Args:    again: some of their lines may be there already.  owned: which of the batches are still ours, in case
+                 somebody has taken them over because this process stood still.
+        Returns: ids of what is there now, to be acknowledged.
+        Raises:  OutputUnavailable: how much was written is unknown; give the same batches again, *again* set.
+                 ReaderGone: it is over.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class StreamOutput:
+    """Standard output, a pipe, a device: what is redelivered is written again."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._torn = False
+
+    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Set[bytes]]) -> list[bytes]:
+        with self._lock:
+            for batch in batches:
+                self._write(b"".join(line.text for line in batch.lines))
+        return [batch.id for batch in batches]
+
+    def close(self) -> None:
+        """Nothing: the stream is not ours."""
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(b"\n" + data if self._torn else data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+                self._torn = True
+        except BrokenPipeError as error:
+            raise ReaderGone("standard output is closed") from error
+        except OSError as error:
+            raise OutputUnavailable(f"standard output cannot be written: {error.strerror}") from error
+        self._torn = False
+
+
+class FileOutput:
+    """A file that has each line once, whoever of those that share it dies when.
+
+    Follows a rename (logrotate): the path is looked up before each write. What was rotated away is not searched for
+    redelivered batches.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._descriptor = -1
+
+    def open(self) -> None:
+        """Open or make the file. Raises: OutputUnavailable."""
+        with self._lock, _explained(self._path):
+            self._reopen()
+
+    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Set[bytes]]) -> list[bytes]:
+        with self._lock, _explained(self._path), self._locked() as descriptor:
+            self._repair(descriptor)
+            # Asked under the lock: who has taken a batch over cannot write it before we let go.
+            still = owned()
+            ours = [batch for batch in batches if batch.id in still]
+            there: Set[str] = frozenset()
+            if again:
+                there = find_uids(descriptor, {line.uid for batch in ours for line in batch.lines})
+            for batch in ours:
+                self._append(descriptor, b"".join(line.text for line in batch.lines if line.uid not in there))
+        return [batch.id for batch in ours]
+
+    def close(self) -> None:
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        while True:
+            if self._descriptor < 0:
+                self._reopen()
+            descriptor = self._descriptor
+            self._lock_file(descriptor)
+            if _is_still(self._path, descriptor):
+                break
+            self._reopen()  # renamed or removed; closing lets go of the lock
+        try:
+            yield descriptor
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def _lock_file(self, descriptor: int) -> None:
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    problem = f"{self._path} is locked by a process that stands still (lsof tells which): end it"
+                    raise OutputUnavailable(problem) from None
+                time.sleep(0.001)
+
+    def _reopen(self) -> None:
+        fresh = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = fresh
+
+    def _append(self, descriptor: int, data: bytes) -> None:
+        """One write a batch; less than all of it is written only on a full disk, and is taken back."""
+        if not data:
+            return
+        before = os.fstat(descriptor).st_size
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError:
+            os.ftruncate(descriptor, before)
+            raise
+
+    def _repair(self, descriptor: int) -> None:
+        """End the last line: its event has not been acknowledged, and will be given to somebody again."""
+        size = os.fstat(descriptor).st_size
+        if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+            return
+        end = _end_of_last_line(descriptor, size)
+        torn = os.pread(descriptor, 64, end)
+        if begins_like_ours(torn):
+            log.warning("%s: a crash has cut off the last line; the %d bytes of it are removed", self._path, size - end)
+            os.ftruncate(descriptor, end)
+        else:
+            os.write(descriptor, b"\n")  # not ours to remove
+
+
+def open_output(path: str | None) -> Output:
+    """Standard output for None; else the file, or whatever else the path names. Raises: OutputUnavailable."""
+    if path is None:
+        return StreamOutput(1)
+    with _explained(Path(path)):
+        if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+            return StreamOutput(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+    file = FileOutput(Path(path))
+    file.open()
+    return file
+
+
+def find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
+    """Those of *wanted* that have a line in the file's last `TAIL_BYTES`; stops when all are found."""
+    found: set[str] = set()
+    for line in _lines_backwards(descriptor):
+        uid = uid_of_line(line)
+        if uid is not None and uid in wanted:
+            found.add(uid)
+            if len(found) == len(wanted):
+                break
+    return found
+
+
+def _lines_backwards(descriptor: int) -> Iterator[bytes]:
+    """Whole lines, the last first, without their newlines."""
+    at = os.fstat(descriptor).st_size
+    stop = max(0, at - TAIL_BYTES)
+    rest = b""
+    while at > stop:
+        start = max(stop, at - CHUNK_BYTES)
+        first, *lines = (os.pread(descriptor, at - start, start) + rest).split(b"\n")
+        yield from reversed(lines)
+        rest, at = first, start
+    if stop == 0:
+        yield rest
+
+
+def _end_of_last_line(descriptor: int, size: int) -> int:
+    at = size
+    while at > 0:
+        start = max(0, at - CHUNK_BYTES)
+        found = os.pread(descriptor, at - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        at = start
+    return 0
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    ours = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputUnavailable(f"{path} cannot be written: {error.strerror}") from error

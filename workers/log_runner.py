@@ -1,0 +1,123 @@
+"""The group `log` as threads of this process: one consumer a partition, and the housekeeping."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from eventbus.broker.bus import LOG_GROUP
+from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.errors import PoisonBatch
+from eventbus.record.consumer import Consumer
+from eventbus.record.housekeeper import Housekeeper
+from eventbus.record.vitals import Vitals
+from eventbus.wire import to_event, unpack_batch, unpack_wire
+from workers.lines import Format, formatter, line_uid
+from workers.log_output import Batch, Line, Output, ReaderGone
+from workers.runtime import Context
+
+log = logging.getLogger("eventbus")
+
+
+class LogRunner:
+    """Consumers of the group `log`, from the oldest entry at first. The group never holds the stream (DROP)."""
+
+    def __init__(self, context: Context, *, output: Output, form: Format, take_over_s: float) -> None:
+        handler = LogHandler(context, output=output, form=form)
+        self._consumers = [
+            Consumer(
+                bus=context.bus,
+                partition=partition,
+                group=LOG_GROUP,
+                name=context.name,
+                handle=handler.handle,
+                clock=context.clock,
+                policy="DROP",
+                start="0",
+                block_ms=context.settings.worker_block_ms,
+                take_over_s=take_over_s,
+                on_change=context.on_change,
+            )
+            for partition in range(context.bus.partitions)
+        ]
+        self._housekeeper = Housekeeper(bus=context.bus, clock=context.clock, on_loss=context.on_change)
+        self._threads = [
+            threading.Thread(target=consumer.run, name=f"eventbus-log-{partition}", daemon=True)
+            for partition, consumer in enumerate(self._consumers)
+        ]
+
+    def start(self) -> None:
+        """Start the threads; returns at once."""
+        for thread in self._threads:
+            thread.start()
+        self._housekeeper.start()
+
+    def vitals(self) -> list[Vitals]:
+        """How each consumer does; safe to call from any thread."""
+        return [consumer.vitals() for consumer in self._consumers]
+
+    def stop(self, timeout_s: float) -> None:
+        """Write and acknowledge what was read, then end."""
+        deadline = time.monotonic() + timeout_s
+        for consumer in self._consumers:
+            consumer.stop()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._housekeeper.stop(max(0.0, deadline - time.monotonic()))
+
+
+class LogHandler:
+    """Makes lines of deliveries and has them written; what cannot be read is buried. Any thread."""
+
+    def __init__(self, context: Context, *, output: Output, form: Format) -> None:
+        self._output = output
+        self._form = form
+        self._format = formatter(form)
+        self._end = context.end
+
+    def handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        """Write every delivery. Raises: OutputUnavailable: nothing is acknowledged; it is handed out again."""
+        batches = [batch for delivery in deliveries if (batch := self._open(reader, delivery))]
+        if not batches:
+            return ()
+        ids = [batch.id for batch in batches]
+        try:
+            return self._output.write(
+                batches,
+                again=any(delivery.again for delivery in deliveries),
+                owned=lambda: reader.still_own(ids),
+            )
+        except ReaderGone:
+            self._end(1)
+            return ()
+
+    def _open(self, reader: GroupReader, delivery: Delivery) -> Batch | None:
+        try:
+            batch = unpack_batch(delivery.body)
+        except PoisonBatch as poison:
+            self._bury(reader, delivery, poison.cause, delivery.body, whole=True)
+            return None
+        lines: list[Line] = []
+        for position, packed in enumerate(batch.events):
+            uid = batch.uid(position)
+            try:
+                lines.append(self._line(packed, uid))
+            except PoisonBatch as poison:
+                self._bury(reader, delivery, poison.cause, batch.alone(position), uid=uid)
+            except Exception:  # a fault of ours must not stop the log at this event for ever
+                log.exception("event %s cannot be written as a line", uid)
+                self._bury(reader, delivery, "no-line", batch.alone(position), uid=uid)
+        return Batch(delivery.id, lines)
+
+    def _line(self, packed: bytes, uid: str) -> Line:
+        event = to_event(unpack_wire(packed), uid=uid)
+        return Line(line_uid(event, self._form), self._format(event).encode("utf-8", "backslashreplace"))
+
+    def _bury(
+        self, reader: GroupReader, delivery: Delivery, cause: str, body: bytes, *, whole: bool = False, uid: str = ""
+    ) -> None:
+        what = f"event {uid}" if uid else f"batch {delivery.id.decode()}"
+        log.error("%s is buried: %s", what, cause)
+        reader.functions.bury(reader.group, reader.consumer, delivery.id, cause, delivery.deaths, body, whole=whole)

@@ -1,0 +1,198 @@
+"""A worker's port: Prometheus metrics, liveness and readiness. Read from the worker's loops; nothing asks Redis.
+
+Labels are component, group (or `export:<sink>`) and partition: what is bounded, never the name of an object.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from eventbus.errors import ConfigError
+from eventbus.record.vitals import Vitals
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+log = logging.getLogger("eventbus")
+
+#: A loop without a sign for so long hangs: more than any call of a sink or of Redis may take.
+HANGS_AFTER_S = 120.0
+
+#: Counters by their name in `Vitals`, with what they mean. Others are left out.
+COUNTERS = {
+    "events": "Events handled.",
+    "batches": "Stream entries handled.",
+    "taken_over_batches": "Stream entries taken over from dead workers.",
+    "failures": "Rounds that failed, most often because Redis did not answer.",
+    "written": "Events that the sink has accepted.",
+    "held_back": "Repeats that --repeats kept from the sink.",
+    "retries": "Tries of an event that failed and are made again.",
+    "buried": "Events given up and put into the dead letter.",
+    "probes": "Vain calls of a sink that does not answer.",
+    "lists": "Times the store was listed, to begin or to catch up.",
+}
+GAUGES = {
+    "leader": "1 if this worker exports the partition, 0 if it stands by.",
+    "pending": "Events in hand, not yet settled with the sink.",
+    "paused_seconds": "How long the sink has not answered; 0 if it does.",
+}
+
+
+class Health:
+    """What the two health paths answer; its arguments are asked at each request. *draining*: the worker ends."""
+
+    def __init__(
+        self,
+        vitals: Callable[[], Sequence[Vitals]],
+        draining: Callable[[], bool] = lambda: False,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._vitals = vitals
+        self._draining = draining
+        self._monotonic = monotonic
+
+    def live(self) -> tuple[bool, str]:
+        """Whether every loop still comes round; a worker that waits for Redis or a sink lives."""
+        hanging = [
+            f"{vitals.group}, partition {vitals.partition}: no sign for {age:.0f} s"
+            for vitals in self._vitals()
+            if (age := self._monotonic() - vitals.last_sign) > HANGS_AFTER_S
+        ]
+        return not hanging, "\n".join(hanging) or "ok"
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether every loop has Redis, and the worker does not end."""
+        found = self._vitals()
+        waiting = [
+            f"{vitals.group}, partition {vitals.partition}: waits for Redis" for vitals in found if not vitals.ready
+        ]
+        draining = self._draining()
+        if draining or not found:
+            return False, "stops" if draining else "starts"
+        return not waiting, "\n".join(waiting) or "ok"
+
+
+class Collector:
+    """Makes metrics of vitals when they are asked for."""
+
+    def __init__(self, component: str, vitals: Callable[[], Sequence[Vitals]]) -> None:
+        self._component = component
+        self._vitals = vitals
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        found, labels = self._vitals(), ["component", "group", "partition"]
+        for name, help_text in COUNTERS.items():
+            having = [vitals for vitals in found if name in vitals.counts]
+            if having:
+                counter = CounterMetricFamily(f"eventbus_worker_{name}", help_text, labels=labels)
+                for vitals in having:
+                    counter.add_metric(self._labels(vitals), vitals.counts[name])
+                yield counter
+        ready = GaugeMetricFamily("eventbus_worker_ready", "1 if the loop has Redis.", labels=labels)
+        sign = GaugeMetricFamily("eventbus_worker_idle_seconds", "Since the loop last came round.", labels=labels)
+        for vitals in found:
+            ready.add_metric(self._labels(vitals), float(vitals.ready))
+            sign.add_metric(self._labels(vitals), max(0.0, time.monotonic() - vitals.last_sign))
+        yield from (ready, sign)
+        for name, help_text in GAUGES.items():
+            having = [vitals for vitals in found if name in vitals.gauges]
+            if having:
+                gauge = GaugeMetricFamily(f"eventbus_worker_{name}", help_text, labels=labels)
+                for vitals in having:
+                    gauge.add_metric(self._labels(vitals), vitals.gauges[name])
+                yield gauge
+
+    def _labels(self, vitals: Vitals) -> list[str]:
+        return [self._component, vitals.group, str(vitals.partition)]
+
+
+class MetricsServer:
+    """Serves /metrics, /livez and /readyz from threads of its own, until `stop`.
+
+    Args:     address: `9108`, or `127.0.0.1:9108`; without a host every one, 0 picks a free port (see `port`).
+    Raises:   ConfigError: prometheus-client is missing, or the address cannot be had.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        component: str,
+        vitals: Callable[[], Sequence[Vitals]],
+        draining: Callable[[], bool] = lambda: False,
+    ) -> None:
+        render = _renderer(component, vitals)
+        host, port = parse_address(address)
+        try:
+            self._server = ThreadingHTTPServer((host, port), _handler(Health(vitals, draining), render))
+        except OSError as error:
+            raise ConfigError(f"--metrics-port {address}: {error.strerror or error}") from error
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="eventbus-metrics", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        log.info("metrics and health on port %d", self.port)
+
+    def stop(self) -> None:
+        """Idempotent."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `9108`, `host:9108` or `[::1]:9108`. Raises: ConfigError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"--metrics-port {text!r}: give a port, or host:port")
+    return host.strip("[]"), int(port)
+
+
+def _renderer(component: str, vitals: Callable[[], Sequence[Vitals]]) -> Callable[[], bytes]:
+    try:
+        from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+    except ImportError as error:
+        raise ConfigError("--metrics-port needs prometheus-client: pip install 'eventbus[metrics]'") from error
+    registry = CollectorRegistry()
+    registry.register(Collector(component, vitals))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return lambda: generate_latest(registry)
+
+
+def _handler(health: Health, render: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # a client that says nothing
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, render(), "text/plain; version=0.0.4; charset=utf-8")
+            elif path in ("/livez", "/readyz"):
+                good, text = health.live() if path == "/livez" else health.ready()
+                self._answer(200 if good else 503, f"{text}\n".encode(), "text/plain; charset=utf-8")
+            else:
+                self._answer(404, b"there are /metrics, /livez and /readyz\n", "text/plain; charset=utf-8")
+
+        def _answer(self, code: int, body: bytes, kind: str) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """A scrape a few seconds apart is no news."""
+
+    return Handler

@@ -1,0 +1,83 @@
+"""Opening the bus for a worker: patient with a Redis that is away, not with one that will never do."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from eventbus.broker.bus import Bus, difference, open_bus
+from eventbus.broker.connection import Client
+from eventbus.broker.options import read_options
+from eventbus.cli.option_values import parse_json
+from eventbus.cli.session import find_url
+from eventbus.errors import BusUnavailable, FunctionsMissing, GroupMissing, OptionsDiffer
+from eventbus.settings import Options, Settings
+
+log = logging.getLogger("eventbus")
+
+OPTIONS_VARIABLE = "EVENTBUS_OPTIONS"
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 5.0
+#: One line in so many seconds says what is waited for.
+TELL_EVERY_S = 10.0
+
+
+class Opener:
+    """Opens the bus as often as it has to be.
+
+    Args: wait: sleeps for so many seconds; True: give up.  options: None takes those of the bus.
+    """
+
+    def __init__(self, settings: Settings, options: Options | None, *, wait: Callable[[float], bool]) -> None:
+        self._settings = settings
+        self._options = options
+        self._wait = wait
+
+    def open(self, settings: Settings | None = None, options: Options | None = None) -> Bus | None:
+        """Open the bus, whenever it comes; None if `wait` gave up.
+
+        Raises: BusRefused, ConfigError: waiting would not help; the message says what would.
+                OptionsDiffer: the bus has other options than this worker was told to insist on.
+        """
+        attempts, told = 0, -TELL_EVERY_S
+        while True:
+            try:
+                settings = settings or self._settings
+                return open_bus(find_url(settings), settings, options=options or self._options)
+            except (BusUnavailable, FunctionsMissing, GroupMissing) as error:
+                attempts += 1
+                if time.monotonic() - told >= TELL_EVERY_S:
+                    told = time.monotonic()
+                    log.warning("waiting for Redis: %s", error)
+            most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempts, 10))
+            if self._wait(random.uniform(most / 2, most)):
+                return None
+
+    def news(self, bus: Bus, client: Client) -> str:
+        """What has changed in the options since *bus* was opened, in one line; empty: nothing.
+
+        A bus that is gone (FLUSHALL) is no news: the consumers are just making it anew as it was.
+
+        Raises: OptionsDiffer: this worker insists on other options.  BusUnavailable: ask again.
+        """
+        found = read_options(client, bus.prefix)
+        if found is None:
+            return ""
+        options, version = found
+        if (options, version) == (bus.options, bus.options_version):
+            return ""
+        if self._options is not None and options != self._options:
+            raise OptionsDiffer(difference(options, self._options))
+        changes = [
+            f"{name} {getattr(bus.options, name)!r} -> {getattr(options, name)!r}"
+            for name in Options.__struct_fields__
+            if getattr(bus.options, name) != getattr(options, name)
+        ]
+        return f"options version {bus.options_version} -> {version}: {', '.join(changes) or 'as before'}"
+
+
+def explicit_options(environ: Mapping[str, str]) -> Options | None:
+    """What EVENTBUS_OPTIONS says: a JSON object; options it leaves out have their default. Raises: ConfigError."""
+    text = environ.get(OPTIONS_VARIABLE, "")
+    return parse_json(text) if text.strip() else None

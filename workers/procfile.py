@@ -1,0 +1,36 @@
+"""A Procfile: `name: command` a line, as foreman and honcho read it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from eventbus.errors import ConfigError
+
+_LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
+#: What `up` calls itself in its output.
+RESERVED = "up"
+
+
+def read_procfile(path: Path) -> dict[str, str]:
+    """The commands of *path* by name, in its order. Empty lines and those that begin with # do not count.
+
+    Raises: ConfigError: it cannot be read, or a line is wrong; the message has its number.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    commands: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ConfigError(f"{path}:{number}: not of the form `name: command` (names: letters, digits, - and _)")
+        name, command = found.groups()
+        if name in commands or name == RESERVED:
+            raise ConfigError(f"{path}:{number}: the name {name!r} is {'taken' if name == RESERVED else 'used twice'}")
+        commands[name] = command
+    return commands

@@ -1,0 +1,237 @@
+"""A worker's life: open the bus, run, and stop with a deadline. What it works on is a `Part`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from eventbus.broker.bus import Bus
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import BusUnavailable, FunctionsMissing
+from eventbus.event import ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.consumer import consumer_name
+from eventbus.record.recorder import EventRecorder
+from eventbus.record.vitals import Vitals
+from eventbus.settings import Settings
+from workers.metrics import MetricsServer
+from workers.opening import Opener, explicit_options
+from workers.plain_log import log_plainly
+from workers.signals import Signals
+
+log = logging.getLogger("eventbus")
+
+#: Where workers speak of themselves.
+NAMESPACE = "eventbus-system"
+#: What the exporters of an external sink tell, once a partition, and the type of event that it is.
+OTHER_REASONS = {"SinkUnreachable": "Warning", "SinkReachable": "Normal", "GroupReleased": "Warning"}
+#: How often the options are compared with those of the bus.
+LOOK_EVERY_S = 1.0
+
+
+class Part(Protocol):
+    """What a worker runs: threads of its own, from `start` until `stop`."""
+
+    def start(self) -> None: ...
+
+    def stop(self, timeout_s: float) -> None:
+        """Finish what is begun, and end; blocks for about *timeout_s* at most."""
+        ...
+
+    def vitals(self) -> Sequence[Vitals]:
+        """How each of its loops does; safe to call from any thread."""
+        ...
+
+
+class Running:
+    """What a worker process runs now: nothing while it waits for Redis, another part after other options."""
+
+    part: Part | None = None
+    stopping = False
+
+    def vitals(self) -> Sequence[Vitals]:
+        """Those of the part; safe to call from any thread."""
+        part = self.part
+        return part.vitals() if part else ()
+
+
+class Context(NamedTuple):
+    """What a part is built of. *on_change*: for consumers.  *end*: ends the worker with an exit code."""
+
+    bus: Bus
+    settings: Settings
+    clock: Clock
+    name: str
+    on_change: Callable[[str, str], None]
+    end: Callable[[int], None]
+
+
+Build = Callable[[Context], Part]
+
+
+def run(component: str, build: Build, *, metrics: str = "") -> int:
+    """Run what *build* makes until a signal, and return the exit code. Call it in the main thread.
+
+    SIGTERM and SIGINT drain for at most `drain_s`; a second one ends the process at once. Without Redis it waits.
+
+    Args:   component: who speaks in the worker's own events, like `eventbus-sink`.
+            metrics: the port of `--metrics-port`, "": none. It answers while the worker waits for Redis, too.
+    Raises: ConfigError, BusRefused, OptionsDiffer: this worker cannot work with this bus; nothing was begun, or
+            everything was stopped.
+    """
+    log_plainly()
+    signals = Signals()
+    signals.install()
+    settings = Settings.from_environ(os.environ)
+    running = Running()
+    server = open_metrics(metrics, component, running)
+    try:
+        return _run(component, build, settings, signals, running)
+    finally:
+        if server:
+            server.stop()
+
+
+def open_metrics(address: str, component: str, running: Running) -> MetricsServer | None:
+    """The metrics of what is running, started; None for no *address*. Raises: ConfigError."""
+    if not address:
+        return None
+    server = MetricsServer(address, component=component, vitals=running.vitals, draining=lambda: running.stopping)
+    server.start()
+    return server
+
+
+def _run(component: str, build: Build, settings: Settings, signals: Signals, running: Running) -> int:
+    opener = Opener(settings, explicit_options(os.environ), wait=signals.wait)
+    bus = opener.open()
+    if bus is None:
+        return 0
+    signals.idle = False
+    return Worker(component, build, bus=bus, settings=settings, opener=opener, signals=signals, running=running).run()
+
+
+class Worker:
+    """One process of workers, its bus open. It speaks about itself as Worker/<name>."""
+
+    def __init__(
+        self,
+        component: str,
+        build: Build,
+        *,
+        bus: Bus,
+        settings: Settings,
+        opener: Opener,
+        signals: Signals,
+        running: Running,
+    ) -> None:
+        self._component = component
+        self._build = build
+        self._bus = bus
+        self._settings = settings
+        self._opener = opener
+        self._signals = signals
+        self._running = running
+        self._name = consumer_name()
+        self._broadcaster = EventBroadcaster(bus.url, settings=settings)
+        self._diary = Diary(self._broadcaster.new_recorder(component), self._name)
+
+    def run(self) -> int:
+        """Blocks until the end; see `run` above."""
+        self._diary.write("Starting", f"Starting {self._component}.")
+        log.info("%s %s works on %r", self._component, self._name, self._bus)
+        deadline = 0.0
+        try:
+            while True:
+                part, changed = self._start_part(), ""
+                try:
+                    changed = self._look_after()
+                finally:
+                    deadline = time.monotonic() + self._settings.drain_s
+                    if not changed:
+                        # While the consumers still run: they are told of it too.
+                        self._say_stopping()
+                    drained = self._drain(part, deadline)
+                if not drained:
+                    return 1
+                if not changed:
+                    return self._signals.exit_code or 0
+                log.warning("%s: restarting the consumers", changed)
+                bus = self._opener.open()
+                if bus is None:
+                    return 0
+                self._bus = bus
+        finally:
+            # What was not sent by now is counted and told; it must not hold up the end.
+            self._broadcaster.shutdown(max(0.2, min(self._settings.flush_s, deadline - time.monotonic())))
+
+    def _start_part(self) -> Part:
+        part = self._build(
+            Context(self._bus, self._settings, SystemClock(), self._name, self._diary.on_change(), self._signals.end)
+        )
+        part.start()
+        self._running.part = part
+        return part
+
+    def _look_after(self) -> str:
+        """Wait for the end, or for other options: then says what changed."""
+        client = self._bus.client(name="eventbus-options")
+        try:
+            while not self._signals.wait(LOOK_EVERY_S):
+                try:
+                    if changed := self._opener.news(self._bus, client):
+                        return changed
+                except (BusUnavailable, FunctionsMissing):
+                    continue  # the consumers wait for it, and say so
+            return ""
+        finally:
+            client.close()
+
+    def _say_stopping(self) -> None:
+        self._running.stopping = True
+        log.info("%s stops: finishing what is begun", self._component)
+        self._diary.write("Stopping", f"Stopping {self._component}.")
+
+    def _drain(self, part: Part, deadline: float) -> bool:
+        """Stop *part*; False if it did not manage in time."""
+        # In a thread: a part joins several, each with the whole timeout.
+        stopper = threading.Thread(target=part.stop, args=(self._settings.drain_s,), name="eventbus-stop", daemon=True)
+        stopper.start()
+        stopper.join(max(0.0, deadline - time.monotonic()))
+        if stopper.is_alive():
+            log.error("not finished within %g s: what is left will be taken over", self._settings.drain_s)
+        return not stopper.is_alive()
+
+
+class Diary:
+    """What a worker records about itself."""
+
+    def __init__(self, recorder: EventRecorder, name: str) -> None:
+        self._recorder = recorder
+        self._about = ObjectReference(kind="Worker", namespace=NAMESPACE, name=name)
+        self._lock = threading.Lock()
+
+    def write(self, reason: str, message: str, event_type: str = "Normal") -> None:
+        """Record one event about this worker."""
+        self._recorder.event(self._about, event_type, reason, message)
+
+    def on_change(self) -> Callable[[str, str], None]:
+        """For the consumers of one part: of all that lose Redis the first is noted, of all that find it the last."""
+        lost = 0
+
+        def note(reason: str, message: str) -> None:
+            nonlocal lost
+            if reason in OTHER_REASONS:
+                self.write(reason, message, OTHER_REASONS[reason])
+                return
+            with self._lock:
+                lost += 1 if reason == "LostRedis" else -1
+                if reason == "LostRedis" and lost == 1:
+                    self.write(reason, message, "Warning")
+                elif reason != "LostRedis" and lost == 0:
+                    self.write(reason, message)
+
+        return note

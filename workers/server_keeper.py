@@ -1,0 +1,64 @@
+"""Keeps an embedded server running as long as `eventbus up` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.cli.backoff import Backoff
+from eventbus.clock import Clock
+from eventbus.errors import EventBusError
+
+
+class ServerKeeper:
+    """Starts the server, starts it again when it is gone, and stops it if it was not there before.
+
+    The first time it is started again at once, for any other command would do the same; then after the pauses.
+
+    Args: tell: prints a line.  note: records (type, reason, message).
+    """
+
+    def __init__(
+        self,
+        server: EmbeddedServer,
+        *,
+        clock: Clock,
+        backoff: Backoff,
+        tell: Callable[[str], object],
+        note: Callable[[str, str, str], object],
+    ) -> None:
+        self._server = server
+        self._clock = clock
+        self._backoff = backoff
+        self._tell = tell
+        self._note = note
+        self._ours = not server.running()
+        self._began = clock.monotonic()
+        self._not_before = 0.0
+
+    def start(self) -> str:
+        """Find or start it; its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
+        url = self._server.start()
+        self._began = self._clock.monotonic()
+        return url
+
+    def look(self) -> None:
+        """Start it again if it is gone and its pause is over."""
+        now = self._clock.monotonic()
+        if now < self._not_before or self._server.running():
+            return
+        self._not_before = now + self._backoff.pause_after(now - self._began)
+        self._tell("the embedded server is gone; starting it again")
+        self._note("Warning", "Failed", "the embedded server was gone")
+        try:
+            self.start()
+        except EventBusError as error:
+            self._tell(f"the embedded server does not start: {error}")
+        else:
+            self._ours = True
+            self._note("Normal", "Started", "Started the embedded server again")
+
+    def stop(self) -> None:
+        """Stop it, unless somebody else had started it."""
+        if self._ours:
+            self._server.stop()

@@ -1,0 +1,60 @@
+"""Being asked to end: the first signal asks, the second ends at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import FrameType
+
+
+class Signals:
+    """SIGTERM and SIGINT of this process, and the reasons of its own to end. Used by the main thread.
+
+    A handler runs in the middle of anything, so it may take no lock: it writes to a pipe.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._exit_code: int | None = None
+        self._asked = False
+        #: While there is nothing to drain, the first signal ends the process like the second.
+        self.idle = True
+
+    def install(self) -> None:
+        """From now on; the main thread calls it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def end(self, exit_code: int) -> None:
+        """Ask from any thread for an end with *exit_code*; the first to ask decides."""
+        if self._exit_code is None:
+            self._exit_code = exit_code
+            self._wake()
+
+    @property
+    def exit_code(self) -> int | None:
+        """None until somebody asked to end."""
+        return self._exit_code
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for *seconds*, or less if somebody asks to end. Returns whether somebody has."""
+        if self._exit_code is None:
+            select.select([self._read], [], [], seconds)
+        return self._exit_code is not None
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._asked:
+            os._exit(128 + number)
+        self._asked = True
+        self.end(0)
+        if self.idle:
+            raise SystemExit(0)
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._write, b"x")
+        except BlockingIOError:
+            return  # it is full of wake-ups

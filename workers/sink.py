@@ -1,0 +1,40 @@
+"""`eventbus worker sink`: correlates events into the store."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from workers.options import metrics_option, take_over_option, worker_help
+
+if TYPE_CHECKING:
+    from workers.runtime import Context, Part
+
+
+@click.command(epilog=worker_help())
+@metrics_option
+@take_over_option
+def sink(metrics: str, take_over_s: float) -> None:
+    """Correlate events into the store: fold repeats, hold back spam, write, acknowledge, in one step each.
+
+    \b
+    Examples:
+      eventbus worker sink
+      EVENTBUS_REDIS_URL=redis://redis:6379/0 eventbus worker sink
+    """
+    from eventbus.record.sink_runner import SinkRunner
+    from workers.runtime import run
+
+    def build(context: Context) -> Part:
+        return SinkRunner(
+            bus=context.bus,
+            clock=context.clock,
+            block_ms=context.settings.worker_block_ms,
+            name=context.name,
+            take_over_s=take_over_s,
+            on_change=context.on_change,
+        )
+
+    sys.exit(run("eventbus-sink", build, metrics=metrics))

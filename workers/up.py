@@ -1,0 +1,206 @@
+"""`eventbus up`: a bus, its workers and the programs of a Procfile in one foreground command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import click
+
+from eventbus.broker.connection import safe_url
+from eventbus.broker.embedded import EmbeddedServer, default_directory
+from eventbus.cli.backoff import BASE_S, MAX_S, Backoff
+from eventbus.cli.session import find_url
+from eventbus.cli.signal_queue import SignalQueue
+from eventbus.clock import SystemClock
+from eventbus.event import ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.settings import Settings
+from eventbus.text import printable
+from workers.prefixed import PrefixedOutput
+from workers.procfile import RESERVED, read_procfile
+from workers.server_keeper import ServerKeeper
+from workers.supervised import Supervised
+from workers.supervisor import Supervisor
+
+COMPONENT = "eventbus-up"
+#: Where the workers' own events go; those of a Procfile's lines go to `default`.
+NAMESPACE = "eventbus-system"
+WORKERS = ("log", "sink")
+#: A worker ends by itself after its own drain; it is given a little longer.
+DRAIN_MARGIN_S = 2.0
+#: Our own events get so long before each stage is ended, and at the end.
+FLUSH_S = 1.0
+
+
+@click.command()
+@click.option(
+    "--procfile", type=click.Path(path_type=Path), metavar="FILE", help="Also run its lines, `name: command`."
+)
+@click.option("--state-dir", metavar="DIR", help="Of the embedded server.  [default: as all other commands]")
+@click.option("--backoff-base", type=click.FloatRange(min=0, min_open=True), default=BASE_S, hidden=True)
+@click.option("--backoff-max", type=click.FloatRange(min=0, min_open=True), default=MAX_S, hidden=True)
+def up(procfile: Path | None, state_dir: str | None, backoff_base: float, backoff_max: float) -> None:
+    """Run everything in the foreground: the embedded server, the workers log and sink, the lines of a Procfile.
+
+    With EVENTBUS_REDIS_URL set there is no embedded server. A server that is already running in its directory is used,
+    and left running. Every process finds the bus in EVENTBUS_REDIS_URL. A line of the Procfile is run by /bin/sh; one
+    named log or sink takes the place of that worker.
+
+    What fails is started again after the kubelet's pauses (10 s doubling to 300 s, anew after 10 min up); what ends
+    with exit code 0 is done. Ctrl-C and SIGTERM end the lines of the Procfile first, the last one first, then the
+    workers, then the server; what is not done after EVENTBUS_DRAIN_S (10 s) and 2 s more is killed. A second Ctrl-C
+    kills everything at once. Starts, failures and ends are recorded about Process/<name>.
+
+    \b
+    Examples:
+      eventbus up
+      eventbus up --procfile Procfile
+      eventbus up --state-dir ./state
+
+    \b
+    Exit codes:
+      0    Ctrl-C or SIGTERM (or nobody reads the output), and every process ended by itself
+      1    a process had to be killed
+      2    it cannot be started: the Procfile, a setting or the server will not do
+      130  ended at once by a second Ctrl-C
+    """
+    settings = Settings.from_environ(os.environ)
+    commands = read_procfile(procfile) if procfile else {}
+    with Everything(settings, commands, state_dir, lambda: Backoff(backoff_base, backoff_max)) as everything:
+        sys.exit(0 if everything.run() else 1)
+
+
+class Everything:
+    """One `up`: its parts, wired. A context manager, which begins with the bus and ends with it.
+
+    Raises: ConfigError, BusUnavailable: there is no bus to be had.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        commands: Mapping[str, str],
+        state_dir: str | None,
+        make_backoff: Callable[[], Backoff],
+    ) -> None:
+        self._settings = settings
+        self._commands = commands
+        self._make_backoff = make_backoff
+        self._signals = SignalQueue(tell_terminal=False)
+        self._supervisor: Supervisor | None = None
+        self._broadcaster: EventBroadcaster | None = None
+        names = [RESERVED, *dict.fromkeys([*WORKERS, *commands])]
+        self._output = PrefixedOutput(names, broken=self._stop)
+        self._keeper = self._make_keeper(state_dir)
+        self._way_in = ""
+        if self._keeper and state_dir:
+            self._way_in = f" (elsewhere: export EVENTBUS_STATE_DIR={Path(state_dir).absolute()})"
+
+    def __enter__(self) -> Self:
+        log_with(self._tell)
+        url = self._keeper.start() if self._keeper else find_url(self._settings)
+        self._tell(f"bus: {safe_url(url)}" + self._way_in)
+        self._broadcaster = EventBroadcaster(url, settings=self._settings)
+        self._recorder = self._broadcaster.new_recorder(COMPONENT)
+        self._supervisor = Supervisor(
+            self._make_stages(url),
+            signals=self._signals,
+            clock=SystemClock(),
+            tell=self._tell,
+            note=self._note,
+            look=self._keeper.look if self._keeper else lambda: None,
+            before_stage=lambda: self._flush(FLUSH_S),
+        )
+        return self
+
+    def run(self) -> bool:
+        """Blocks until the end; see `Supervisor.run`."""
+        assert self._supervisor is not None
+        return self._supervisor.run(self._settings.drain_s + DRAIN_MARGIN_S)
+
+    def __exit__(self, *_exc: object) -> None:
+        try:
+            if self._supervisor:
+                self._supervisor.kill_all()
+            if self._broadcaster:
+                self._broadcaster.shutdown(FLUSH_S)
+            if self._keeper:
+                self._keeper.stop()
+        finally:
+            if self._output.is_broken:  # what Python still holds would fail once more at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _make_keeper(self, state_dir: str | None) -> ServerKeeper | None:
+        if self._settings.redis_url:
+            return None
+        return ServerKeeper(
+            EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ)),
+            clock=SystemClock(),
+            backoff=self._make_backoff(),
+            tell=self._tell,
+            note=lambda *said: self._note("server", *said),
+        )
+
+    def _make_stages(self, url: str) -> list[list[Supervised]]:
+        """The workers below, the Procfile's lines above: who records ends before who stores."""
+        environ = environment(os.environ, url)
+        workers = {
+            name: [sys.executable, "-P", "-m", "workers", "worker", name]
+            for name in WORKERS
+            if name not in self._commands
+        }
+        lines = {name: ["/bin/sh", "-c", command] for name, command in self._commands.items()}
+        replaced = {name: words for name, words in lines.items() if name in WORKERS}
+        own = {name: words for name, words in lines.items() if name not in WORKERS}
+        return [[self._process(*item, environ) for item in stage.items()] for stage in (workers | replaced, own)]
+
+    def _process(self, name: str, words: Sequence[str], environ: Mapping[str, str]) -> Supervised:
+        return Supervised(
+            name, words, environ=environ, output=self._output, clock=SystemClock(), backoff=self._make_backoff()
+        )
+
+    def _tell(self, line: str) -> None:
+        self._output.write(RESERVED, printable(line).encode("utf-8", "replace"))
+
+    def _note(self, name: str, event_type: str, reason: str, message: str) -> None:
+        namespace = "default" if name in self._commands else NAMESPACE
+        if self._broadcaster:
+            self._recorder.event(ObjectReference("Process", namespace, name), event_type, reason, message)
+
+    def _flush(self, timeout_s: float) -> None:
+        if self._broadcaster:
+            self._broadcaster.flush(timeout_s)
+
+    def _stop(self) -> None:
+        if self._supervisor:
+            self._supervisor.stop()
+
+
+def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
+    """What every process is given: the bus, `eventbus` on its PATH, and Python that does not hold lines back."""
+    path = environ.get("PATH", os.defpath)
+    if shutil.which("eventbus", path=path) is None:
+        path = os.pathsep.join((path, str(Path(sys.executable).parent)))
+    return {"PYTHONUNBUFFERED": "1"} | dict(environ) | {"EVENTBUS_REDIS_URL": url, "PATH": path}
+
+
+def log_with(tell: Callable[[str], object]) -> None:
+    """Have what the library logs printed as lines of ours."""
+    logger = logging.getLogger("eventbus")
+    logger.addHandler(_Teller(tell))
+    logger.propagate = False
+
+
+class _Teller(logging.Handler):
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        super().__init__(logging.INFO)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record.getMessage())
