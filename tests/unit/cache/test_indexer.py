@@ -1,0 +1,165 @@
+"""The local copy, its indexes, and reading it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from eventbus.cache.indexer import NAMESPACE, Indexer
+from eventbus.cache.lister import Lister
+from eventbus.errors import NotFound
+from eventbus.event import Event
+from eventbus.selectors import InvalidSelector, LabelSelector
+from tests.unit.cache.things import eventually, make_thing
+
+
+def by_letters(found: Event) -> Iterable[str]:
+    return set(found.message)
+
+
+def names(found: Iterable[Event]) -> list[str]:
+    return sorted(thing.metadata.name for thing in found)
+
+
+def test_objects_are_found_by_every_value_of_an_index() -> None:
+    indexer = Indexer({"letters": by_letters})
+    indexer.add(make_thing("a", "xy"))
+    indexer.add(make_thing("b", "yz"))
+    assert names(indexer.by_index("letters", "y")) == ["a", "b"]
+    assert sorted(indexer.index_keys("letters", "z")) == ["b"]
+    assert sorted(indexer.index_values("letters")) == ["x", "y", "z"]
+    assert names(indexer.index("letters", make_thing("asks", "xz"))) == ["a", "b"]
+
+
+def test_an_update_moves_the_object_in_every_index() -> None:
+    indexer = Indexer({"letters": by_letters})
+    indexer.add(make_thing("a", "xy"))
+    indexer.update(make_thing("a", "yz"))
+    assert indexer.by_index("letters", "x") == []
+    assert names(indexer.by_index("letters", "z")) == ["a"]
+    assert sorted(indexer.index_values("letters")) == ["y", "z"], "a value without objects is gone"
+
+
+def test_a_deletion_takes_the_object_out_of_every_index() -> None:
+    indexer = Indexer({"letters": by_letters})
+    indexer.add(make_thing("a", "x"))
+    indexer.delete(make_thing("a"))
+    indexer.delete(make_thing("never there"))
+    assert (indexer.list(), indexer.index_values("letters"), len(indexer)) == ([], [], 0)
+
+
+def test_replacing_forgets_all_that_was_there() -> None:
+    indexer = Indexer({"letters": by_letters})
+    indexer.add(make_thing("a", "x"))
+    indexer.replace([make_thing("b", "y", namespace="ns")])
+    assert indexer.list_keys() == ["ns/b"]
+    assert indexer.index_values("letters") == ["y"]
+    assert indexer.index_values(NAMESPACE) == ["ns"]
+
+
+def test_an_index_may_be_added_when_there_are_objects() -> None:
+    indexer: Indexer[Event] = Indexer()
+    indexer.add(make_thing("a", "x"))
+    indexer.add_indexers({"letters": by_letters})
+    indexer.add(make_thing("b", "x"))
+    assert names(indexer.by_index("letters", "x")) == ["a", "b"]
+
+
+def test_the_name_of_an_index_can_be_used_once() -> None:
+    indexer: Indexer[Event] = Indexer()
+    with pytest.raises(ValueError, match="indexer conflict: namespace"):
+        indexer.add_indexers({"letters": by_letters, NAMESPACE: by_letters})
+    with pytest.raises(ValueError, match="does not exist"):
+        indexer.index_values("letters")
+
+
+def test_an_unknown_index_is_an_error() -> None:
+    indexer: Indexer[Event] = Indexer()
+    for ask in (indexer.by_index, indexer.index_keys):
+        with pytest.raises(ValueError, match="index with name bogus does not exist"):
+            ask("bogus", "x")
+
+
+def test_an_index_function_that_raises_costs_its_index_only(caplog: pytest.LogCaptureFixture) -> None:
+    def first_letter(found: Event) -> Iterable[str]:
+        return (found.message[0],)
+
+    indexer = Indexer({"first": first_letter, "letters": by_letters})
+    with caplog.at_level(logging.ERROR):
+        indexer.add(make_thing("a", ""))
+    assert "Index first failed on a" in caplog.text
+    assert names(indexer.list()) == ["a"]
+    indexer.add(make_thing("a", "x"))
+    assert names(indexer.by_index("first", "x")) == ["a"]
+
+
+def test_an_object_is_found_by_another_with_its_key() -> None:
+    indexer: Indexer[Event] = Indexer()
+    indexer.add(make_thing("a", "new", namespace="ns"))
+    found = indexer.get(make_thing("a", "old", namespace="ns"))
+    assert found is not None
+    assert found.message == "new"
+    assert indexer.get(make_thing("a")) is None
+
+
+def test_readers_and_writers_do_not_disturb_each_other() -> None:
+    indexer = Indexer({"letters": by_letters})
+    problems: list[Exception] = []
+    done = threading.Event()
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                indexer.by_index("letters", "x")
+                indexer.list()
+                indexer.index_values("letters")
+        except Exception as error:
+            problems.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for i in range(2000):
+        indexer.add(make_thing(f"n{i % 50}", "xyz"[i % 3]))
+        indexer.delete_key(f"n{(i + 25) % 50}")
+    done.set()
+    for reader in readers:
+        reader.join(10)
+    assert problems == []
+    eventually(lambda: len(indexer) == 25)
+
+
+@pytest.fixture
+def lister() -> Lister[Event]:
+    indexer: Indexer[Event] = Indexer()
+    indexer.add(make_thing("one", namespace="ns", app="web"))
+    indexer.add(make_thing("two", namespace="ns", app="db"))
+    indexer.add(make_thing("one", namespace="other", app="web"))
+    indexer.add(make_thing("node-1", app="web"))
+    return Lister(indexer, "nodes")
+
+
+def test_a_lister_lists_what_a_selector_of_labels_selects(lister: Lister[Event]) -> None:
+    assert names(lister.list()) == ["node-1", "one", "one", "two"]
+    assert names(lister.list("app=web")) == ["node-1", "one", "one"]
+    assert names(lister.list(LabelSelector.parse("app!=web"))) == ["two"]
+    with pytest.raises(InvalidSelector):
+        lister.list("app in web")
+
+
+def test_a_lister_keeps_to_its_namespace(lister: Lister[Event]) -> None:
+    assert names(lister.namespaced("ns").list()) == ["one", "two"]
+    assert names(lister.namespaced("ns").list("app=web")) == ["one"]
+    assert lister.namespaced("nowhere").list() == []
+    assert lister.namespaced("other").get("one").metadata.namespace == "other"
+
+
+def test_a_lister_words_what_it_lacks_as_the_api_server_does(lister: Lister[Event]) -> None:
+    assert lister.get("node-1").metadata.name == "node-1"
+    with pytest.raises(NotFound, match=r'^nodes "one" not found$'):
+        lister.get("one")
+    with pytest.raises(NotFound, match=r'^nodes "three" not found$'):
+        lister.namespaced("ns").get("three")

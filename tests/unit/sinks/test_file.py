@@ -1,0 +1,185 @@
+"""JSON Lines: one line a write, whole or not at all; rotation by size and time; what is safe when."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from eventbus.errors import ConfigError, EventUnbuildable, SinkGone, SinkUnreachable
+from eventbus.event import Event, ObjectMeta
+from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
+from eventbus.sinks.file import FileOptions, JsonLinesSink, RotatingFile
+from tests.builders import make_event
+
+
+def event(name: str = "a", count: int = 1) -> Event:
+    metadata = ObjectMeta(name=name, namespace="default", uid=f"p:{name}", resource_version="7")
+    return make_event(metadata=metadata, count=count)
+
+
+def sink_of(path: Path, query: str = "") -> JsonLinesSink:
+    sink = make_sink(f"file:{path}{query}", {})
+    assert isinstance(sink, JsonLinesSink)
+    return sink
+
+
+def lines(path: Path) -> list[str]:
+    return [json.loads(line)["deliveryId"] for line in path.read_text("utf-8").splitlines()]
+
+
+def test_every_call_is_a_line_with_its_delivery_id_and_the_whole_event(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink: EventSink = sink_of(path)
+    sink.create(event())
+    sink.update(event("b"))
+    sink.patch(event(count=3), EventPatch(name="a", count=3))
+    assert lines(path) == ["p:a/1", "p:b/1", "p:a/3"]
+    last = json.loads(path.read_text("utf-8").splitlines()[-1])["event"]
+    assert (last["count"], last["metadata"]["name"], last["message"]) == (3, "a", "Started container web")
+    assert sink.mode is SinkMode.APPEND
+    assert isinstance(sink, BatchSink)
+
+
+def test_of_a_batch_what_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    good, bad = event(), make_event(message="lone \ud800 surrogate")
+    writes = [SinkWrite.of(Verb.CREATE, each) for each in (good, bad, event("b"))]
+    answers = sink_of(path).write(writes)
+    assert lines(path) == ["p:a/1", "p:b/1"]
+    assert isinstance(answers[1], EventUnbuildable)
+    assert answers[0] is good
+
+
+def test_a_full_file_is_rotated_and_only_so_many_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = sink_of(path, "?max-size=1000&keep=2")
+    for number in range(1, 13):
+        sink.create(event(count=number))
+    names = [path, tmp_path / "events.jsonl.1", tmp_path / "events.jsonl.2"]
+    assert all(name.stat().st_size <= 1000 for name in names)
+    kept = [line for name in reversed(names) for line in lines(name)]
+    assert kept == [f"p:a/{number}" for number in range(13 - len(kept), 13)]
+    assert len(kept) >= 3
+    assert sorted(tmp_path.iterdir()) == sorted([*names, tmp_path / "events.jsonl.lock"])
+
+
+def test_an_old_file_is_rotated_also_by_another_process(tmp_path: Path) -> None:
+    path, now = tmp_path / "events.jsonl", 1_000_000.0
+    options = FileOptions(max_age_s=60)
+    RotatingFile(path, options, now=lambda: now).append(b"first\n")
+    RotatingFile(path, options, now=lambda: now + 59).append(b"second\n")
+    RotatingFile(path, options, now=lambda: now + 60).append(b"third\n")
+    RotatingFile(path, options, now=lambda: now + 119).append(b"fourth\n")
+    assert (tmp_path / "events.jsonl.1").read_bytes() == b"first\nsecond\n"
+    assert path.read_bytes() == b"third\nfourth\n"
+
+
+def test_a_line_that_a_crash_left_unfinished_is_cut_off_and_a_foreign_one_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = sink_of(path)
+    sink.create(event())
+    with path.open("ab") as file:
+        file.write(b'{"deliveryId":"p:torn')
+    sink.create(event("b"))
+    assert lines(path) == ["p:a/1", "p:b/1"]
+    with path.open("ab") as file:
+        file.write(b"a note of mine")
+    sink.create(event("c"))
+    assert path.read_text("utf-8").splitlines()[2] == "a note of mine"
+
+
+def append_some(path: str, name: str) -> None:
+    sink = make_sink(f"file:{path}?max-size=20KiB&keep=50", {})
+    for number in range(100):
+        sink.create(event(name, number))
+
+
+def test_processes_share_a_file_and_its_rotation_without_losing_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=append_some, args=(str(path), name)) for name in ("a", "b", "c")]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    files = [file for file in tmp_path.iterdir() if file.suffix != ".lock"]
+    found = [line for file in files for line in lines(file)]
+    assert sorted(found) == sorted(f"p:{name}/{number}" for name in "abc" for number in range(100))
+    assert len(files) > 3
+
+
+def test_a_disk_that_is_full_is_an_outage_and_leaves_no_half_line(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = sink_of(path)
+    sink.create(event())
+    before, size = resource.getrlimit(resource.RLIMIT_FSIZE), path.stat().st_size
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, before[1]))
+    try:
+        with pytest.raises(SinkUnreachable):
+            sink.create(event("b"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert lines(path) == ["p:a/1"]
+    sink.create(event("b"))
+    assert lines(path) == ["p:a/1", "p:b/1"]
+
+
+def test_a_folder_that_is_not_there_is_an_outage(tmp_path: Path) -> None:
+    with pytest.raises(SinkUnreachable):
+        sink_of(tmp_path / "missing" / "events.jsonl").create(event())
+
+
+@pytest.mark.parametrize(("policy", "syncs"), [("every", 3), ("never", 0), ("1h", 1)])
+def test_what_was_written_is_synced_as_the_policy_says(
+    tmp_path: Path, policy: str, syncs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"")
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    sink = sink_of(path, f"?fsync={policy}")
+    for name in "abc":
+        sink.create(event(name))
+    assert len(synced) == syncs
+
+
+def test_standard_output_has_the_same_lines_and_a_reader_that_left_ends_it(capfd: pytest.CaptureFixture[str]) -> None:
+    sink = make_sink("stdout:", {})
+    sink.create(event())
+    assert json.loads(capfd.readouterr().out)["deliveryId"] == "p:a/1"
+    read, write = os.pipe()
+    os.close(read)
+    kept = os.dup(1)
+    os.dup2(write, 1)
+    try:
+        with pytest.raises(SinkGone):
+            sink.create(event())
+    finally:
+        os.dup2(kept, 1)
+        for file in (write, kept):
+            os.close(file)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:",
+        "file://host/path",
+        "file:/x?size=1",
+        "file:/x?max-size=1MB",
+        "file:/x?fsync=often",
+        "stdout:x",
+        "file:/x?keep=-1",
+    ],
+)
+def test_an_url_that_will_not_do_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        make_sink(url, {})

@@ -1,0 +1,63 @@
+"""The ACL line: names, patterns, and what may never stand in it. What a server makes of it: tests/integration."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from eventbus.broker.acl import Role, acl_rules, acl_setuser, key_patterns, role_functions, role_uses
+from eventbus.broker.lua_commands import functions_used
+from eventbus.errors import ConfigError
+
+#: Whoever has one of these can run code of his own, read passwords, or take everything away.
+NEVER = {"eval", "evalsha", "config", "acl|setuser", "flushall", "flushdb", "keys", "debug", "fcall", "xsetid", "all"}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_role_starts_from_nothing_and_has_no_right_over_the_server(role: Role) -> None:
+    rules = acl_rules(role)
+    assert rules[:4] == ("resetkeys", "resetchannels", "clearselectors", "-@all")
+    granted = {word.strip("()")[1:] for rule in rules for word in rule.split() if word.strip("()").startswith("+")}
+    assert not granted & NEVER
+    assert not any(word.startswith("@") for word in granted)
+
+
+def test_only_deploy_may_load_code_or_destroy_groups_for_good() -> None:
+    for role in Role:
+        commands = {use.command for use in role_uses(role)}
+        assert ("FUNCTION|LOAD" in commands) == (role is Role.DEPLOY)
+        # `open` makes a stream by way of a group that it destroys, so workers have the command too
+        assert ("XGROUP|DESTROY" in commands) == (role in (Role.DEPLOY, Role.WORKER))
+
+
+@pytest.mark.parametrize("role", [Role.READER, Role.METRICS])
+def test_readers_get_every_key_for_reading_only(role: Role) -> None:
+    selectors = [rule for rule in acl_rules(role) if rule.startswith("(")]
+    assert selectors
+    for selector in selectors:
+        assert all(word.startswith("%R~") for word in selector.strip("()").split() if "~" in word), selector
+
+
+def test_every_function_belongs_to_a_role() -> None:
+    called = {function.name for role in Role for function in role_functions(role)}
+    assert called == set(functions_used()) - {"eb1_build"}
+
+
+def test_patterns_span_all_partitions_of_one_prefix() -> None:
+    assert key_patterns("shop", ["incoming", "producer", "bus"]) == [
+        "shop:{*}:incoming",
+        "shop:{*}:producer:*",
+        "shop:{0}:bus",
+    ]
+
+
+def test_a_prefix_with_a_pattern_in_it_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        acl_rules(Role.READER, "*")
+
+
+def test_the_password_is_there_as_its_hash_alone() -> None:
+    words = acl_setuser(Role.READER, user="eb-reader", password="s3cret")
+    assert words[:4] == ("eb-reader", "reset", "on", "#" + sha256(b"s3cret").hexdigest())
+    assert not any("s3cret" in word for word in words)

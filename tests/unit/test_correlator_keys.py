@@ -1,0 +1,250 @@
+"""correlator.py: which field is in which key, and that no two texts make one key by sharing a border."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbus.broker.functions import RecordCall
+from eventbus.broker.keys import Keys
+from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.record.correlator import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent
+from eventbus.settings import AggregateKey, Options, SpamKey
+from eventbus.wire import pack_event, unpack_wire
+from tests.builders import NOW, make_event, make_reference, make_similar_events, texts
+
+EVENT, AGGREGATE, SPAM = "event key", "aggregate key", "spam key"
+
+
+def keyed(event: Event, options: Options | None = None) -> KeyedEvent:
+    packed = pack_event(event)
+    return Correlator(options or Options()).keyed("uid", unpack_wire(packed), packed)
+
+
+def keys_of(event: Event, options: Options | None = None) -> dict[str, bytes]:
+    found = keyed(event, options)
+    return {EVENT: found.key, AGGREGATE: found.subject.aggregate, SPAM: found.subject.spam}
+
+
+def base(**overrides: Any) -> Event:
+    """Every field of it is set, to something else than in `changed`."""
+    fields: dict[str, Any] = {
+        "involved_object": make_reference(resource_version="7", field_path="spec.containers{a}"),
+        "source": EventSource("kubelet", "node-1"),
+        "reporting_component": "example.com/kubelet",
+        "reporting_instance": "kubelet-1",
+        "action": "Starting",
+        "event_time": NOW,
+        "related": make_reference(name="other"),
+        "metadata": ObjectMeta(name="a", namespace="default", labels={"a": "b"}, annotations={"a": "b"}),
+    }
+    return make_event(**(fields | overrides))
+
+
+def about(**overrides: Any) -> dict[str, Any]:
+    return {"involved_object": msgspec.structs.replace(base().involved_object, **overrides)}
+
+
+#: client-go's table (tools/record/events_cache.go): what is changed, and the keys that change with it.
+TABLE: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "source.component": ({"source": EventSource("other", "node-1")}, {EVENT, AGGREGATE, SPAM}),
+    "source.host": ({"source": EventSource("kubelet", "node-2")}, {EVENT, AGGREGATE, SPAM}),
+    "involvedObject.kind": (about(kind="Node"), {EVENT, AGGREGATE, SPAM}),
+    "involvedObject.namespace": (about(namespace="other"), {EVENT, AGGREGATE, SPAM}),
+    "involvedObject.name": (about(name="web-1"), {EVENT, AGGREGATE, SPAM}),
+    "involvedObject.fieldPath": (about(field_path="spec.containers{b}"), {EVENT}),
+    "involvedObject.uid": (about(uid="uid-2"), {EVENT, AGGREGATE, SPAM}),
+    "involvedObject.apiVersion": (about(api_version="v2"), {EVENT, AGGREGATE, SPAM}),
+    "type": ({"type": "Warning"}, {EVENT, AGGREGATE, SPAM}),
+    "reason": ({"reason": "Other"}, {EVENT, AGGREGATE}),
+    "message": ({"message": "other"}, {EVENT}),
+    "reportingComponent": ({"reporting_component": "other"}, {AGGREGATE}),
+    "reportingInstance": ({"reporting_instance": "other"}, {AGGREGATE}),
+    "involvedObject.resourceVersion": (about(resource_version="8"), set()),
+    "metadata.name": ({"metadata": ObjectMeta(name="b", namespace="default")}, set()),
+    "metadata.namespace": ({"metadata": ObjectMeta(name="a", namespace="other")}, set()),
+    "metadata.labels": ({"metadata": ObjectMeta(name="a", namespace="default", labels={"x": "y"})}, set()),
+    "metadata.annotations": ({"metadata": ObjectMeta(name="a", namespace="default", annotations={"x": "y"})}, set()),
+    "action": ({"action": "other"}, set()),
+    "related": ({"related": None}, set()),
+    "eventTime": ({"event_time": None}, set()),
+    "series": ({"series": EventSeries(2, NOW)}, set()),
+    "count": ({"count": 7}, set()),
+    "firstTimestamp": ({"first_timestamp": None}, set()),
+    "lastTimestamp": ({"last_timestamp": None}, set()),
+}
+
+
+@pytest.mark.parametrize("field", TABLE)
+def test_each_field_is_in_the_keys_of_the_table(field: str) -> None:
+    overrides, expected = TABLE[field]
+    before, after = keys_of(base()), keys_of(base(**overrides))
+    assert {name for name in before if before[name] != after[name]} == expected
+
+
+@pytest.mark.parametrize(
+    ("spam_key", "in_it"),
+    [
+        (SpamKey.OBJECT, set()),
+        (SpamKey.OBJECT_TYPE, {"type"}),
+        (SpamKey.OBJECT_TYPE_REASON, {"type", "reason"}),
+    ],
+)
+def test_the_spam_key_is_an_option(spam_key: SpamKey, in_it: set[str]) -> None:
+    options = Options(spam_key=spam_key)
+    before = keys_of(base(), options)[SPAM]
+    for field in ("type", "reason", "message", "reportingInstance"):
+        differs = keys_of(base(**TABLE[field][0]), options)[SPAM] != before
+        assert differs is (field in in_it), field
+
+
+def test_the_aggregate_key_may_keep_containers_apart() -> None:
+    options = Options(aggregate_key=AggregateKey.REASON_FIELD_PATH)
+    other = base(**TABLE["involvedObject.fieldPath"][0])
+    assert keys_of(base(), options)[AGGREGATE] != keys_of(other, options)[AGGREGATE]
+    assert keys_of(base(), options)[SPAM] == keys_of(other, options)[SPAM]
+
+
+def test_keys_are_the_same_in_every_process_and_for_ever() -> None:
+    """They name what lies in Redis: a change would forget every count."""
+    assert {name: key.decode() for name, key in keys_of(make_event()).items()} == {
+        EVENT: "1fa3cf63140d14e0b8f1393a4f3fb940",
+        AGGREGATE: "55a1deba2663f8a0bf1a229161fb0dd7",
+        SPAM: "2ca201bdf1354255193fe0a765e8d837",
+    }
+
+
+def test_similar_events_differ_in_their_local_key_alone() -> None:
+    one, two = (keyed(event) for event in make_similar_events(2))
+    assert one.subject.aggregate == two.subject.aggregate
+    assert one.local != two.local
+    assert len(one.local) == 8
+    assert len(one.key) == len(one.subject.spam) == len(one.subject.aggregate_object) == 32
+
+
+def test_the_kinds_of_keys_never_meet() -> None:
+    """The same fields, as event, set of similar ones, bucket, folded event and report, are five keys."""
+    empty = Event(involved_object=ObjectReference(), source=EventSource())
+    found = keyed(empty)
+    subject = found.subject
+    keys = {found.key, subject.aggregate, subject.spam, subject.aggregate_object, subject.suppressed_object}
+    assert len(keys) == 5
+
+
+# -- no collisions --------------------------------------------------------------------------------------------------
+
+#: The text fields of the event key, in client-go's order, which joins them with nothing between.
+FIELDS = (
+    "component",
+    "host",
+    "kind",
+    "namespace",
+    "name",
+    "field_path",
+    "uid",
+    "api_version",
+    "type",
+    "reason",
+    "message",
+)
+
+
+def of_fields(values: tuple[str, ...]) -> Event:
+    given = dict(zip(FIELDS, values, strict=True))
+    return Event(
+        source=EventSource(given["component"], given["host"]),
+        involved_object=ObjectReference(
+            kind=given["kind"],
+            namespace=given["namespace"],
+            name=given["name"],
+            uid=given["uid"],
+            api_version=given["api_version"],
+            field_path=given["field_path"],
+        ),
+        type=given["type"],
+        reason=given["reason"],
+        message=given["message"],
+    )
+
+
+@pytest.mark.parametrize("border", range(len(FIELDS) - 1), ids=[f"{a}|{b}" for a, b in itertools.pairwise(FIELDS)])
+def test_a_character_moved_over_a_border_makes_another_key(border: int) -> None:
+    values = ["ab"] * len(FIELDS)
+    before = keyed(of_fields(tuple(values)))
+    values[border], values[border + 1] = "a", "bab"
+    after = keyed(of_fields(tuple(values)))
+    assert before.key != after.key
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (("1:a", ""), ("", "1:a")),
+        (("a", "1:b"), ("a1:b", "")),
+        (("3:abc", "0:"), ("3:abc0:", "")),
+        (("", "0:0:"), ("0:", "0:")),
+        (("é", ""), ("e\u0301", "")),
+        (("a\0", "b"), ("a", "\0b")),
+    ],
+)
+def test_text_that_looks_like_a_length_makes_another_key(one: tuple[str, str], two: tuple[str, str]) -> None:
+    rest = ("",) * (len(FIELDS) - 2)
+    assert keyed(of_fields((*one, *rest))).key != keyed(of_fields((*two, *rest))).key
+
+
+some = st.tuples(*[st.sampled_from(["", "a", "b", "ab", "0:", "1:", "1:a", "2:ab"]) | texts(4)] * len(FIELDS))
+
+
+@given(some, some)
+def test_different_fields_make_different_keys_and_the_same_the_same(one: tuple[str, ...], two: tuple[str, ...]) -> None:
+    first, second = keyed(of_fields(one)), keyed(of_fields(two))
+    assert (first.key == second.key) is (one == two)
+    without_message_and_path = [i for i, field in enumerate(FIELDS) if field not in ("message", "field_path")]
+    same_subject = all(one[i] == two[i] for i in without_message_and_path)
+    # the reporter is in the aggregate's key as well, and here it is nobody
+    assert (first.subject.aggregate == second.subject.aggregate) is same_subject
+
+
+# -- calls ----------------------------------------------------------------------------------------------------------
+
+
+def builder_with(batches: list[list[Event]], options: Options | None = None) -> CallBuilder:
+    builder, correlator = CallBuilder(Keys("t", 0)), Correlator(options or Options())
+    for number, batch in enumerate(batches):
+        packed = [pack_event(event) for event in batch]
+        builder.add(b"%d-0" % (number + 1), 0, [correlator.keyed("uid", unpack_wire(data), data) for data in packed])
+    return builder
+
+
+def call_of(*batches: list[Event]) -> RecordCall:
+    return builder_with(list(batches)).call()
+
+
+def test_every_key_is_passed_once_however_many_events_need_it() -> None:
+    call = call_of([make_event()] * 5, [make_event(), make_event(message="other")])
+    assert len(call.keys) == len(set(call.keys))
+    kinds = sorted(key.removeprefix(b"t:{0}:").partition(b":")[0] for key in call.keys)
+    # two events, the folded one, the report; one set of similar ones; one bucket
+    assert kinds == [b"aggregate", b"object", b"object", b"object", b"object", b"spam"]
+    assert len(call.batches) == 2
+
+
+def test_a_first_batch_always_fits_and_a_second_while_the_call_is_light() -> None:
+    correlator = Correlator(Options())
+
+    def keyed_events(n: int, *, distinct: bool) -> list[KeyedEvent]:
+        events = make_similar_events(n) if distinct else [make_event()] * n
+        packed = [pack_event(event) for event in events]
+        return [correlator.keyed("uid", unpack_wire(data), data) for data in packed]
+
+    builder = CallBuilder(Keys("t", 0))
+    assert builder.fits(keyed_events(1_000, distinct=True))
+    builder.add(b"1-0", 0, keyed_events(64, distinct=True))
+    assert 64 * KEY_WEIGHT + 64 <= MAX_CALL_WEIGHT
+    assert builder.fits(keyed_events(MAX_CALL_WEIGHT - 64 * (KEY_WEIGHT + 1), distinct=True))  # the same 64 keys
+    assert not builder.fits(keyed_events(64, distinct=False) + keyed_events(80, distinct=True))

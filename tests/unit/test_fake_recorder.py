@@ -1,0 +1,142 @@
+"""The shipped fake: client-go's lines, the real recorder's rules."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from eventbus import EventRecorder, ObjectReference
+from eventbus.testing import recorder as recorder_module
+from eventbus.testing.clock import FakeClock
+from eventbus.testing.recorder import FakeRecorder
+from tests.builders import NOW, make_reference
+
+POD = make_reference()
+
+
+def reconcile(recorder: EventRecorder) -> None:
+    """A program that knows only the real one."""
+    recorder.event(POD, "Normal", "Pulled", "image nginx")
+
+
+def test_it_stands_in_for_the_real_recorder() -> None:
+    recorder = FakeRecorder()
+    reconcile(recorder)
+    assert recorder.lines() == ["Normal Pulled image nginx"]
+
+
+def test_a_line_is_type_reason_and_message() -> None:
+    recorder = FakeRecorder()
+    recorder.event(POD, "Warning", "BackOff", "100% of %s")
+    recorder.eventf(POD, "Normal", "Pulled", "in %.1f s", 1.25)
+    recorder.past_eventf(POD, NOW, "Normal", "Seen", "%d days ago", 3)
+    assert recorder.lines() == ["Warning BackOff 100% of %s", "Normal Pulled in 1.2 s", "Normal Seen 3 days ago"]
+
+
+def test_a_percent_sign_in_a_reason_is_taken_as_it_is() -> None:
+    recorder = FakeRecorder()
+    recorder.eventf(POD, "Normal", "100%s", "%s", "x")
+    assert recorder.lines() == ["Normal 100%s x"]
+
+
+def test_the_object_is_part_of_the_line_when_asked_for() -> None:
+    recorder = FakeRecorder(include_object=True)
+    recorder.event(POD, "Normal", "Pulled", "x")
+    recorder.event(ObjectReference("Node", "", "n"), "Normal", "Ready", "y")
+    assert recorder.lines() == [
+        "Normal Pulled x involvedObject{kind=Pod,apiVersion=v1}",
+        "Normal Ready y involvedObject{kind=Node,apiVersion=}",
+    ]
+
+
+def test_annotations_are_shown_as_go_shows_a_map_sorted_and_behind_the_object() -> None:
+    recorder = FakeRecorder(include_object=True)
+    recorder.annotated_eventf(POD, {"b": "2", "a": "1"}, "Normal", "Pulled", "x")
+    recorder.annotated_eventf(POD, {}, "Normal", "Pulled", "y")
+    assert recorder.lines() == [
+        "Normal Pulled x involvedObject{kind=Pod,apiVersion=v1} map[a:1 b:2]",
+        "Normal Pulled y involvedObject{kind=Pod,apiVersion=v1}",
+    ]
+
+
+def test_lines_are_taken_once_and_oldest_first() -> None:
+    recorder = FakeRecorder()
+    for reason in ("A", "B", "C"):
+        recorder.event(POD, "Normal", reason, "")
+    assert recorder.events.get_nowait() == "Normal A "
+    assert recorder.lines() == ["Normal B ", "Normal C "]
+    assert recorder.lines() == []
+
+
+def test_the_whole_events_can_be_looked_at() -> None:
+    clock = FakeClock()
+    recorder = FakeRecorder(component="kubelet", host="node-1", clock=clock)
+    recorder.past_eventf(POD, NOW - timedelta(hours=1), "Normal", "Seen", "x")
+    (event,) = recorder.recorded
+    assert event.involved_object == POD
+    assert event.first_timestamp == NOW - timedelta(hours=1)
+    assert (event.source.component, event.source.host) == ("kubelet", "node-1")
+    assert event.metadata.name == f"web-0.{clock.time_ns():x}"
+
+
+def test_what_the_real_recorder_refuses_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = FakeRecorder()
+    recorder.event(None, "Normal", "R", "m")
+    recorder.event(POD, "Error", "R", "m")
+    recorder.eventf(POD, "Normal", "R", "%d", "x")
+    recorder.event(ObjectReference("Pod", "default", ""), "Normal", "R", "m")
+    recorder.event(POD, "Normal", "R" * 129, "m")
+    assert recorder.lines() == []
+    assert recorder.recorded == []
+    assert recorder.refused == 5
+    assert "can't reference a nil object" in caplog.text
+
+
+def test_a_full_one_makes_the_caller_wait_for_a_reader() -> None:
+    recorder = FakeRecorder(1)
+    recorder.event(POD, "Normal", "A", "")
+    caller = threading.Thread(target=recorder.event, args=(POD, "Normal", "B", ""))
+    caller.start()
+    caller.join(0.05)
+    assert caller.is_alive()
+    assert recorder.events.get(timeout=1) == "Normal A "
+    assert recorder.events.get(timeout=1) == "Normal B "
+    caller.join(1)
+    assert not caller.is_alive()
+
+
+def test_a_full_one_that_nobody_reads_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "PATIENCE_S", 0.01)
+    recorder = FakeRecorder(1)
+    recorder.event(POD, "Normal", "A", "")
+    with pytest.raises(AssertionError, match="holds 1 lines and nobody reads"):
+        recorder.event(POD, "Normal", "B", "")
+    assert recorder.lines() == ["Normal A "]
+
+
+def test_one_without_a_buffer_discards_everything() -> None:
+    recorder = FakeRecorder(0)
+    for _ in range(10):
+        recorder.event(POD, "Normal", "A", "")
+    assert recorder.lines() == []
+    assert recorder.recorded == []
+
+
+def test_threads_may_share_it() -> None:
+    recorder = FakeRecorder(8_000)
+
+    def record(n: int) -> None:
+        for i in range(200):
+            recorder.eventf(POD, "Normal", f"T{n}", "%d", i)
+
+    threads = [threading.Thread(target=record, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = recorder.lines()
+    assert len(lines) == 800
+    for n in range(4):
+        assert [line for line in lines if line.startswith(f"Normal T{n} ")] == [f"Normal T{n} {i}" for i in range(200)]

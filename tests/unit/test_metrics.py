@@ -1,0 +1,103 @@
+"""A worker's port: metrics in Prometheus' own format, liveness and readiness."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from eventbus.errors import ConfigError
+from eventbus.record.vitals import Vitals
+from workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
+
+
+def vitals(partition: int = 0, *, ready: bool = True, last_sign: float = 1000.0) -> Vitals:
+    return Vitals(
+        group="export:file",
+        partition=partition,
+        last_sign=last_sign,
+        ready=ready,
+        counts={"written": 7, "unheard_of": 1},
+        gauges={"pending": 2},
+    )
+
+
+@contextmanager
+def serving(*found: Vitals) -> Iterator[str]:
+    server = MetricsServer("127.0.0.1:0", component="eventbus-export", vitals=lambda: found)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.stop()
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_metrics_can_be_parsed_and_have_only_bounded_labels() -> None:
+    with serving(vitals(0), vitals(1)) as url:
+        code, text = get(f"{url}/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert code == 200
+    written = families["eventbus_worker_written"]
+    assert [(sample.name, sample.labels["partition"], sample.value) for sample in written.samples] == [
+        ("eventbus_worker_written_total", "0", 7),
+        ("eventbus_worker_written_total", "1", 7),
+    ]
+    ours = [sample for name, family in families.items() if name.startswith("eventbus") for sample in family.samples]
+    assert {label for sample in ours for label in sample.labels} == {"component", "group", "partition"}
+    assert "process_cpu_seconds" in families
+    assert "unheard_of" not in text
+
+
+def test_the_health_of_the_loops_is_on_the_same_port() -> None:
+    with serving(vitals(ready=False, last_sign=0.0)) as url:
+        assert get(f"{url}/readyz") == (503, "export:file, partition 0: waits for Redis\n")
+        code, text = get(f"{url}/livez")
+        assert (code, "no sign for" in text) == (503, True)
+        assert get(f"{url}/elsewhere")[0] == 404
+
+
+def test_a_worker_lives_while_its_loops_come_round_and_is_ready_with_redis() -> None:
+    found = [vitals()]
+    draining = False
+    health = Health(lambda: found, lambda: draining, monotonic=lambda: 1000.0 + HANGS_AFTER_S)
+    assert health.live() == (True, "ok")
+    assert health.ready() == (True, "ok")
+    found.append(vitals(1, ready=False, last_sign=999.0))
+    assert health.live()[0] is False
+    assert health.ready() == (False, "export:file, partition 1: waits for Redis")
+    found.clear()
+    assert health.live() == (True, "ok")
+    assert health.ready() == (False, "starts")
+    draining = True
+    assert health.ready() == (False, "stops")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"), [("9108", ("", 9108)), ("127.0.0.1:1", ("127.0.0.1", 1)), ("[::1]:80", ("::1", 80))]
+)
+def test_an_address_is_a_port_or_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "x", "host", "1.2.3.4:", "70000"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="host:port"):
+        parse_address(text)
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with serving() as url, pytest.raises(ConfigError, match="in use"):
+        MetricsServer(f"127.0.0.1:{url.rpartition(':')[2]}", component="x", vitals=lambda: ())

@@ -1,0 +1,346 @@
+"""producer.py: numbers and borders never change while anything is in doubt, and what cannot be repaired is counted."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.record.losses import Losses
+from eventbus.record.producer import NumberedBatch, Producer
+from eventbus.testing.clock import FakeClock
+from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
+
+GENERATION = "g1"
+LIFE_S = PRODUCER_LIFE_MS / 1000
+OK, LOST, DUP = (Published(Accepted(answer), generation=GENERATION) for answer in ("OK", "LOST", "DUP"))
+
+
+def gap(last: int) -> Published:
+    return Published(Accepted.GAP, last=last)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def losses(clock: FakeClock) -> Losses:
+    return Losses(clock)
+
+
+@pytest.fixture
+def producer(clock: FakeClock, losses: Losses) -> Producer:
+    return Producer(clock=clock, losses=losses, ring_bytes=1_000_000)
+
+
+def add(producer: Producer, *sizes: int, event: bytes = b"x") -> None:
+    """A batch of *sizes* many events each."""
+    for size in sizes:
+        for _ in range(size):
+            producer.add(event)
+        producer.seal()
+
+
+def borders(producer: Producer) -> list[tuple[int, int]]:
+    """First and last sequence of what waits."""
+    return [(batch.first, batch.last) for batch in producer.waiting]
+
+
+def accept(producer: Producer, n: int) -> None:
+    for _ in range(n):
+        assert producer.settle(OK)
+
+
+# -- numbering ------------------------------------------------------------------------------------------------------
+
+
+def test_sequences_begin_with_one_and_leave_none_out(producer: Producer) -> None:
+    add(producer, 3, 1, 64)
+    assert borders(producer) == [(1, 3), (4, 4), (5, 68)]
+
+
+def test_a_batch_is_closed_when_it_is_full(producer: Producer) -> None:
+    for _ in range(MAX_BATCH_EVENTS + 1):
+        producer.add(b"x")
+    assert borders(producer) == [(1, MAX_BATCH_EVENTS)]
+    producer.seal()
+    assert borders(producer) == [(1, MAX_BATCH_EVENTS), (MAX_BATCH_EVENTS + 1, MAX_BATCH_EVENTS + 1)]
+
+
+def test_sealing_nothing_makes_no_batch(producer: Producer) -> None:
+    producer.seal()
+    assert producer.idle
+
+
+@given(st.lists(st.integers(0, MAX_EVENT_BYTES), min_size=1, max_size=100))
+def test_a_body_never_has_more_bytes_than_a_batch_may_and_can_be_opened(sizes: list[int]) -> None:
+    clock = FakeClock()
+    producer = Producer(clock=clock, losses=Losses(clock), ring_bytes=0)
+    for size in sizes:
+        producer.add(b"x" * size)
+    producer.seal()
+    bodies = [producer.body(batch) for batch in producer.waiting]
+    assert max(map(len, bodies)) <= MAX_BATCH_BYTES
+    opened = [unpack_batch(body) for body in bodies]
+    assert [len(event) for batch in opened for event in batch.events] == sizes
+    assert {batch.producer for batch in opened} == {producer.id}
+
+
+# -- what Redis answers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [OK, LOST, DUP])
+def test_what_redis_has_is_no_longer_in_doubt(producer: Producer, answer: Published) -> None:
+    add(producer, 2, 2)
+    assert producer.settle(answer)
+    assert borders(producer) == [(3, 4)]
+    assert producer.generation == GENERATION
+
+
+@pytest.mark.parametrize("answer", [Published(Accepted.FULL, group="sink"), Published(Accepted.MISSING)])
+def test_what_redis_did_not_take_waits_as_it_is(producer: Producer, answer: Published) -> None:
+    add(producer, 2, 2)
+    assert not producer.settle(answer)
+    assert borders(producer) == [(1, 2), (3, 4)]
+
+
+def test_a_gap_brings_back_what_the_ring_has_with_the_same_borders_id_and_bytes(producer: Producer) -> None:
+    add(producer, 3, 1, 5, 2)
+    bodies = [producer.body(batch) for batch in producer.waiting]
+    before = producer.id
+    accept(producer, 3)
+
+    assert not producer.settle(gap(3))
+
+    assert borders(producer) == [(4, 4), (5, 9), (10, 11)]
+    assert [producer.body(batch) for batch in producer.waiting] == bodies[1:]
+    assert producer.id == before
+
+
+def test_a_gap_to_nothing_brings_back_everything(producer: Producer, losses: Losses) -> None:
+    add(producer, 3, 1, 5)
+    accept(producer, 2)
+    producer.settle(gap(0))
+    assert borders(producer) == [(1, 3), (4, 4), (5, 9)]
+    assert losses.counts == {}
+
+
+def test_what_came_back_can_be_accepted_and_lost_again(producer: Producer, losses: Losses) -> None:
+    add(producer, 2, 2, 2)
+    for _ in range(3):
+        accept(producer, 2)
+        producer.settle(gap(0))
+        assert borders(producer) == [(1, 2), (3, 4), (5, 6)]
+    accept(producer, 3)
+    assert producer.idle
+    assert losses.counts == {}
+
+
+def test_a_hole_beyond_the_ring_goes_on_under_a_fresh_id_and_is_counted(clock: FakeClock, losses: Losses) -> None:
+    producer = Producer(clock=clock, losses=losses, ring_bytes=2 * 4)  # two events of one byte, and three for each
+    add(producer, 1, 1, 1, 1)
+    before = producer.id
+    accept(producer, 3)
+
+    producer.settle(gap(0))  # 1 is gone, 2 and 3 are in the ring, 4 waits
+
+    assert losses.counts == {"lost": 1}
+    assert producer.id != before
+    assert producer.generation == ""
+    assert borders(producer) == [(1, 1), (2, 2), (3, 3)]
+    accept(producer, 3)
+    assert losses.counts == {"lost": 1}
+
+
+def test_the_ring_is_bounded_in_bytes(clock: FakeClock, losses: Losses) -> None:
+    producer = Producer(clock=clock, losses=losses, ring_bytes=10_000)
+    for _ in range(50):
+        add(producer, 1, event=b"x" * 997)  # and three bytes that say how long it is
+        accept(producer, 1)
+    add(producer, 1)
+    producer.settle(gap(40))
+    assert borders(producer) == [(i, i) for i in range(41, 52)]
+    assert losses.counts == {}
+    accept(producer, 10)
+    producer.settle(gap(39))
+    assert losses.counts == {"lost": 1}
+
+
+def test_without_a_ring_whatever_redis_lost_is_lost_and_counted(clock: FakeClock, losses: Losses) -> None:
+    producer = Producer(clock=clock, losses=losses, ring_bytes=0)
+    add(producer, 5, 2)
+    accept(producer, 1)
+    producer.settle(gap(0))
+    assert losses.counts == {"lost": 5}
+    assert borders(producer) == [(1, 2)]
+
+
+def test_a_stream_that_was_destroyed_is_counted(producer: Producer, losses: Losses) -> None:
+    add(producer, 2, 2)
+    accept(producer, 1)
+    producer.settle(LOST)
+    assert "destroyed" in losses.counts
+
+
+def test_what_was_counted_travels_with_the_next_batch_once(producer: Producer, losses: Losses) -> None:
+    losses.count("dropped", 3)
+    add(producer, 1, 1)
+    assert [batch.losses for batch in producer.waiting] == [(("dropped", 3),), ()]
+
+
+# -- idleness -------------------------------------------------------------------------------------------------------
+
+
+def test_after_long_idleness_the_id_is_fresh_before_redis_can_have_forgotten_it(
+    producer: Producer, clock: FakeClock
+) -> None:
+    add(producer, 2)
+    accept(producer, 1)
+    before = producer.id
+    clock.advance(LIFE_S / 2 + 1)
+    add(producer, 2)
+    assert producer.id != before
+    assert producer.generation == ""
+    assert borders(producer) == [(1, 2)]
+
+
+def test_after_a_shorter_pause_it_is_the_same(producer: Producer, clock: FakeClock) -> None:
+    add(producer, 2)
+    accept(producer, 1)
+    before = producer.id
+    clock.advance(LIFE_S / 2 - 1)
+    add(producer, 2)
+    assert (producer.id, borders(producer)) == (before, [(3, 4)])
+
+
+def test_while_anything_is_in_doubt_the_id_stays_however_long_it_takes(producer: Producer, clock: FakeClock) -> None:
+    add(producer, 2)
+    before = producer.id
+    clock.advance(3 * LIFE_S)
+    add(producer, 2)
+    assert (producer.id, borders(producer)) == (before, [(1, 2), (3, 4)])
+
+
+def test_when_redis_may_have_forgotten_the_id_only_one_batch_may_be_on_its_way(
+    producer: Producer, clock: FakeClock
+) -> None:
+    """Of a forgotten producer Redis takes any batch: a second on its way would be taken for the next after a refused
+    first, and the first then for a repeat."""
+    seen = []
+    add(producer, 1)
+    accept(producer, 1)
+    seen.append(producer.maybe_forgotten)
+    clock.advance(LIFE_S / 2 + 1)
+    seen.append(producer.maybe_forgotten)
+    add(producer, 1)  # idle: a fresh id
+    seen.append(producer.maybe_forgotten)
+    clock.advance(LIFE_S / 2 + 1)
+    seen.append(producer.maybe_forgotten)
+    accept(producer, 1)
+    seen.append(producer.maybe_forgotten)
+    assert seen == [False, True, False, True, False]
+
+
+def test_what_is_accepted_after_redis_must_have_forgotten_is_counted_as_uncertain(
+    producer: Producer, clock: FakeClock, losses: Losses
+) -> None:
+    add(producer, 2)
+    accept(producer, 1)
+    add(producer, 3, 2)
+    clock.advance(LIFE_S + 1)
+    accept(producer, 2)
+    assert losses.counts == {"uncertain": 3}  # the first of them told Redis again who it is
+
+
+def test_silence_is_since_the_last_acceptance(producer: Producer, clock: FakeClock) -> None:
+    clock.advance(7)
+    assert producer.silent_ms == 7_000
+    add(producer, 1)
+    accept(producer, 1)
+    assert producer.silent_ms == 0
+
+
+# -- against a server that loses its tail ---------------------------------------------------------------------------
+
+
+class Server:
+    """What publish keeps of one producer: accepted events, and how many of them survive a crash."""
+
+    def __init__(self) -> None:
+        self.accepted: list[bytes] = []
+
+    def publish(self, batch: NumberedBatch) -> Published:
+        last = len(self.accepted)
+        if batch.last <= last:
+            return DUP
+        if batch.first != last + 1:
+            return gap(last)
+        self.accepted += batch.events
+        return OK
+
+    def lose(self, n: int) -> None:
+        del self.accepted[max(0, len(self.accepted) - n) :]
+
+
+@given(
+    st.lists(
+        st.tuples(st.just("add"), st.integers(1, 5))
+        | st.tuples(st.just("send"), st.integers(1, 4))
+        | st.tuples(st.just("reply lost"), st.just(0))
+        | st.tuples(st.just("crash"), st.integers(1, 4)),
+        max_size=40,
+    )
+)
+def test_whatever_is_lost_on_the_way_or_by_a_crash_every_event_arrives_once_and_in_order(
+    steps: list[tuple[str, int]],
+) -> None:
+    clock = FakeClock()
+    losses, server = Losses(clock), Server()
+    producer = Producer(clock=clock, losses=losses, ring_bytes=1_000_000)
+    sent: list[bytes] = []
+    batches = 0
+
+    def send(n: int) -> None:
+        answers = [server.publish(batch) for batch in list(producer.waiting)[:n]]  # a pipeline
+        for answer in answers:
+            if not producer.settle(answer):
+                return
+
+    for step, n in steps:
+        if step == "add":
+            events = [b"%d" % (len(sent) + i) for i in range(n)]
+            sent += events
+            for event in events:
+                producer.add(event)
+            producer.seal()
+            batches += 1
+        elif step == "send":
+            send(n)
+        elif step == "reply lost" and producer.waiting:
+            server.publish(producer.waiting[0])
+        elif step == "crash":
+            # a crash cuts whole entries
+            kept = len(server.accepted) - min(n, len(server.accepted))
+            edges = [0, *(last for last in _edges(steps) if last <= len(server.accepted))]
+            server.lose(len(server.accepted) - max(edge for edge in edges if edge <= kept))
+    add(producer, 1, event=b"last")  # a crash shows with the next event
+    sent.append(b"last")
+    for _ in range(2 * batches + 5):
+        send(8)
+
+    assert server.accepted == sent
+    assert producer.idle
+    assert losses.counts == {}
+
+
+def _edges(steps: list[tuple[str, int]]) -> list[int]:
+    """After how many events each batch ends."""
+    edges, total = [], 0
+    for step, n in steps:
+        if step == "add":
+            total += n
+            edges.append(total)
+    return edges

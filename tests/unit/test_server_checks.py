@@ -1,0 +1,160 @@
+"""The doctor's judgement, from what a server says: every wrong configuration is named with its severity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.broker.bus_checks import check_memory, needed_bytes
+from eventbus.broker.findings import Finding, Severity, error, ok, warning, worst
+from eventbus.broker.network import check_tls, is_local
+from eventbus.broker.partition_status import Level
+from eventbus.broker.server_checks import check_clock, check_eviction, check_persistence, check_version
+from eventbus.cli.local_checks import check_workers_package, judge_disk
+from eventbus.settings import MIB, Options
+
+OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    ("info", "severity"),
+    [
+        ({"redis_version": "6.2.14"}, ERROR),
+        ({"redis_version": "7.0.0"}, OK),
+        ({"redis_version": "8.2.1"}, OK),
+        ({"redis_version": "7.2.4", "valkey_version": "7.2.9"}, ERROR),
+        ({"redis_version": "7.2.4", "valkey_version": "8.0.0"}, OK),
+    ],
+)
+def test_the_version_is_that_of_the_server_s_own_kind(info: dict[str, Any], severity: Severity) -> None:
+    assert check_version(info).severity is severity
+
+
+@pytest.mark.parametrize(("policy", "severity"), [("noeviction", OK), ("allkeys-lru", ERROR), ("volatile-ttl", ERROR)])
+def test_only_a_server_that_evicts_nothing_will_do(policy: str, severity: Severity) -> None:
+    assert check_eviction({"maxmemory_policy": policy}).severity is severity
+
+
+@pytest.mark.parametrize(
+    ("info", "config", "severity", "word"),
+    [
+        ({"aof_enabled": 1}, {"appendfsync": "always"}, OK, "always"),
+        ({"aof_enabled": 1}, {"appendfsync": "everysec"}, OK, "everysec"),
+        ({"aof_enabled": 1}, {"appendfsync": "no"}, WARNING, "crash of the machine"),
+        ({"aof_enabled": 1}, {}, OK, "may not ask"),
+        ({"aof_enabled": 0}, {"save": "3600 1"}, WARNING, "snapshot"),
+        ({"aof_enabled": 0}, {}, WARNING, "snapshot"),
+        ({"aof_enabled": 0}, {"save": ""}, ERROR, "every event"),
+        ({"aof_enabled": 1, "aof_last_write_status": "err"}, {"appendfsync": "always"}, ERROR, "could not write"),
+    ],
+)
+def test_persistence_is_judged_by_what_a_restart_loses(
+    info: dict[str, Any], config: dict[str, str], severity: Severity, word: str
+) -> None:
+    found = check_persistence(info, config)
+    assert (found.severity, word in found.message) == (severity, True)
+
+
+@pytest.mark.parametrize(("skew", "severity"), [(0.4, OK), (-1.9, OK), (5, WARNING), (-3600, ERROR)])
+def test_a_clock_that_is_off_is_named(skew: float, severity: Severity) -> None:
+    assert check_clock(skew).severity is severity
+
+
+def test_a_clock_s_direction_is_told() -> None:
+    assert "100 s ahead of this machine" in check_clock(100).message
+    assert "100 s behind this machine" in check_clock(-100).message
+
+
+@pytest.mark.parametrize(
+    ("memory", "machine", "severity"),
+    [
+        (Level(10 * MIB, 2000 * MIB), None, OK),
+        (Level(10 * MIB, 500 * MIB), None, WARNING),
+        (Level(1900 * MIB, 2000 * MIB), None, ERROR),
+        (Level(10 * MIB, None), 8000 * MIB, OK),
+        (Level(10 * MIB, None), 800 * MIB, WARNING),
+        (Level(None, None), None, WARNING),
+    ],
+)
+def test_memory_is_held_against_the_bounds(memory: Level, machine: int | None, severity: Severity) -> None:
+    assert check_memory(memory, machine, 700 * MIB).severity is severity
+
+
+def test_the_bounds_of_every_partition_count() -> None:
+    options = Options()
+    streams = options.incoming_bytes + options.changes_bytes + options.dead_bytes
+    assert needed_bytes(options, 1) > streams
+    assert needed_bytes(options, 16) == 16 * needed_bytes(options, 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "severity"),
+    [
+        ("redis://10.1.2.3:6379/0", WARNING),
+        ("rediss://10.1.2.3:6379/0", OK),
+        ("rediss://10.1.2.3:6379/0?ssl_cert_reqs=none", WARNING),
+        ("redis://127.0.0.1:6379/0", OK),
+        ("redis://[::1]:6379/0", OK),
+        ("redis://localhost:6379/0", OK),
+        ("unix:///run/redis.sock", OK),
+    ],
+)
+def test_a_network_without_tls_is_named(url: str, severity: Severity) -> None:
+    assert check_tls(url).severity is severity
+
+
+def test_a_host_that_nobody_knows_is_not_here() -> None:
+    assert not is_local("redis://no-such-host.invalid:6379")
+
+
+@pytest.mark.parametrize(("free", "severity"), [(50_000 * MIB, OK), (500 * MIB, WARNING), (10 * MIB, ERROR)])
+def test_a_disk_that_fills_is_named(free: int, severity: Severity) -> None:
+    assert judge_disk(Path("/state"), free).severity is severity
+
+
+class TestWorkersPackage:
+    OURS = str(Path(__file__).resolve().parents[2])
+
+    def foreign(self, folder: Path) -> str:
+        (folder / "workers").mkdir()
+        (folder / "workers" / "__init__.py").touch()
+        return str(folder)
+
+    def test_ours_alone_is_fine(self) -> None:
+        assert check_workers_package([self.OURS]).severity is OK
+
+    def test_one_that_comes_first_hides_ours(self, tmp_path: Path) -> None:
+        found = check_workers_package([self.foreign(tmp_path), self.OURS])
+        assert found.severity is ERROR
+        assert str(tmp_path) in found.message
+
+    def test_one_behind_ours_is_told(self, tmp_path: Path) -> None:
+        assert check_workers_package([self.OURS, self.foreign(tmp_path)]).severity is WARNING
+
+    def test_a_single_file_hides_ours_as_well(self, tmp_path: Path) -> None:
+        (tmp_path / "workers.py").touch()
+        assert check_workers_package([str(tmp_path), self.OURS]).severity is ERROR
+
+    def test_a_folder_that_is_no_package_hides_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "workers").mkdir()
+        assert check_workers_package([str(tmp_path), self.OURS]).severity is OK
+
+    def test_an_empty_path_entry_is_the_current_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(self.foreign(tmp_path))
+        assert check_workers_package(["", self.OURS]).severity is ERROR
+
+
+@pytest.mark.parametrize(
+    ("findings", "severity"),
+    [
+        ([], OK),
+        ([ok("a", "")], OK),
+        ([ok("a", ""), warning("b", "", "")], WARNING),
+        ([error("c", "", ""), warning("b", "", "")], ERROR),
+    ],
+)
+def test_the_exit_code_is_the_worst_severity(findings: list[Finding], severity: Severity) -> None:
+    assert worst(findings) is severity
+    assert (int(OK), int(WARNING), int(ERROR)) == (0, 1, 2)
