@@ -1,0 +1,32 @@
+"""A partition of its own for each test, on each kind of server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+
+from tests.functions.partition import Partition
+
+MakePartition: TypeAlias = Callable[..., Partition]
+
+
+@pytest.fixture
+def make_partition(server_url: str, prefix: str) -> Iterator[MakePartition]:
+    """Opens a bus with the given options; closed, and its keys deleted, after the test."""
+    made: list[Partition] = []
+
+    def make(**options: Any) -> Partition:
+        made.append(Partition(server_url, f"{prefix}-{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for partition in made:
+        partition.close()
+
+
+@pytest.fixture
+def partition(make_partition: MakePartition) -> Partition:
+    """With the default options, but nothing is held back as spam and nothing reported unless the test says so."""
+    return make_partition(burst=1_000)

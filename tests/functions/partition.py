@@ -1,0 +1,248 @@
+"""One partition of a fresh bus, as the tests of its functions see it: every key with its value and its time to live.
+
+Every call of a function goes through `Guarded`: the server itself then refuses whatever key was not passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgpack
+import msgspec
+import redis
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.functions import (
+    Functions,
+    Published,
+    PublishState,
+    Swept,
+    parse_published,
+    publish_command,
+)
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.event import Event
+from eventbus.record.correlator import CallBuilder, Correlator
+from eventbus.settings import Options, Settings
+from eventbus.store.object_store import ObjectStore
+from eventbus.store.stored import decode_counts, decode_stored
+from eventbus.wire import pack_batch, pack_event, unpack_wire
+
+#: The clock of the correlator in these tests. Whole milliseconds, as an entry id has them.
+T0 = 1_700_000_000_000
+MINUTE = 60_000
+GENEROUS = 256 * 1024 * 1024
+
+State = dict[str, tuple[Any, int]]
+
+
+class Guarded(redis.Redis):
+    """A client whose function calls may touch the keys they are given and no others, by an ACL made for each call."""
+
+    admin: redis.Redis
+    user: str
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        if args[0] == "FCALL":
+            keys = [key if isinstance(key, bytes) else str(key).encode() for key in args[3 : 3 + int(args[2])]]
+            assert len(set(keys)) == len(keys), "a key is passed twice"
+            self._allow(keys)
+        return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def _allow(self, keys: Sequence[bytes]) -> None:
+        patterns = [b"~" + key for key in keys]
+        self.admin.execute_command(  # type: ignore[no-untyped-call]
+            "ACL", "SETUSER", self.user, "on", ">guarded", "+@all", "resetkeys", *patterns
+        )
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a stored key says: the event, None when only its counts are left, and the counts."""
+
+    event: Event | None
+    count: int
+    name: str
+
+
+class Partition:
+    """Partition 0 of a bus of its own: *admin* may everything, *call* has the functions, guarded."""
+
+    def __init__(self, url: str, prefix: str, **options: Any) -> None:
+        self.url = url
+        self.options = Options(**options)
+        self.bus: Bus = open_bus(url, Settings(prefix=prefix), options=self.options)
+        self.keys = self.bus.keys[0]
+        self.admin: Any = self.bus.client(name="admin")
+        self.client: Any = self._guarded(prefix)
+        self.call = Functions(self.client, self.keys)
+        self.correlator = Correlator(self.options)
+        self.store = ObjectStore(self.bus, self.admin)
+        self._first: dict[str, int] = {}
+
+    def close(self) -> None:
+        for key in self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=1000):
+            self.admin.delete(key)
+        self.admin.execute_command("ACL", "DELUSER", self.bus.prefix)
+        self.client.close()
+        self.admin.close()
+
+    def _guarded(self, user: str) -> Guarded:
+        self.admin.execute_command("ACL", "SETUSER", user, "on", ">guarded", "+@all", "resetkeys")
+        given = self.admin.connection_pool.connection_kwargs | {"username": user, "password": "guarded"}
+        pool = redis.ConnectionPool(connection_class=self.admin.connection_pool.connection_class, **given)
+        client = Guarded(connection_pool=pool)
+        client.admin, client.user = self.admin, user
+        return client
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Every key without the prefix: its value, and its life in ms (-1: for ever)."""
+        found = {}
+        for key in self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=1000):
+            name = key.decode().removeprefix(self.keys.root.decode())
+            found[name] = (self._value(key), self.admin.pttl(key))
+        return found
+
+    def _value(self, key: bytes) -> Any:
+        kind = self.admin.type(key)
+        if kind == b"hash":
+            return {field.decode(): value.decode() for field, value in self.admin.hgetall(key).items()}
+        if kind == b"zset":
+            return dict(self.admin.zrange(key, 0, -1, withscores=True))
+        if kind == b"stream":
+            groups = self.admin.xinfo_groups(key)
+            return (self.admin.xrange(key), [(g["name"], g["pending"], g["last-delivered-id"]) for g in groups])
+        return self.admin.get(key)
+
+    def meta(self, field: str) -> int:
+        """A counter of the partition's meta; 0 if there is none."""
+        return int(self.admin.hget(self.keys.meta, field) or 0)
+
+    def pending(self, group: str = "sink") -> list[tuple[bytes, str]]:
+        """Entry ids that wait to be acknowledged, with whose they are."""
+        rows = self.admin.xpending_range(self.keys.incoming, group, "-", "+", 1000)
+        return [(row["message_id"], row["consumer"].decode()) for row in rows]
+
+    def changes(self) -> list[tuple[str, int, Event]]:
+        """Kind, version and object of every change, oldest first."""
+        found = []
+        for entry_id, fields in self.admin.xrange(self.keys.changes):
+            event = decode_stored(fields[b"o"])
+            assert event is not None
+            found.append((fields[b"t"].decode(), int(entry_id.split(b"-")[0]), event))
+        return found
+
+    def letters(self) -> str:
+        """The kinds of all changes, oldest first."""
+        return "".join(kind for kind, _, _ in self.changes())
+
+    def stored(self) -> list[Event]:
+        """What a reader sees, by name."""
+        return list(self.store.list().items)
+
+    def answers(self) -> dict[bytes, Answer]:
+        """Every object key, also those of which only counts are left."""
+        found = {}
+        for key in self.admin.scan_iter(match=self.keys.object + b"*", count=1000):
+            packed = self.admin.get(key)
+            counts = decode_counts(packed)
+            found[key.removeprefix(self.keys.object)] = Answer(decode_stored(packed), counts.count, counts.name)
+        return found
+
+    # -- what is done --------------------------------------------------------------------------------------------
+
+    def publish_raw(
+        self,
+        first: int,
+        n: int = 1,
+        body: bytes = b"body",
+        *,
+        producer: str = "p1",
+        generation: str = "",
+        silent_ms: int = 0,
+        bound: int = GENEROUS,
+        losses: Sequence[tuple[str, int]] = (),
+    ) -> Published:
+        """One call of publish, every argument as given."""
+        state = PublishState(bound_bytes=bound, generation=generation, silent_ms=silent_ms)
+        command = publish_command(self.keys, producer, first, n, body, state, losses)
+        with redis_errors():
+            return parse_published(self.client.execute_command(*command))
+
+    def publish(self, *events: Event | bytes, producer: str = "p1") -> Published:
+        """The next batch of *producer*, as the outbox makes it."""
+        packed = [event if isinstance(event, bytes) else pack_event(event) for event in events]
+        first = self._first.get(producer, 1)
+        self._first[producer] = first + len(packed)
+        return self.publish_raw(first, len(packed), pack_batch(producer, first, packed), producer=producer)
+
+    def forget_producers(self) -> None:
+        """The next batch of each is its first, as under a fresh id."""
+        self._first.clear()
+
+    def reader(self, consumer: str = "one", group: str = "sink") -> GroupReader:
+        return GroupReader(
+            bus=self.bus, client=self.admin, partition=0, group=group, consumer=consumer, policy="WAIT", start="0"
+        )
+
+    def deliver(self, *batches: Sequence[Event | bytes], consumer: str = "one") -> list[Delivery]:
+        """Publish each batch, and give them all to *consumer*."""
+        for batch in batches:
+            self.publish(*batch)
+        return self.reader(consumer).read(0)
+
+    def record_deliveries(
+        self,
+        deliveries: Sequence[Delivery],
+        *,
+        at_ms: int | Sequence[int] = T0,
+        consumer: str = "one",
+        burials: Sequence[tuple[str, int, bytes]] = (),
+        only: int | None = None,
+    ) -> list[str]:
+        """Record whole batches in one call; with *only* just that event of each, by the rules of isolation."""
+        builder = CallBuilder(self.keys)
+        clocks = [at_ms] * len(deliveries) if isinstance(at_ms, int) else at_ms
+        for delivery, clock_ms in zip(deliveries, clocks, strict=True):
+            _, producer, first, packed = msgpack.unpackb(delivery.body)
+            numbered = [(f"{producer}:{first + i}", data) for i, data in enumerate(packed)]
+            chosen = numbered if only is None else numbered[only : only + 1]
+            following = None if only is None or only == len(numbered) - 1 else only + 1
+            keyed = [self.correlator.keyed(uid, unpack_wire(data), data) for uid, data in chosen]
+            builder.add(delivery.id, clock_ms, keyed, burials, next_position=following)
+        return self.call.record("sink", consumer, self.options, builder.call())
+
+    def record(self, *events: Event, at_ms: int = T0, consumer: str = "one") -> str:
+        """One batch of *events*, published, delivered and recorded: a letter an event."""
+        (letters,) = self.record_deliveries(self.deliver(events, consumer=consumer), at_ms=at_ms, consumer=consumer)
+        return letters
+
+    def expire(self, *, in_ms: int = 0, keys: Sequence[bytes] | None = None) -> Swept:
+        """Expire what is due in *in_ms* from now; candidates are all there are, oldest first, unless *keys*."""
+        if keys is None:
+            keys = [
+                *self.admin.zrange(self.keys.index_expiry, 0, -1),
+                *self.admin.zrange(self.keys.index_forget, 0, -1),
+            ]
+        return self.call.expire(self.options, keys, time.time_ns() // 1_000_000 + in_ms)
+
+    @contextmanager
+    def memory_full(self) -> Iterator[None]:
+        """The server is over its maxmemory, and the library has had the time to see it."""
+        self.admin.config_set("maxmemory", 1024 * 1024 // 2)
+        time.sleep(0.11)  # library.lua asks at most every 100 ms
+        try:
+            yield
+        finally:
+            self.admin.config_set("maxmemory", 0)
+            time.sleep(0.11)
+
+
+def changed(before: State, after: State) -> set[str]:
+    """The keys that came, went, or have another value."""
+    return {key for key in before.keys() | after.keys() if before.get(key, (None,))[0] != after.get(key, (None,))[0]}

@@ -1,0 +1,92 @@
+"""claim.lua, beat.lua, try.lua: who is alive, who takes over from the dead, and what is known of the cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import make_event
+from tests.functions.partition import Partition, changed
+
+
+def test_what_a_dead_worker_left_goes_to_the_claimer_with_one_more_death_each(partition: Partition) -> None:
+    first, second = partition.deliver([make_event()], [make_event()], consumer="dead")
+    partition.admin.hset(partition.keys.workers, "sink/dead", 7)
+    partition.admin.hset(partition.keys.attempts + b"sink", first.id, 1)
+    before = partition.state()
+
+    deaths = partition.call.claim("sink", "one", "dead", "7")
+
+    assert deaths == {first.id: 2, second.id: 1}
+    assert partition.pending() == [(first.id, "one"), (second.id, "one")]
+    after = partition.state()
+    assert after["attempts:sink"] == ({first.id.decode(): "2", second.id.decode(): "1"}, -1)
+    assert changed(before, after) == {"attempts:sink"}  # whose they are does not show in the stream's own summary
+
+
+@pytest.mark.parametrize(("counter", "seen"), [("8", "7"), ("1", ""), (None, "7")])
+def test_a_worker_that_has_moved_meanwhile_keeps_what_it_holds(
+    partition: Partition, counter: str | None, seen: str
+) -> None:
+    (delivery,) = partition.deliver([make_event()], consumer="slow")
+    if counter:
+        partition.admin.hset(partition.keys.workers, "sink/slow", counter)
+    before = partition.state()
+
+    assert partition.call.claim("sink", "one", "slow", seen) == {}
+
+    assert partition.pending() == [(delivery.id, "slow")]
+    assert changed(before, partition.state()) == set()
+
+
+def test_a_worker_that_never_beat_is_taken_over_as_well(partition: Partition) -> None:
+    (delivery,) = partition.deliver([make_event()], consumer="dead")
+    assert partition.call.claim("sink", "one", "dead", "") == {delivery.id: 1}
+
+
+def test_with_nothing_left_the_dead_is_forgotten(partition: Partition) -> None:
+    (delivery,) = partition.deliver([make_event()], consumer="dead")
+    partition.admin.hset(partition.keys.workers, "sink/dead", 7)
+    partition.call.claim("sink", "one", "dead", "7")
+
+    assert partition.call.claim("sink", "one", "dead", "7") == {}
+
+    consumers = partition.admin.xinfo_consumers(partition.keys.incoming, "sink")
+    assert [info["name"] for info in consumers] == [b"one"]
+    assert "workers" not in partition.state()
+    assert partition.pending() == [(delivery.id, "one")]
+
+
+def test_a_call_takes_as_many_as_it_was_told_oldest_first(partition: Partition) -> None:
+    deliveries = partition.deliver(*([make_event()] for _ in range(5)), consumer="dead")
+    ids = [delivery.id for delivery in deliveries]
+    assert list(partition.call.claim("sink", "one", "dead", "", limit=3)) == ids[:3]
+    assert list(partition.call.claim("sink", "one", "dead", "", limit=3)) == ids[3:]
+
+
+def test_the_living_of_the_group_keep_theirs(partition: Partition) -> None:
+    (theirs,) = partition.deliver([make_event()], consumer="living")
+    (left,) = partition.deliver([make_event()], consumer="dead")
+    assert list(partition.call.claim("sink", "one", "dead", "")) == [left.id]
+    assert partition.pending() == [(theirs.id, "living"), (left.id, "one")]
+
+
+def test_entries_are_taken_over_when_memory_is_full(partition: Partition) -> None:
+    (delivery,) = partition.deliver([make_event()], consumer="dead")
+    with partition.memory_full():
+        assert partition.call.claim("sink", "one", "dead", "") == {delivery.id: 1}
+
+
+def test_a_beat_raises_the_workers_counter_also_when_memory_is_full(partition: Partition) -> None:
+    reader = partition.reader("one")
+    reader.read(0, beat=True)
+    with partition.memory_full():
+        reader.read(0, beat=True)
+    assert partition.state()["workers"] == ({"sink/one": "2"}, -1)
+
+
+def test_the_event_about_to_be_tried_alone_is_noted_also_when_memory_is_full(partition: Partition) -> None:
+    reader = partition.reader("one")
+    with partition.memory_full():
+        reader.try_alone(b"1-0", 5)
+    assert reader.isolation(b"1-0") == (0, 5)
+    assert partition.state()["attempts:sink"] == ({"1-0:trying": "5"}, -1)

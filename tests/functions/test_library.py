@@ -1,0 +1,242 @@
+"""The library as a whole: what the headers promise is what `functions.py` sends, and who loads it when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from redis.exceptions import ResponseError
+
+from eventbus.broker import functions
+from eventbus.broker.bus import open_bus
+from eventbus.broker.export import ExportStore, Returned, Settled
+from eventbus.settings import Settings
+from tests.builders import make_event
+from tests.functions.partition import Partition
+from tests.functions.servers import own_server
+
+LUA = files("eventbus.broker") / "lua"
+VERBS = [part for part in functions._PARTS if part != "library"]
+#: keys and arguments of a header: number, an ellipsis if any number follow, and for keys the patterns and the type
+KEY = re.compile(r"KEYS\[(\d+)(…?)\]\s+((?:\S+, )*\S+)\s+(STREAM|HASH|ZSET|STRING)")
+ARGUMENT = re.compile(r"ARGV\[(\d+)(…?)\]")
+
+
+class Header(msgspec.Struct):
+    """What the comment above a function says it takes."""
+
+    keys: list[tuple[list[str], str]]
+    more_keys: bool
+    arguments: int
+    more_arguments: bool
+
+
+def source(part: str) -> str:
+    return (LUA / f"{part}.lua").read_text(encoding="utf-8")
+
+
+def header(verb: str) -> Header:
+    lines = source(verb).split("\n\n")[0]
+    assert all(line.startswith("--") for line in lines.splitlines()), f"{verb}.lua begins with its header"
+    keys = KEY.findall(lines)
+    arguments = [(int(number), bool(more)) for number, more in ARGUMENT.findall(lines)]
+    assert [int(number) for number, *_ in keys] == list(range(1, len(keys) + 1))
+    assert sorted({number for number, _ in arguments}) == list(range(1, len(arguments) + 1))
+    patterns = [([p.removeprefix("eb:{p}:") for p in text.split(", ")], kind) for *_, text, kind in keys]
+    return Header(
+        patterns,
+        any(more for _, more, *_ in keys),
+        len(arguments),
+        any(more for _, more in arguments),
+    )
+
+
+def _publish(partition: Partition) -> None:
+    partition.publish_raw(1, losses=[("dropped", 1)])
+
+
+def _record(partition: Partition) -> None:
+    partition.record(make_event())
+
+
+def _export(partition: Partition) -> ExportStore:
+    return ExportStore(bus=partition.bus, client=partition.client, partition=0, sink="file", consumer="one")
+
+
+#: A call of each function by its typed method. Who adds a function adds a line.
+CALLS: dict[str, Callable[[Partition], object]] = {
+    "open": lambda partition: partition.call.open("f" * 16, "log", "DROP", "$"),
+    "publish": _publish,
+    "record": _record,
+    "trim": lambda partition: partition.call.trim(partition.options),
+    "bury": lambda partition: partition.call.bury("sink", "one", b"1-1", "unreadable", 1, b""),
+    "replay": lambda partition: partition.call.replay(partition.options, b"1-1"),
+    "discard": lambda partition: partition.call.discard(b"1-1"),
+    "beat": lambda partition: partition.client.execute_command(*functions.beat_command(partition.keys, "sink", "one")),
+    "try": lambda partition: partition.call.attempt("sink", b"1-1", 0),
+    "claim": lambda partition: partition.call.claim("sink", "one", "two", ""),
+    "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 32, b"1" * 32]),
+    "forget": lambda partition: partition.call.forget(partition.options, [b"0" * 64]),
+    "put": lambda partition: partition.call.put(
+        functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 32, body=b"{}"), ""
+    ),
+    "remove": lambda partition: partition.call.remove(partition.options, b"0" * 32),
+    "lease": lambda partition: _export(partition).lease(),
+    "exported": lambda partition: _export(partition).exported(
+        Settled(position=1, returned={"0" * 32: Returned("name", "1", 1, 1, 0)})
+    ),
+    "release": lambda partition: _export(partition).release(),
+    "again": lambda partition: partition.call.again("file", b"1-1"),
+}
+
+
+def sent_by(partition: Partition, verb: str) -> tuple[list[bytes], list[Any]]:
+    """Keys and arguments of one call of the function, as `functions.py` sends them."""
+    sent: dict[str, tuple[list[bytes], list[Any]]] = {}
+    execute = partition.client.execute_command
+
+    def note(*args: Any, **options: Any) -> Any:
+        count = int(args[2])
+        sent[args[1]] = (list(args[3 : 3 + count]), list(args[3 + count :]))
+        return execute(*args, **options)
+
+    partition.client.execute_command = note
+    CALLS[verb](partition)
+    return sent[f"eb1_{verb}"]
+
+
+def matches(key: str, patterns: list[str]) -> bool:
+    """`producer:<id>` and `object:…` stand for every key that begins so; `index:name` for index:name:<kind>."""
+    beginnings = [re.split("[<…]", pattern)[0] for pattern in patterns]
+    return any(key == start or (key.startswith(start) and start.endswith(":")) for start in beginnings) or any(
+        key == f"{start}:events" for start in beginnings
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_keys_and_arguments_are_those_of_the_header(partition: Partition, verb: str) -> None:
+    assert verb in CALLS, f"add a call of {verb} to this test"
+    said, (keys, arguments) = header(verb), sent_by(partition, verb)
+    if said.more_keys:
+        assert len(keys) >= len(said.keys) - 1
+    else:
+        assert len(keys) == len(said.keys)
+    if said.more_arguments:
+        assert len(arguments) >= said.arguments - 1
+    else:
+        assert len(arguments) == said.arguments
+    for i, key in enumerate(keys):
+        patterns, kind = said.keys[min(i, len(said.keys) - 1)]
+        name = key.decode().removeprefix(partition.keys.root.decode())
+        assert matches(name, patterns), f"KEYS[{i + 1}] is {name}, the header says {patterns}"
+        assert partition.admin.type(key).decode().upper() in (kind, "NONE"), name
+
+
+def test_every_function_says_what_it_replies_and_writes() -> None:
+    for verb in VERBS:
+        lines = source(verb).split("\n\n")[0]
+        assert lines.startswith(f"-- {verb}: "), verb
+        assert "-- Reply " in lines, verb
+        assert "-- Writes " in lines, verb
+
+
+def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: Partition) -> None:
+    (library,) = (
+        dict(zip(found[::2], found[1::2], strict=True))
+        for found in partition.admin.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "eventbus1")
+    )
+    flags = {}
+    for found in library[b"functions"]:
+        function = dict(zip(found[::2], found[1::2], strict=True))
+        flags[function[b"name"].decode()] = set(function[b"flags"])
+    said = {
+        f"eb1_{verb}": {b"allow-oom"} if "llowed when memory is full" in source(verb).split("\n\n")[0] else set()
+        for verb in VERBS
+    }
+    assert flags == said | {"eb1_build": {b"no-writes"}}
+    refused = {name for name, found in flags.items() if not found}
+    assert refused == {"eb1_publish", "eb1_replay", "eb1_again"}, "what else may not run while a full server drains?"
+
+
+def test_every_file_is_part_of_the_library() -> None:
+    files_of_it = {part.name.removesuffix(".lua") for part in LUA.iterdir()}
+    assert files_of_it == {"library", *VERBS}
+    for verb in VERBS:
+        assert source(verb) in functions.library()
+
+
+def test_the_build_of_the_library_is_that_of_functions_py() -> None:
+    (build,) = re.findall(r"^local BUILD = (\d+)$", source("library"), re.MULTILINE)
+    assert int(build) == functions.BUILD
+
+
+def test_no_function_names_a_key_itself_or_unpacks_without_bound() -> None:
+    code = "\n".join(line.partition("--")[0] for line in functions.library().splitlines()[1:])
+    assert "eb:" not in code
+    assert "'KEYS'" not in code
+    unpacked = set(re.findall(r"(?<!cmsgpack\.)unpack\((\w+)(,?)", code))
+    # `ids`: batches of a call, or what XPENDING was asked for; `part`: a thousand at the most; others have a range
+    assert {name for name, comma in unpacked if not comma} == {"ids", "part"}
+
+
+# -- who may touch what --------------------------------------------------------------------------------------------
+
+CARELESS = """#!lua name=careless
+redis.register_function('careless_read', function(keys) return redis.call('GET', keys[1] .. ':other') end)
+redis.register_function('careless_write', function(keys) return redis.call('SET', keys[1] .. ':other', 1) end)
+"""
+
+
+@pytest.fixture
+def own(short_path: Path) -> Iterator[Any]:
+    """A client of a server whose functions may be replaced."""
+    with own_server(short_path) as server:
+        partition = Partition(str(server.url), "own")
+        yield partition
+        partition.close()
+
+
+@pytest.mark.parametrize("name", ["careless_read", "careless_write"])
+def test_the_guard_of_these_tests_refuses_a_key_that_was_not_given(own: Partition, name: str) -> None:
+    own.admin.function_load(CARELESS)
+    with pytest.raises(ResponseError, match=r"(?i)acl|permission"):
+        own.client.execute_command("FCALL", name, 1, b"given")
+
+
+# -- who loads it --------------------------------------------------------------------------------------------------
+
+
+def build_of(partition: Partition) -> int:
+    build: int = partition.admin.fcall("eb1_build", 0)
+    return build
+
+
+def library_of(build: int) -> str:
+    return functions.library().replace(f"local BUILD = {functions.BUILD}\n", f"local BUILD = {build}\n")
+
+
+@pytest.mark.parametrize(
+    ("found", "left"), [(functions.BUILD - 1, functions.BUILD), (functions.BUILD + 1, functions.BUILD + 1)]
+)
+def test_an_older_library_is_replaced_and_a_newer_one_is_left_alone(own: Partition, found: int, left: int) -> None:
+    own.admin.function_load(library_of(found), replace=True)
+
+    assert functions.load(own.admin) is (found < functions.BUILD)
+
+    assert build_of(own) == left
+    assert functions.load(own.admin) is False
+
+
+@pytest.mark.parametrize("how", ["the bus is opened", "a partition is opened"])
+def test_a_library_that_is_gone_comes_back_when(own: Partition, how: str) -> None:
+    own.admin.function_flush()
+    if how == "the bus is opened":
+        open_bus(own.url, Settings(prefix="own"))
+    else:
+        own.bus.open_partition(own.admin, 0)
+    assert build_of(own) == functions.BUILD

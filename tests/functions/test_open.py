@@ -1,0 +1,106 @@
+"""open.lua: what a partition stands on is made once, and found ever after."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import make_event
+from tests.functions.partition import Partition, changed
+
+ANY = "0123456789abcdef"
+
+
+@pytest.fixture
+def bare(partition: Partition) -> Partition:
+    """The partition without anything that opening the bus has made."""
+    keys = partition.keys
+    partition.admin.delete(keys.incoming, keys.incoming_meta, keys.meta)
+    return partition
+
+
+def test_the_first_open_makes_an_empty_stream_and_its_counters_for_ever(bare: Partition) -> None:
+    opened = bare.call.open(ANY)
+
+    assert (opened.generation, opened.made_stream, opened.made_group) == (ANY, True, False)
+    state = bare.state()
+    assert state["incoming"] == (([], []), -1)
+    assert state["incoming:meta"] == ({"generation": ANY, "events": "0", "bytes": "0"}, -1)
+
+
+def test_a_second_open_finds_it_and_writes_nothing(bare: Partition) -> None:
+    bare.call.open(ANY, "sink", "WAIT", "0")
+    before = bare.state()
+
+    opened = bare.call.open("f" * 16, "sink", "DROP", "$")
+
+    assert (opened.generation, opened.made_stream, opened.made_group) == (ANY, False, False)
+    assert changed(before, bare.state()) == set()
+
+
+def test_a_generation_that_was_lost_is_given_anew_and_the_stream_stays(bare: Partition) -> None:
+    bare.call.open(ANY)
+    bare.publish(make_event())
+    bare.admin.hdel(bare.keys.incoming_meta, "generation")
+
+    opened = bare.call.open("f" * 16)
+
+    assert (opened.generation, opened.made_stream) == ("f" * 16, False)
+    assert bare.admin.xlen(bare.keys.incoming) == 1
+
+
+@pytest.mark.parametrize(("start", "reads"), [("0", 2), ("$", 0)], ids=["from the oldest", "from now on"])
+def test_a_group_starts_where_it_was_told(partition: Partition, start: str, reads: int) -> None:
+    partition.publish(make_event())
+    partition.publish(make_event())
+    newest = partition.admin.xrevrange(partition.keys.incoming, count=1)[0][0]
+
+    opened = partition.call.open(ANY, "log", "DROP", start)
+
+    assert (opened.made_stream, opened.made_group) == (False, True)
+    assert len(partition.reader(group="log").read(0)) == reads
+    meta = partition.admin.hgetall(partition.keys.meta)
+    assert meta[b"policy:log"] == b"DROP"
+    assert meta[b"floor:log"] == (newest if start == "$" else b"0-0")
+
+
+def test_a_destroyed_group_is_made_anew_at_its_floor(partition: Partition) -> None:
+    first, second, third = partition.deliver([make_event()], [make_event()], [make_event()])
+    partition.reader().ack([first.id])
+    partition.call.trim(partition.options)  # remembers the floor, and forgets the first entry
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+
+    opened = partition.call.open(ANY, "sink", "WAIT", "$")
+
+    assert opened.made_group
+    assert [delivery.id for delivery in partition.reader("two").read(0)] == [second.id, third.id]
+
+
+def test_a_destroyed_group_is_made_anew_as_often_as_it_takes(partition: Partition) -> None:
+    """Its floor may be the last id of a millisecond, which has no successor in it."""
+    (delivery,) = partition.deliver([make_event()])
+    for _ in range(3):
+        partition.call.trim(partition.options)
+        partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+        assert partition.call.open(ANY, "sink").made_group
+    partition.call.trim(partition.options)
+
+    assert [again.id for again in partition.reader("two").read(0)] == [delivery.id]
+
+
+def test_a_destroyed_stream_gets_another_generation_and_fresh_counters(partition: Partition) -> None:
+    partition.record(make_event())
+    partition.call.trim(partition.options)
+    assert partition.admin.hexists(partition.keys.incoming_meta, "trimmed")
+    partition.admin.delete(partition.keys.incoming)
+
+    opened = partition.call.open(ANY, "sink")
+
+    assert (opened.generation, opened.made_stream, opened.made_group) == (ANY, True, True)
+    assert partition.state()["incoming:meta"] == ({"generation": ANY, "events": "0", "bytes": "0"}, -1)
+    assert partition.admin.hget(partition.keys.meta, "floor:sink") == b"0-0"
+
+
+def test_it_works_when_memory_is_full_since_workers_that_drain_open_too(partition: Partition) -> None:
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+    with partition.memory_full():
+        assert partition.call.open(ANY, "sink").made_group

@@ -1,0 +1,187 @@
+"""publish.lua: a batch is in the stream once, whatever its producer has to repeat, and what is missing is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.errors import BusUnavailable, EventBusError
+from tests.functions.partition import Partition, changed
+
+STREAM, COUNTERS, PRODUCER = "incoming", "incoming:meta", "producer:p1"
+OURS = "the generation of the stream"
+
+
+def generation_of(partition: Partition) -> str:
+    generation: bytes = partition.admin.hget(partition.keys.incoming_meta, "generation")
+    return generation.decode()
+
+
+def test_a_batch_is_one_entry_with_the_running_number_and_the_bytes_before_it(partition: Partition) -> None:
+    partition.publish_raw(1, 3, b"abc")
+    before = partition.state()
+    partition.publish_raw(4, 64, b"defgh")
+
+    after = partition.state()
+    entries, _ = after[STREAM][0]
+    assert [fields for _, fields in entries] == [
+        {b"n": b"3", b"to": b"3", b"at": b"0", b"b": b"abc"},
+        {b"n": b"64", b"to": b"67", b"at": b"3", b"b": b"defgh"},
+    ]
+    generation = generation_of(partition)
+    assert after[COUNTERS] == ({"generation": generation, "events": "67", "bytes": "8"}, -1)
+    value, life_ms = after[PRODUCER]
+    assert value == {"last": "67", "generation": generation}
+    assert PRODUCER_LIFE_MS - 5_000 < life_ms <= PRODUCER_LIFE_MS == 2 * 3600 * 1000
+    assert changed(before, after) == {STREAM, COUNTERS, PRODUCER}
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "answer", "last", "written"),
+    [
+        # A producer whose last sequence is 10 sends…
+        ((10, OURS), {"first": 11, "n": 2}, Accepted.OK, 0, True),
+        ((10, OURS), {"first": 10, "n": 1}, Accepted.DUP, 0, False),
+        ((10, OURS), {"first": 1, "n": 10}, Accepted.DUP, 0, False),
+        ((10, OURS), {"first": 12, "n": 1}, Accepted.GAP, 10, False),
+        ((10, OURS), {"first": 10, "n": 2}, Accepted.GAP, 10, False),
+        ((10, "another"), {"first": 11, "n": 1}, Accepted.LOST, 0, True),
+        ((10, "another"), {"first": 10, "n": 1}, Accepted.DUP, 0, False),
+        # A producer of which nothing is known sends…
+        (None, {"first": 1, "n": 1}, Accepted.OK, 0, True),
+        (None, {"first": 1, "n": 1, "generation": OURS}, Accepted.OK, 0, True),
+        (None, {"first": 2, "n": 1}, Accepted.GAP, 0, False),
+        (None, {"first": 2, "n": 1, "generation": "another", "silent_ms": PRODUCER_LIFE_MS}, Accepted.GAP, 0, False),
+        (None, {"first": 2, "n": 1, "generation": OURS, "silent_ms": PRODUCER_LIFE_MS - 1}, Accepted.GAP, 0, False),
+        (None, {"first": 2, "n": 1, "generation": OURS, "silent_ms": PRODUCER_LIFE_MS}, Accepted.OK, 0, True),
+    ],
+    ids=[
+        "the next batch: taken",
+        "the last one again: had it already",
+        "all of them again: had them already",
+        "a later one: there is a hole",
+        "other borders: nothing is taken by halves",
+        "the next to a stream made anew: taken, and told that the old one is lost",
+        "an old one to a stream made anew: had it already",
+        "its first batch: taken",
+        "its first batch under a fresh id: taken",
+        "a later one: the beginning is missing",
+        "a later one after long silence to a stream made anew: the beginning is missing",
+        "a later one after a silence too short to be forgotten: the server has lost it",
+        "a later one after the state's life: it was forgotten, taken",
+    ],
+)
+def test_what_a_producer_is_answered(
+    partition: Partition,
+    before: tuple[int, str] | None,
+    call: dict[str, Any],
+    answer: Accepted,
+    last: int,
+    written: bool,
+) -> None:
+    generation = generation_of(partition)
+    if before:
+        state = {"last": before[0], "generation": before[1].replace(OURS, generation)}
+        partition.admin.hset(partition.keys.producer + b"p1", mapping=state)
+    given = call | {"generation": call.get("generation", "").replace(OURS, generation)}
+    found = partition.state()
+
+    published = partition.publish_raw(**given)
+
+    told = "" if answer is Accepted.GAP else generation
+    assert published == Published(answer, generation=told, last=last)
+    assert changed(found, partition.state()) == ({STREAM, COUNTERS, PRODUCER} if written else set())
+
+
+def test_without_a_stream_nothing_is_made_it_has_to_be_opened(partition: Partition) -> None:
+    partition.admin.delete(partition.keys.incoming)
+    before = partition.state()
+
+    assert partition.publish_raw(1) == Published(Accepted.MISSING)
+    assert changed(before, partition.state()) == set()
+
+    partition.admin.hdel(partition.keys.incoming_meta, "generation")
+    assert partition.publish_raw(1) == Published(Accepted.MISSING)
+
+
+def test_a_destroyed_stream_is_told_once_and_the_producer_goes_on(partition: Partition) -> None:
+    partition.publish_raw(1, 5)
+    partition.admin.delete(partition.keys.incoming)
+    partition.bus.open_partition(partition.admin, 0)
+
+    assert partition.publish_raw(6).answer is Accepted.LOST
+    assert partition.publish_raw(7).answer is Accepted.OK
+    assert partition.admin.xlen(partition.keys.incoming) == 2
+
+
+def test_beyond_the_byte_bound_it_names_the_group_that_holds_the_stream(partition: Partition) -> None:
+    partition.call.open("", "log", "DROP", "0")
+    partition.publish_raw(1, 1, b"x" * 60)
+    reader = partition.reader(group="sink")
+    reader.ack([delivery.id for delivery in reader.read(0)])
+    partition.call.trim(partition.options)  # notes how far each group is
+    before = partition.state()
+
+    published = partition.publish_raw(2, 7, b"y" * 41, bound=100)
+
+    assert published == Published(Accepted.FULL, group="log")
+    after = partition.state()
+    assert changed(before, after) == {COUNTERS}
+    assert after[COUNTERS][0] == before[COUNTERS][0] | {"full": "7"}
+    assert partition.publish_raw(2, 7, b"y" * 40, bound=100).answer is Accepted.OK
+
+
+def test_what_was_trimmed_no_longer_counts_towards_the_bound(partition: Partition) -> None:
+    partition.publish_raw(1, 1, b"x" * 90)
+    assert partition.publish_raw(2, 1, b"x" * 90, bound=100).answer is Accepted.FULL
+    reader = partition.reader()
+    reader.ack([delivery.id for delivery in reader.read(0)])
+    partition.call.trim(partition.options)
+
+    assert partition.publish_raw(2, 1, b"x" * 90, bound=100).answer is Accepted.OK
+
+
+def test_a_full_stream_without_groups_names_nobody(partition: Partition) -> None:
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+    assert partition.publish_raw(1, 1, b"x" * 11, bound=10) == Published(Accepted.FULL, group="")
+
+
+def test_losses_are_counted_with_the_batch_and_only_if_it_is_taken(partition: Partition) -> None:
+    losses = [("dropped", 3), ("refused", 2)]
+    partition.publish_raw(2, losses=losses)  # a hole
+    assert "losses:dropped" not in partition.state()[COUNTERS][0]
+
+    partition.publish_raw(1, losses=losses)
+    partition.publish_raw(1, losses=losses)  # its reply was lost: it comes again
+
+    counters = partition.state()[COUNTERS][0]
+    assert (counters["losses:dropped"], counters["losses:refused"]) == ("3", "2")
+
+
+def test_when_memory_is_full_it_is_refused_and_nothing_is_written(partition: Partition) -> None:
+    partition.publish_raw(1)
+    with partition.memory_full():
+        before = partition.state()
+        with pytest.raises(BusUnavailable, match="out of memory"):
+            partition.publish_raw(2)
+        assert changed(before, partition.state()) == set()
+    assert partition.publish_raw(2).answer is Accepted.OK
+
+
+@pytest.mark.parametrize("argument", [0, 1, 3, 5, 6], ids=["first", "n", "bound", "silent_ms", "life_ms"])
+def test_an_argument_that_is_no_number_is_refused_before_anything_is_written(
+    partition: Partition, argument: int
+) -> None:
+    keys = partition.keys
+    args: list[Any] = [1, 1, b"body", 1_000, "", 0, 1_000]
+    args[argument] = "many"
+    before = partition.state()
+
+    with pytest.raises(EventBusError, match="is not a number"):
+        partition.call._call(
+            "eb1_publish", (keys.incoming, keys.incoming_meta, keys.producer + b"p1", keys.meta), *args
+        )
+
+    assert changed(before, partition.state()) == set()

@@ -1,0 +1,297 @@
+"""record.lua: aggregate, count, filter, write and acknowledge, all or nothing. The rules of correlation themselves are
+held by tests/conformance; here it is what the call leaves behind."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from eventbus.event import ObjectMeta
+from eventbus.store.stored import is_aggregate
+from eventbus.wire import pack_batch, pack_event
+from tests.builders import NOW, make_event, make_reference, make_similar_events
+from tests.functions.conftest import MakePartition
+from tests.functions.partition import MINUTE, T0, Partition, changed
+
+NAME = make_event().metadata.name
+
+
+def named(name: str, **overrides: Any) -> Any:
+    return make_event(metadata=ObjectMeta(name=name, namespace="default"), **overrides)
+
+
+# -- the keys of one event -----------------------------------------------------------------------------------------
+
+
+def test_an_events_first_sight_writes_these_keys_with_these_lives(partition: Partition) -> None:
+    deliveries = partition.deliver([make_event()])
+    before = partition.state()
+
+    assert partition.record_deliveries(deliveries) == ["c"]
+
+    after = partition.state()
+    (key,) = partition.answers()
+    similar = next(name for name in after if name.startswith("aggregate:"))
+    bucket = next(name for name in after if name.startswith("spam:"))
+    stored = f"object:events:{key.decode()}"
+    indexes = {"index:name:events", "index:object", "index:expiry", "index:subject"}
+    assert changed(before, after) == {"incoming", "meta", "changes", similar, bucket, stored} | indexes
+    lives = {name: life for name, (_, life) in after.items() if life != -1 and not name.startswith("producer:")}
+    assert lives.keys() == {similar, bucket}
+    assert 2 * 600_000 - 5_000 < lives[similar] <= 2 * 600_000
+    refill_ms = 1_000 * 1_000 / partition.options.qps  # burst of 1 000
+    assert 2 * refill_ms - 5_000 < lives[bucket] <= 2 * refill_ms + 1
+
+    assert after["index:name:events"][0] == {b"default/" + NAME.encode() + b"\0" + key: 0}
+    assert after["index:object"][0] == {b"default/pod/web-0\0" + key: 0}
+    assert after["index:expiry"][0].keys() == {key}
+    due_ms = after["index:expiry"][0][key]
+    assert abs(due_ms - datetime.now(UTC).timestamp() * 1000 - 3_600_000) < 10_000
+
+
+def test_the_change_and_the_stored_event_are_the_event_with_its_version(partition: Partition) -> None:
+    partition.record(make_event())
+
+    ((kind, version, event),) = partition.changes()
+    assert kind == "A"
+    (stored,) = partition.stored()
+    assert stored == event
+    assert stored.metadata.resource_version == str(version) == str(partition.meta("rv"))
+    assert stored.metadata.uid == "p1:1"
+    assert (stored.count, stored.message) == (1, make_event().message)
+    assert (stored.first_timestamp, stored.last_timestamp) == (NOW, NOW)
+
+
+def test_a_repeat_patches_count_and_last_time_and_keeps_name_and_first_time(partition: Partition) -> None:
+    partition.record(named("first"))
+    later = NOW + timedelta(minutes=1)
+
+    assert partition.record(named("second", first_timestamp=later, last_timestamp=later)) == "p"
+
+    (event,) = partition.stored()
+    assert (event.metadata.name, event.count) == ("first", 2)
+    assert (event.first_timestamp, event.last_timestamp) == (NOW, later)
+    assert partition.letters() == "AM"
+    assert partition.meta("events") == 2
+    assert (partition.meta("created"), partition.meta("patched")) == (1, 1)
+
+
+def test_many_events_of_one_object_in_one_call_are_one_change(partition: Partition) -> None:
+    deliveries = partition.deliver([make_event()] * 10, [make_event()] * 20)
+
+    assert partition.record_deliveries(deliveries) == ["c" + "p" * 9, "p" * 20]
+
+    ((_, _, event),) = partition.changes()
+    assert event.count == 30
+
+
+def test_the_tenth_message_is_folded_and_the_fold_says_how_often(partition: Partition) -> None:
+    events = make_similar_events(12)
+
+    assert partition.record(*events) == "ccccccccc" + "CPP"
+
+    (aggregate,) = [event for event in partition.stored() if event.message.startswith("(combined from")]
+    assert (aggregate.count, aggregate.message) == (3, "(combined from similar events): message-11")
+    assert aggregate.metadata.name == f"web-0.{T0 * 1_000_000:x}"
+    assert partition.meta("aggregated") == 3
+    counted, life_ms = partition.state()["suppressed"]
+    assert counted == {"A\0kubelet\0Pod\0Normal\0Started": "3"}
+    assert life_ms == -1
+    packed = [fields[b"o"] for _, fields in partition.admin.xrange(partition.keys.changes)]
+    assert [is_aggregate(data) for data in packed] == [False] * 9 + [True]
+
+
+def test_what_is_counted_by_subject_has_a_thousand_names_and_then_one_for_all_others(partition: Partition) -> None:
+    many = {f"S\0kubelet\0Pod\0Normal\0Reason{i}": 1 for i in range(999)}
+    partition.admin.hset(partition.keys.suppressed, mapping=many)
+    for reason in ("One", "Two", "Three"):
+        partition.record(*make_similar_events(11, reason=reason))
+    partition.record(*make_similar_events(1, message="more", reason="One"))
+
+    counted, _ = partition.state()["suppressed"]
+    assert len(counted) == 1_001
+    assert counted["A\0kubelet\0Pod\0Normal\0One"] == "3"
+    assert counted["A\0other\0\0\0"] == "4"
+
+
+# -- whose batch it is ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["acknowledged", "claimed"])
+def test_a_batch_that_is_not_the_consumers_any_more_is_answered_with_a_dash(partition: Partition, how: str) -> None:
+    deliveries = partition.deliver([make_event()])
+    if how == "acknowledged":
+        partition.reader().ack([deliveries[0].id])
+    else:
+        partition.admin.xclaim(partition.keys.incoming, "sink", "two", 0, [deliveries[0].id])
+    before = partition.state()
+
+    assert partition.record_deliveries(deliveries) == ["-"]
+
+    assert changed(before, partition.state()) == set()
+
+
+def test_of_several_batches_only_the_stale_one_is_left_out(partition: Partition) -> None:
+    deliveries = partition.deliver([make_event()], [make_event(message="stale")], [make_event()] * 2)
+    partition.admin.xclaim(partition.keys.incoming, "sink", "two", 0, [deliveries[1].id])
+
+    assert partition.record_deliveries(deliveries) == ["c", "-", "pp"]
+
+    assert [(event.message, event.count) for event in partition.stored()] == [(make_event().message, 3)]
+    assert partition.pending() == [(deliveries[1].id, "two")]
+    assert (partition.meta("events"), partition.meta("stale")) == (3, 1)
+
+
+def test_recording_again_counts_nothing_again(partition: Partition) -> None:
+    deliveries = partition.deliver([make_event()] * 3)
+    partition.record_deliveries(deliveries)
+    before = partition.state()
+
+    assert partition.record_deliveries(deliveries) == ["-"]  # as after a reply that was lost
+
+    assert changed(before, partition.state()) == set()
+
+
+# -- batches that come late ----------------------------------------------------------------------------------------
+
+
+def test_a_late_batch_counts_but_moves_neither_last_time_nor_message(make_partition: MakePartition) -> None:
+    partition = make_partition(burst=1_000, max_events=1)  # everything is folded, so that the message moves
+    first, second, third = partition.deliver(*([make_event(message=f"m{i}")] for i in range(3)))
+    partition.record_deliveries([first], at_ms=T0)
+    partition.record_deliveries([third], at_ms=T0 + 2 * MINUTE)
+
+    assert partition.record_deliveries([second], at_ms=T0 + MINUTE) == ["P"]
+
+    (event,) = partition.stored()
+    assert (event.count, event.message) == (3, "(combined from similar events): m2")
+    assert event.last_timestamp == datetime.fromtimestamp((T0 + 2 * MINUTE) / 1000, UTC)
+    assert partition.meta("late") == 1
+
+
+def test_of_two_batches_of_one_millisecond_the_one_with_the_lesser_sequence_is_late(partition: Partition) -> None:
+    later = NOW + timedelta(minutes=1)
+    for entry_id, moment in (("1700000000000-9", NOW), ("1700000000000-10", later)):
+        body = pack_batch(entry_id, 1, [pack_event(make_event(last_timestamp=moment))])
+        partition.admin.xadd(partition.keys.incoming, {"n": 1, "to": 1, "at": 0, "b": body}, id=entry_id)
+    ninth, tenth = partition.reader().read(0)
+    partition.record_deliveries([tenth])
+    partition.record_deliveries([ninth])
+
+    (event,) = partition.stored()
+    assert (event.count, event.last_timestamp) == (2, later)
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_taken_name_gets_a_suffix_and_both_events_live(partition: Partition) -> None:
+    partition.record(named("same", message="one"))
+    partition.record(named("same", message="two"))
+
+    names = {event.message: event.metadata.name for event in partition.stored()}
+    assert names["one"] == "same"
+    key = next(key for key, answer in partition.answers().items() if answer.name != "same")
+    assert names["two"] == f"same.{key[:8].decode()}"
+
+
+def test_a_name_taken_within_the_same_call_is_seen(partition: Partition) -> None:
+    assert partition.record(named("same", message="one"), named("same", message="two")) == "cc"
+    assert len({event.metadata.name for event in partition.stored()}) == 2
+
+
+def test_a_name_taken_while_the_event_was_expired_is_not_given_twice(partition: Partition) -> None:
+    partition.record(named("same", message="one"))
+    partition.expire(in_ms=3_600_001)
+    partition.record(named("same", message="two"))
+
+    assert partition.record(named("other", message="one")) == "r"
+
+    names = {event.message: event.metadata.name for event in partition.stored()}
+    assert names["two"] == "same"
+    assert names["one"].startswith("same.")
+
+
+def test_an_object_of_another_namespace_may_have_the_same_name(partition: Partition) -> None:
+    about = make_reference(namespace="other")
+    elsewhere = make_event(metadata=ObjectMeta(name="same", namespace="other"), involved_object=about)
+    partition.record(named("same"), elsewhere)
+    assert [(e.metadata.namespace, e.metadata.name) for e in partition.stored()] == [
+        ("default", "same"),
+        ("other", "same"),
+    ]
+
+
+def test_what_counts_as_never_seen_is_replaced_with_both_changes(partition: Partition) -> None:
+    """client-go: a count of 0 is not remembered, so the same event is created again."""
+    partition.record(named("zero", count=0))
+    partition.record(named("again", count=0))
+
+    changes = [(kind, event.metadata.name, version) for kind, version, event in partition.changes()]
+    versions = [version for _, _, version in changes]
+    assert [change[:2] for change in changes] == [("A", "zero"), ("D", "zero"), ("A", "again")]
+    assert versions == list(range(versions[0], versions[0] + 3))
+    assert [int(event.metadata.resource_version) for _, _, event in partition.changes()] == versions
+    assert [event.metadata.name for event in partition.stored()] == ["again"]
+    assert len(partition.state()["index:object"][0]) == 1
+
+
+# -- burials and isolation -----------------------------------------------------------------------------------------
+
+
+def test_burials_are_written_in_the_same_call_and_the_neighbours_are_counted(partition: Partition) -> None:
+    deliveries = partition.deliver([make_event(), make_event(message="other")])
+    before = partition.state()
+
+    replies = partition.record_deliveries(deliveries, burials=[("too-long", 0, b"12345"), ("unreadable", 2, b"6")])
+
+    assert replies == ["cc"]
+    buried, life_ms = partition.state()["dead"]
+    assert [{**fields, b"id": None} for _, fields in buried[0]] == [
+        {b"id": None, b"group": b"sink", b"cause": b"too-long", b"deaths": b"0", b"at": b"0", b"b": b"12345"},
+        {b"id": None, b"group": b"sink", b"cause": b"unreadable", b"deaths": b"2", b"at": b"5", b"b": b"6"},
+    ]
+    assert {fields[b"id"] for _, fields in buried[0]} == {deliveries[0].id}
+    assert life_ms == -1
+    assert partition.meta("dead_bytes") == 6
+    assert (partition.meta("buried:too-long"), partition.meta("buried:unreadable")) == (1, 1)
+    assert partition.pending() == []
+    assert "dead" not in before
+
+
+def test_nothing_is_buried_of_a_stale_batch(partition: Partition) -> None:
+    deliveries = partition.deliver([make_event()])
+    partition.reader().ack([deliveries[0].id])
+    assert partition.record_deliveries(deliveries, burials=[("unreadable", 0, b"x")]) == ["-"]
+    assert "dead" not in partition.state()
+
+
+def test_one_event_at_a_time_the_batch_is_acknowledged_with_the_last(partition: Partition) -> None:
+    (delivery,) = partition.deliver([make_event(message=f"m{i}") for i in range(3)])
+    reader = partition.reader()
+    seen = []
+    for position in range(3):
+        reader.try_alone(delivery.id, position)
+        assert partition.record_deliveries([delivery], only=position) == ["c"]
+        seen.append((partition.pending(), reader.isolation(delivery.id), len(partition.stored())))
+
+    held = [(delivery.id, "one")]
+    assert seen == [(held, (1, 0), 1), (held, (2, 1), 2), ([], (0, None), 3)]
+    assert "attempts:sink" not in partition.state()
+
+
+def test_the_deaths_of_a_batch_are_forgotten_when_it_is_acknowledged_and_no_others(partition: Partition) -> None:
+    (delivery,) = partition.deliver([make_event()])
+    attempts = partition.keys.attempts + b"sink"
+    partition.admin.hset(attempts, mapping={delivery.id: 2, b"9-9": 1})
+    partition.record_deliveries([delivery])
+    assert partition.state()["attempts:sink"] == ({"9-9": "1"}, -1)
+
+
+def test_a_batch_without_events_is_just_acknowledged(partition: Partition) -> None:
+    deliveries = partition.deliver([])
+    assert partition.record_deliveries(deliveries) == [""]
+    assert partition.pending() == []
+    assert partition.changes() == []

@@ -1,0 +1,57 @@
+"""remove.lua: a person takes an event out of the store; the correlator's count is not theirs to take."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.builders import make_event
+from tests.functions.partition import Partition, changed
+
+EIGHT_DAYS = 8 * 24 * 3_600_000
+
+
+@pytest.fixture
+def key(partition: Partition) -> bytes:
+    partition.record(make_event(), make_event())
+    (found,) = partition.answers()
+    return found
+
+
+@pytest.mark.parametrize("wanted", ["", "its own"])
+def test_the_event_goes_with_a_deleted_change_and_the_count_stays(
+    partition: Partition, key: bytes, wanted: str
+) -> None:
+    version = str(partition.meta("rv"))
+
+    answer = partition.call.remove(partition.options, key, version if wanted else "")
+
+    assert answer == ("OK", str(int(version) + 1))
+    assert [(kind, found) for kind, found, _ in partition.changes()] == [("A", int(version)), ("D", int(version) + 1)]
+    assert partition.stored() == []
+    assert partition.answers()[key].count == 2
+    state = partition.state()
+    assert not {"index:name:events", "index:object", "index:expiry"} & state.keys()
+    assert abs(state["index:forget"][0][key] - time.time() * 1000 - EIGHT_DAYS) < 10_000
+    assert partition.record(make_event()) == "r"
+    assert partition.stored()[0].count == 3
+
+
+def test_another_version_is_a_conflict_and_nothing_is_written(partition: Partition, key: bytes) -> None:
+    before = partition.state()
+    assert partition.call.remove(partition.options, key, "12") == ("CONFLICT", str(partition.meta("rv")))
+    assert changed(before, partition.state()) == set()
+
+
+def test_what_is_not_there_is_missing(partition: Partition, key: bytes) -> None:
+    assert partition.call.remove(partition.options, b"0" * 32) == ("MISSING", "")
+    partition.call.remove(partition.options, key)
+    before = partition.state()
+    assert partition.call.remove(partition.options, key) == ("MISSING", "")  # only its counts are left
+    assert changed(before, partition.state()) == set()
+
+
+def test_it_works_when_memory_is_full_since_it_only_frees(partition: Partition, key: bytes) -> None:
+    with partition.memory_full():
+        assert partition.call.remove(partition.options, key)[0] == "OK"

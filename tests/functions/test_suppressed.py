@@ -1,0 +1,174 @@
+"""record.lua's one event of its own: EventsSuppressed says how much a token bucket has held back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from eventbus.broker.functions import Swept
+from eventbus.event import Event
+from tests.builders import make_event, make_reference
+from tests.functions.conftest import MakePartition
+from tests.functions.partition import MINUTE, T0, Partition
+
+HOUR = 3_600_000
+#: with one token every 300 s
+REFILL = 300_000
+
+
+@pytest.fixture
+def one_token(make_partition: MakePartition) -> Partition:
+    """A bucket holds one token; the bus has recorded the event that took it."""
+    partition = make_partition(burst=1, max_events=100)
+    assert partition.record(make_event(message="taken")) == "c"
+    return partition
+
+
+def report(partition: Partition) -> Event | None:
+    found = [event for event in partition.stored() if event.reason == "EventsSuppressed"]
+    assert len(found) <= 1, "one a bucket"
+    return found[0] if found else None
+
+
+def reported(partition: Partition) -> tuple[str, int]:
+    """The kinds of the report's changes so far, and its count as readers see it (0: there is none)."""
+    kinds = "".join(kind for kind, _, event in partition.changes() if event.reason == "EventsSuppressed")
+    event = report(partition)
+    return kinds, event.count if event else 0
+
+
+def test_the_first_that_is_held_back_is_told_at_once(one_token: Partition) -> None:
+    before = {field: one_token.meta(field) for field in ("events", "created", "patched")}
+
+    assert one_token.record(make_event(message="too much"), at_ms=T0 + 1) == "s"
+
+    event = report(one_token)
+    assert event is not None
+    moment = datetime.fromtimestamp((T0 + 1) / 1000, UTC)
+    assert (event.count, event.first_timestamp, event.last_timestamp) == (1, moment, moment)
+    assert event.metadata.name == f"web-0.{(T0 + 1) * 1_000_000:x}"
+    assert event.metadata.namespace == "default"
+    taken = next(stored for stored in one_token.stored() if stored.message == "taken")
+    assert event.involved_object == taken.involved_object
+    assert (event.source, event.type) == (taken.source, taken.type)
+    assert "held back" in event.message
+    # it is no event of anybody's: only the one that was held back is counted
+    after = {field: one_token.meta(field) for field in ("events", "created", "patched")}
+    assert after == before | {"events": before["events"] + 1}
+    assert one_token.meta("suppressed") == 1
+
+
+def test_it_is_rewritten_at_most_once_a_minute(one_token: Partition) -> None:
+    told = []
+    for after_ms in (0, 1, MINUTE - 1, MINUTE, MINUTE + 1, 2 * MINUTE - 1, 2 * MINUTE):
+        assert one_token.record(make_event(message="too much"), at_ms=T0 + after_ms) == "s"
+        told.append(reported(one_token))
+
+    assert told == [("A", 1), ("A", 1), ("A", 1), ("AM", 4), ("AM", 4), ("AM", 4), ("AMM", 7)]
+
+
+def test_the_next_accepted_event_closes_it_with_the_whole_number(one_token: Partition) -> None:
+    assert one_token.record(*[make_event(message="too much")] * 5) == "sssss"
+    assert reported(one_token) == ("A", 5)  # one call is one write
+    assert one_token.record(make_event(message="too much"), at_ms=T0 + 1) == "s"
+    assert reported(one_token) == ("A", 5)
+
+    assert one_token.record(make_event(message="fine again"), at_ms=T0 + REFILL) == "c"
+
+    assert reported(one_token) == ("AM", 6)
+    assert one_token.record(make_event(message="fine again"), at_ms=T0 + 2 * REFILL) == "p"
+    assert reported(one_token) == ("AM", 6)  # closed once
+
+
+def test_without_a_later_event_expire_closes_it_and_an_hour_later_it_goes(one_token: Partition) -> None:
+    one_token.record(make_event(message="too much"), at_ms=T0)
+    one_token.record(make_event(message="too much"), at_ms=T0 + 1)
+    assert reported(one_token) == ("A", 1)
+
+    assert one_token.expire(in_ms=MINUTE + 1_000) == Swept()
+    assert reported(one_token) == ("AM", 2)
+    assert one_token.expire(in_ms=HOUR) == Swept(expired=1)  # the event that took the token
+    assert one_token.expire(in_ms=HOUR + MINUTE + 10_000) == Swept(expired=1)
+    assert reported(one_token) == ("AMD", 0)
+
+
+def test_a_report_that_is_closed_in_the_call_that_opened_it_lives_its_hour(one_token: Partition) -> None:
+    """A worker that catches up has minutes of a bucket in one call."""
+    held, more, accepted = one_token.deliver(
+        [make_event(message="too much")], [make_event(message="too much")], [make_event(message="fine again")]
+    )
+    clocks = [T0, T0 + 1, T0 + REFILL]
+    assert one_token.record_deliveries([held, more, accepted], at_ms=clocks) == ["s", "s", "c"]
+    assert reported(one_token) == ("A", 2)
+
+    assert one_token.expire(in_ms=HOUR - 10_000) == Swept()
+
+
+def test_it_goes_on_counting_after_it_has_expired(one_token: Partition) -> None:
+    one_token.record(make_event(message="too much"))
+    name = (report(one_token) or make_event()).metadata.name
+    one_token.expire(in_ms=HOUR + MINUTE)
+    assert report(one_token) is None
+
+    one_token.record(make_event(message="too much"), at_ms=T0 + MINUTE)
+
+    event = report(one_token)
+    assert event is not None
+    assert (event.count, event.metadata.name) == (2, name)
+
+
+def test_each_bucket_has_its_own(one_token: Partition) -> None:
+    other = make_reference(name="web-1")
+    one_token.record(make_event(message="too much"), make_event(message="x", involved_object=other))
+    one_token.record(make_event(message="too much", involved_object=other), at_ms=T0)
+
+    names = [e.involved_object.name for e in one_token.stored() if e.reason == "EventsSuppressed"]
+    assert names == ["web-0", "web-1"]
+
+
+def test_events_of_all_reasons_share_their_buckets_report(one_token: Partition) -> None:
+    one_token.record(*(make_event(message="too much", reason=reason) for reason in ("One", "Two", "Three")))
+    assert reported(one_token) == ("A", 3)
+    counted, _ = one_token.state()["suppressed"]
+    assert counted == {f"S\0kubelet\0Pod\0Normal\0{reason}": "1" for reason in ("One", "Two", "Three")}
+
+
+def test_it_neither_takes_a_token_nor_joins_an_aggregate(one_token: Partition) -> None:
+    before = {name for name in one_token.state() if name.startswith(("spam:", "aggregate:"))}
+    one_token.record(make_event(message="too much", reason="Other"))
+    after = {name for name in one_token.state() if name.startswith(("spam:", "aggregate:"))}
+    assert len(after - before) == 1  # the set of similar ones of the event that was held back
+
+
+def test_it_can_be_switched_off(make_partition: MakePartition) -> None:
+    partition = make_partition(burst=1, report_suppressed=False)
+    assert partition.record(make_event(), make_event(), make_event()) == "css"
+    assert report(partition) is None
+    assert partition.letters() == "A"
+    assert partition.meta("suppressed") == 2  # counted all the same
+
+
+@pytest.mark.parametrize(
+    "exempt", [{"exempt_namespaces": ("default",)}, {"exempt_types": ("Normal",)}, {"exempt_reasons": ("Started",)}]
+)
+def test_what_is_exempt_is_neither_held_back_nor_takes_a_token(
+    make_partition: MakePartition, exempt: dict[str, tuple[str, ...]]
+) -> None:
+    partition = make_partition(burst=1, **exempt)
+    assert partition.record(make_event(), make_event(), make_event()) == "cpp"
+    assert not any(name.startswith("spam:") for name in partition.state())
+
+
+def test_what_was_held_back_still_counts(one_token: Partition) -> None:
+    """client-go's filter runs last and undoes nothing."""
+    one_token.record(*[make_event(message="seen")] * 3)
+    assert one_token.record(make_event(message="seen"), at_ms=T0 + REFILL) == "r"
+    (event,) = [event for event in one_token.stored() if event.message == "seen"]
+    assert event.count == 4
+
+
+def test_the_bucket_is_gone_when_it_would_be_full_twice_over(one_token: Partition) -> None:
+    (bucket,) = [name for name in one_token.state() if name.startswith("spam:")]
+    life_ms = one_token.state()[bucket][1]
+    assert 2 * REFILL - 10_000 < life_ms <= 2 * REFILL

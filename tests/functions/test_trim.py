@@ -1,0 +1,220 @@
+"""trim.lua: an entry goes when every group has finished with it, or when a group has held it for too long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from eventbus.broker.functions import Accepted, Trimmed
+from eventbus.settings import MIB
+from tests.builders import make_event
+from tests.functions.conftest import MakePartition
+from tests.functions.partition import Partition, changed
+
+
+def entries(partition: Partition) -> list[bytes]:
+    return [entry_id for entry_id, _ in partition.admin.xrange(partition.keys.incoming)]
+
+
+def published(partition: Partition, sizes: Sequence[int]) -> list[bytes]:
+    """Entries of so many bytes, two events each."""
+    for i, size in enumerate(sizes):
+        assert partition.publish_raw(1 + 2 * i, 2, b"x" * size).answer is Accepted.OK
+    return entries(partition)
+
+
+def floor(partition: Partition, group: str) -> bytes:
+    found: bytes = partition.admin.hget(partition.keys.meta, f"floor:{group}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("read", "acknowledged", "stay"),
+    [(0, [], 4), (4, [], 4), (2, [0, 1], 2), (4, [0, 2, 3], 3), (4, [1, 2, 3], 4), (4, [0, 1, 2, 3], 0)],
+    ids=[
+        "nothing was read",
+        "all was read, nothing finished",
+        "two were finished, the others not read",
+        "all but the second are finished",
+        "all but the first are finished",
+        "all are finished",
+    ],
+)
+def test_what_the_slowest_group_still_needs_stays(
+    partition: Partition, read: int, acknowledged: list[int], stay: int
+) -> None:
+    partition.call.open("", "log", "WAIT", "0")
+    ids = published(partition, [10] * 4)
+    fast = partition.reader(group="log")
+    fast.ack([delivery.id for delivery in fast.read(0)])
+    slow = partition.reader()
+    if read:
+        partition.admin.xreadgroup("sink", "one", {partition.keys.incoming: ">"}, count=read)
+    slow.ack([ids[i] for i in acknowledged])
+
+    assert partition.call.trim(partition.options) == Trimmed(4 - stay, "", 0)
+
+    assert entries(partition) == ids[4 - stay :]
+    counters, life_ms = partition.state()["incoming:meta"]
+    assert int(counters.get("trimmed", 0)) == (4 - stay) * 10
+    assert life_ms == -1
+
+
+def test_nothing_is_trimmed_without_groups(partition: Partition) -> None:
+    published(partition, [10])
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+    assert len(entries(partition)) == 1
+
+
+def test_a_second_call_finds_nothing_to_do(partition: Partition) -> None:
+    reader = partition.reader()
+    published(partition, [10] * 3)
+    reader.ack([delivery.id for delivery in reader.read(0)])
+    partition.call.trim(partition.options)
+    before = partition.state()
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+    assert changed(before, partition.state()) <= {"meta"}
+
+
+def test_a_partition_without_a_stream_is_left_alone(partition: Partition) -> None:
+    partition.admin.delete(partition.keys.incoming)
+    before = partition.state()
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+    assert changed(before, partition.state()) == set()
+
+
+def test_a_call_removes_about_as_much_as_it_was_told(partition: Partition) -> None:
+    pipe = partition.admin.pipeline(transaction=False)
+    for i in range(3_000):
+        pipe.xadd(partition.keys.incoming, {"n": 1, "to": i + 1, "at": i * 300, "b": b"x" * 300})
+    pipe.execute()
+    reader = partition.reader()
+    while deliveries := reader.read(0):
+        reader.ack([delivery.id for delivery in deliveries])
+
+    removed = partition.call.trim(partition.options, limit=500).removed
+
+    assert 400 <= removed <= 500
+    while partition.call.trim(partition.options, limit=500).removed:
+        pass
+    assert entries(partition) == []
+
+
+def test_a_drop_group_holds_no_more_than_half_of_the_bytes(make_partition: MakePartition) -> None:
+    partition = make_partition(incoming_bytes=MIB)
+    partition.call.open("", "log", "DROP", "0")
+    ids = published(partition, [100_000] * 10)
+    sink = partition.reader()
+    sink.ack([delivery.id for delivery in sink.read(0)])
+
+    trimmed = partition.call.trim(partition.options)
+
+    # five entries are 500 000 bytes, less than half a MiB; the five before them are ten events
+    assert trimmed == Trimmed(5, "log", 10)
+    assert entries(partition) == ids[5:]
+    assert partition.meta("lost:log") == 10
+    assert [delivery.id for delivery in partition.reader(group="log").read(0)] == ids[5:]
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+
+
+def test_a_drop_group_that_keeps_up_loses_nothing_while_another_holds_the_stream(make_partition: MakePartition) -> None:
+    partition = make_partition(incoming_bytes=MIB)
+    partition.call.open("", "log", "DROP", "0")
+    ids = published(partition, [100_000] * 10)
+    log = partition.reader(group="log")
+    deliveries = log.read(0)
+    log.ack([delivery.id for delivery in deliveries[:7]])
+
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+    assert [entry for entry, _ in partition.pending("log")] == ids[7:]
+
+
+def test_a_released_group_reads_on_behind_what_it_lost_while_another_still_needs_that(
+    make_partition: MakePartition,
+) -> None:
+    partition = make_partition(incoming_bytes=MIB)
+    partition.call.open("", "log", "DROP", "0")
+    ids = published(partition, [100_000] * 10)
+
+    assert partition.call.trim(partition.options) == Trimmed(0, "log", 10)
+
+    assert entries(partition) == ids
+    assert [delivery.id for delivery in partition.reader(group="log").read(0)] == ids[5:]
+
+
+def test_what_a_released_group_held_pending_is_acknowledged(make_partition: MakePartition) -> None:
+    partition = make_partition(incoming_bytes=MIB)
+    partition.call.open("", "log", "DROP", "0")
+    ids = published(partition, [100_000] * 10)
+    partition.reader(group="log").read(0)
+
+    assert partition.call.trim(partition.options) == Trimmed(0, "log", 10)  # the sink still needs all
+    assert [entry for entry, _ in partition.pending("log")] == ids[5:]
+    assert entries(partition) == ids
+
+
+@pytest.mark.parametrize(("silent_s", "released"), [(9, False), (11, True)])
+def test_a_wait_group_holds_the_stream_as_long_as_hold_without_a_worker(
+    make_partition: MakePartition, silent_s: int, released: bool
+) -> None:
+    partition = make_partition(hold_s=10)
+    published(partition, [10] * 3)
+    partition.reader().read(0)
+    since_ms = time.time_ns() // 1_000_000 - silent_s * 1000
+    partition.admin.hset(partition.keys.meta, mapping={"beats:sink": 0, "alive:sink": since_ms})
+
+    trimmed = partition.call.trim(partition.options)
+
+    assert trimmed == (Trimmed(3, "sink", 6) if released else Trimmed(0, "", 0))
+    assert len(entries(partition)) == (0 if released else 3)
+    assert partition.meta("lost:sink") == (6 if released else 0)
+
+
+def test_a_worker_that_beats_keeps_a_wait_group_alive(make_partition: MakePartition) -> None:
+    partition = make_partition(hold_s=10)
+    published(partition, [10] * 3)
+    partition.admin.hset(partition.keys.meta, mapping={"beats:sink": 4, "alive:sink": 1})
+    partition.admin.hset(partition.keys.workers, mapping={"sink/one": 3, "sink/two": 2, "sinks/three": 9})
+
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+
+    assert partition.meta("beats:sink") == 5
+    assert abs(partition.meta("alive:sink") - time.time() * 1000) < 10_000
+
+
+@pytest.mark.parametrize("stream", ["changes", "dead"])
+def test_changes_and_the_dead_letter_are_cut_to_their_bytes(make_partition: MakePartition, stream: str) -> None:
+    partition = make_partition(changes_bytes=MIB, dead_bytes=MIB)
+    key, field = getattr(partition.keys, stream), {"changes": "o", "dead": "b"}[stream]
+    for i in range(30):
+        partition.admin.xadd(key, {"at": i * 50_000, field: b"x" * 50_000}, id=f"{i + 1}-0")
+    partition.admin.hset(partition.keys.meta, f"{stream}_bytes", 30 * 50_000)
+
+    partition.call.trim(partition.options)
+
+    left = partition.admin.xrange(key)
+    assert 15 <= len(left) <= 21  # 20 fit; whole nodes of the stream go at a time
+    assert left[-1][0] == b"30-0"
+
+
+def test_it_works_when_memory_is_full_and_frees(partition: Partition) -> None:
+    reader = partition.reader()
+    published(partition, [10] * 3)
+    reader.ack([delivery.id for delivery in reader.read(0)])
+    with partition.memory_full():
+        assert partition.call.trim(partition.options) == Trimmed(3, "", 0)
+
+
+def test_publishing_goes_on_after_everything_was_trimmed(partition: Partition) -> None:
+    partition.publish(make_event())
+    reader = partition.reader()
+    reader.ack([delivery.id for delivery in reader.read(0)])
+    partition.call.trim(partition.options)
+
+    partition.publish(make_event())
+
+    (delivery,) = reader.read(0)
+    assert (delivery.events, delivery.to) == (1, 2)

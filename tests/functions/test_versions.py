@@ -1,0 +1,193 @@
+"""The resource version: one more for each change, never given twice, and a hole wherever changes were lost."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from eventbus.broker import functions
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.errors import Expired
+from eventbus.store.changes import ChangeReader
+from tests.builders import make_event
+from tests.functions.partition import Partition
+from tests.functions.servers import binaries, kill, own_server
+
+Fault = Callable[[Partition, EmbeddedServer], None]
+HOUR = 3_600_000
+TEN_SECONDS_US = 10_000_000
+
+
+@pytest.fixture(scope="module", params=list(binaries().values()), ids=list(binaries()))
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    with own_server(tmp_path_factory.mktemp("v"), request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def partition(server: EmbeddedServer, prefix: str) -> Iterator[Partition]:
+    made = Partition(str(server.url), prefix, burst=1_000)
+    yield made
+    made.close()
+
+
+def versions(partition: Partition) -> list[int]:
+    return [version for _, version, _ in partition.changes()]
+
+
+def test_the_first_is_the_servers_time_in_microseconds(partition: Partition) -> None:
+    assert abs(partition.meta("rv") - time.time() * 1_000_000) < 5_000_000
+    partition.record(make_event())
+    assert versions(partition) == [partition.meta("rv")]
+
+
+def test_each_change_is_one_more_whoever_makes_it(partition: Partition) -> None:
+    seeded = partition.meta("rv")
+    partition.record(make_event(), make_event(message="two"), make_event(message="three"))
+    partition.record(make_event())
+    first, second, *_ = partition.answers()
+    partition.call.remove(partition.options, first)
+    partition.expire(in_ms=HOUR, keys=[second])
+    partition.record(make_event())
+
+    found = versions(partition)
+    assert found == list(range(seeded + 1, seeded + 1 + len(found)))
+    assert len(found) == 7
+    assert partition.meta("rv") == found[-1]
+
+
+def test_calls_that_change_nothing_use_none_up(partition: Partition) -> None:
+    partition.record(make_event())
+    before = partition.meta("rv")
+    partition.expire()
+    partition.call.trim(partition.options)
+    partition.call.open("f" * 16, "log", "DROP", "$")
+    partition.call.remove(partition.options, b"0" * 32)
+    assert partition.meta("rv") == before
+
+
+def flush(partition: Partition, server: EmbeddedServer) -> None:
+    partition.admin.flushall()
+    partition.forget_producers()
+    partition.bus.open_partition(partition.admin, 0)
+
+
+def delete_meta(partition: Partition, server: EmbeddedServer) -> None:
+    partition.admin.delete(partition.keys.meta)
+
+
+def delete_meta_and_open(partition: Partition, server: EmbeddedServer) -> None:
+    partition.admin.delete(partition.keys.meta)
+    partition.bus.open_partition(partition.admin, 0)
+
+
+def delete_changes(partition: Partition, server: EmbeddedServer) -> None:
+    partition.admin.delete(partition.keys.changes, partition.keys.meta)
+
+
+def kill_and_start(partition: Partition, server: EmbeddedServer) -> None:
+    kill(server)
+
+
+def load_again(partition: Partition, server: EmbeddedServer) -> None:
+    partition.admin.function_load(functions.library(), replace=True)
+
+
+FAULTS: dict[str, Fault] = {
+    "FLUSHALL": flush,
+    "kill -9 and start": kill_and_start,
+    "FUNCTION LOAD REPLACE": load_again,
+    "meta deleted": delete_meta,
+    "meta deleted and the bus opened": delete_meta_and_open,
+    "changes and meta deleted": delete_changes,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_none_is_given_twice_and_none_is_lower_than_before(
+    partition: Partition, server: EmbeddedServer, fault: Fault
+) -> None:
+    partition.record(make_event(), make_event(message="two"))
+    last = versions(partition)[-1]
+
+    fault(partition, server)
+    partition.record(make_event(message="three"), make_event(message="four"))
+
+    three, four = versions(partition)[-2:]
+    assert last < three == four - 1
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_who_watched_before_is_told_to_list_again(partition: Partition, server: EmbeddedServer, fault: Fault) -> None:
+    partition.record(make_event())
+    last = versions(partition)[-1]
+
+    fault(partition, server)
+    partition.record(make_event(message="two"))
+
+    reader = ChangeReader(bus=partition.bus, client=partition.admin, partition=0, after=last)
+    with pytest.raises(Expired):
+        reader.read(1)
+    # and who lists again loses nothing from there on
+    reader.after = partition.store.versions().counters[0]
+    partition.record(make_event(message="three"))
+    assert [change.object.message for change in reader.read(1)] == ["three"]
+
+
+def test_without_a_fault_who_watched_before_reads_on(partition: Partition, server: EmbeddedServer) -> None:
+    """The control run."""
+    partition.record(make_event())
+    reader = ChangeReader(bus=partition.bus, client=partition.admin, partition=0, after=versions(partition)[-1])
+    partition.record(make_event(message="two"))
+    assert [change.object.message for change in reader.read(1)] == ["two"]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [faults for faults in itertools.permutations(FAULTS, 2) if "kill -9 and start" not in faults],
+    ids=lambda faults: " then ".join(faults),
+)
+def test_two_faults_within_a_second_are_no_worse_than_one(
+    partition: Partition, server: EmbeddedServer, faults: tuple[str, str]
+) -> None:
+    """Each jumps ahead of the clock; what comes next must not fall back to the clock."""
+    given = [partition.meta("rv")]
+    for fault in faults:
+        partition.record(make_event())
+        given.append(partition.meta("rv"))
+        FAULTS[fault](partition, server)
+    partition.record(make_event(message="last"))
+
+    assert partition.pending() == []
+    assert partition.stored()[-1].message in ("last", make_event().message)
+    assert any(event.message == "last" for event in partition.stored()), "acknowledged, but not written"
+    given.append(versions(partition)[-1])
+    assert given == sorted(set(given))
+
+
+def test_a_counter_that_is_lost_while_it_is_ahead_of_the_clock_does_not_fall_back_to_it(
+    partition: Partition, server: EmbeddedServer
+) -> None:
+    """A change below the stream's last id would be refused in mid-call, after the batch was acknowledged."""
+    for _ in range(3):  # ten seconds ahead each
+        load_again(partition, server)
+        partition.record(make_event())
+    last = partition.meta("rv")
+    assert last > (time.time() + 15) * 1_000_000
+
+    load_again(partition, server)
+    delete_meta(partition, server)
+    assert partition.record(make_event(message="after")) == "c"
+
+    assert versions(partition)[-1] > last
+
+
+def test_a_restart_jumps_ten_seconds_ahead_of_what_it_found(partition: Partition, server: EmbeddedServer) -> None:
+    partition.record(make_event())
+    last = partition.meta("rv")
+    kill(server)
+    partition.record(make_event())
+    assert partition.meta("rv") >= last + TEN_SECONDS_US
