@@ -1,0 +1,266 @@
+"""The end-to-end vectors of client-go's tools/record: what its sink was called with, driven through our own export.
+
+The server of the vectors is a sink here, with the same faults; the exporter runs with `outage=count`, in the test's
+own thread and time. Events are recorded by the real function at the vector's times.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from eventbus.codec import to_core
+from eventbus.errors import (
+    AlreadyExists,
+    EventBusError,
+    EventRejected,
+    EventUnbuildable,
+    NotFound,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
+from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.record.dead_letter import DeadLetter
+from eventbus.record.export import ExportOptions, ExportStopped, PartitionExporter
+from eventbus.record.export_writer import Outage
+from eventbus.settings import Options
+from eventbus.sinks import EventPatch, SinkMode
+from tests.conformance.recording import Recording
+
+VECTORS = Path(__file__).parents[3] / "shared" / "vectors" / "end_to_end"
+
+#: Vectors of tools/record that say nothing about an export, and why.
+NOT_OURS = {
+    "003_record_inputs": "what the recorder refuses never reaches a sink; tests/unit/test_recorder.py has these rules",
+    "038_record_queue_full": "client-go drops what its queue of 1000 cannot hold; ours are streams",
+}
+#: Fields that differ on purpose, by vector.
+DIFFERENT = {
+    "002_record_aggregate": {
+        "rv": "client-go forgets what the server returned for an aggregate (its key is another); ours is kept"
+    },
+}
+
+#: The vectors' time 0.
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+#: How each answer of the vectors' server reaches the loop. What answers everybody so (429, 503) is a pause for us,
+#: but not under `outage=count`.
+_FAULTS: dict[str, type[EventBusError]] = {
+    "http": SinkUnreachable,
+    "exists": AlreadyExists,
+    "notfound": NotFound,
+    "construct": EventUnbuildable,
+    "unexpected": UnexpectedReply,
+    "429": Throttled,
+}
+
+
+class Vector(msgspec.Struct, frozen=True):
+    """One recording: what was done, and every line of what came of it."""
+
+    name: str
+    options: Mapping[str, Any]
+    steps: list[dict[str, Any]]
+    wanted: list[dict[str, Any]]
+
+
+def recorded() -> list[Vector]:
+    """Those of tools/record, by number; none in a clone that stands alone."""
+    found = []
+    for path in sorted(VECTORS.glob("*.in.jsonl")):
+        first, *steps = _lines(path)
+        if first["options"]["api"] == "record":
+            wanted = _lines(path.with_name(path.name.replace(".in.", ".out.")))
+            found.append(Vector(path.name.removesuffix(".in.jsonl"), first["options"], steps, wanted))
+    return found
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+class OwnTime:
+    """A clock that sleeping moves, until *end_s*, when whoever sleeps is told to stop."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.end_s = float("inf")
+
+    def time_ns(self) -> int:
+        return int((EPOCH.timestamp() + self.now_s) * 1e9)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def wait(self, seconds: float) -> bool:
+        self.now_s = min(self.now_s + seconds, self.end_s)
+        return self.now_s >= self.end_s
+
+
+class RecordedServer:
+    """A sink that behaves as the server of the vectors did, and notes every call as they do."""
+
+    name = "vectors"
+    mode = SinkMode.UPSERT
+
+    def __init__(self, faults: Iterable[str], time: OwnTime) -> None:
+        self._faults = list(faults)
+        self._time = time
+        self._version = 0
+        self.objects: dict[str, str] = {}
+        self.calls: list[dict[str, Any]] = []
+
+    def create(self, event: Event) -> Event:
+        answer = self._answer("exists" if event.metadata.name in self.objects else "ok")
+        core = to_core(event)
+        core["metadata"] = {k: v for k, v in core["metadata"].items() if k in ("name", "namespace", "annotations")}
+        del core["kind"], core["apiVersion"]
+        self._note("create", answer, event, event=core)
+        return self._returned(answer, event)
+
+    def update(self, event: Event) -> Event:
+        raise AssertionError("client-go never updates")
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        answer = self._answer("ok" if patch.name in self.objects else "notfound")
+        more = {"rv": patch.version} if patch.version else {}
+        self._note("patch", answer, event, patch=patch.body(), **more)
+        return self._returned(answer, event)
+
+    def close(self) -> None:
+        pass
+
+    def _answer(self, usual: str) -> str:
+        if not self._faults:
+            return usual
+        fault = self._faults[0] if self._faults[0].startswith("*") else self._faults.pop(0)
+        fault = fault.removeprefix("*")
+        return usual if fault == "ok" else fault
+
+    def _note(self, verb: str, answer: str, about: Event, **more: Any) -> None:
+        self.calls.append(
+            {
+                "t_ms": round(self._time.now_s * 1000),
+                "verb": verb,
+                "answer": answer,
+                "name": about.metadata.name,
+                "ns": about.metadata.namespace,
+                "count": about.count,
+                "message": about.message,
+                **more,
+            }
+        )
+
+    def _returned(self, answer: str, event: Event) -> Event:
+        if answer != "ok":
+            # Whatever else has a status (forbidden, terminating, 409, 500, …) is a refusal of this event.
+            raise _FAULTS.get(answer, EventRejected)(answer)
+        self._version += 1
+        self.objects[event.metadata.name] = str(self._version)
+        metadata = msgspec.structs.replace(event.metadata, resource_version=str(self._version))
+        return msgspec.structs.replace(event, metadata=metadata)
+
+
+def run(vector: Vector, url: str) -> tuple[list[dict[str, Any]], int]:
+    """The calls of the sink, and how many events were buried."""
+    time = OwnTime()
+    server = RecordedServer(vector.options.get("faults", ()), time)
+    recording = Recording(url, f"e2e-{secrets.token_hex(6)}", Options(report_suppressed=False))
+    exporter = PartitionExporter(
+        bus=recording.bus,
+        partition=0,
+        sink=server,
+        consumer="driver",
+        clock=time,
+        options=ExportOptions(outage=Outage.COUNT),
+        block_ms=1,
+        sleep=time.wait,
+        uniform=lambda low, high: (low + high) / 2,
+    )
+    try:
+        assert exporter.acquire()
+        cancelled = [step["t_ms"] / 1000 for step in vector.steps if step.get("op") == "cancel"]
+        time.end_s = min(cancelled, default=time.end_s)
+        for step in vector.steps:
+            time.now_s = max(time.now_s, step["t_ms"] / 1000)
+            if step.get("op") == "delete":
+                server.objects.clear()
+            elif "op" not in step and time.now_s < time.end_s:
+                recording.send(int(EPOCH.timestamp() * 1000) + step["t_ms"], [_event(vector, step)])
+                _run_until_idle(exporter)
+        return server.calls, sum(1 for _ in DeadLetter(recording.bus, recording.client).list())
+    finally:
+        exporter.stop()
+        exporter.run()  # ends at once, and gives back what it has
+        recording.close()
+
+
+def _run_until_idle(exporter: PartitionExporter) -> None:
+    while True:
+        try:
+            if not exporter.step():
+                return
+        except ExportStopped:
+            return
+
+
+def _event(vector: Vector, step: Mapping[str, Any]) -> Event:
+    """What client-go's recorder makes of the step."""
+    about = msgspec.convert(step["object"], ObjectReference)
+    now = EPOCH + timedelta(milliseconds=step["t_ms"])
+    ns = int(EPOCH.timestamp()) * 10**9 + step["t_ms"] * 10**6
+    source = EventSource(vector.options["controller"], vector.options["host"])
+    return Event(
+        metadata=ObjectMeta(
+            name=f"{about.name}.{ns:x}",
+            namespace=about.namespace or "default",
+            annotations=step.get("annotations", {}),
+        ),
+        involved_object=about,
+        reason=step["reason"],
+        message=step["message"],
+        source=source,
+        first_timestamp=now,
+        last_timestamp=now,
+        count=1,
+        type=step["type"],
+        reporting_component=source.component,
+        reporting_instance=source.host,
+    )
+
+
+def differences(vector: Vector, calls: list[dict[str, Any]]) -> list[str]:
+    """What differs from the recording, call by call."""
+    wanted = [line for line in vector.wanted if line["kind"] == "call"]
+    found = [f"{len(calls)} calls, recorded were {len(wanted)}"] if len(calls) != len(wanted) else []
+    ignored = DIFFERENT.get(vector.name, {})
+    for number, (want, got) in enumerate(zip(wanted, calls, strict=False), 1):
+        for field in ("verb", "answer", "name", "ns", "rv", "count", "message", "patch", "event"):
+            if field not in ignored and want.get(field) != got.get(field):
+                found.append(f"call {number}, {field}: {got.get(field)!r}, recorded was {want.get(field)!r}")
+        least, most = want.get("t_min", want["t_ms"]), want.get("t_max", want["t_ms"])
+        if not least <= got["t_ms"] <= most:
+            found.append(f"call {number} at {got['t_ms']} ms, recorded was {least} to {most}")
+    return found
+
+
+def given_up(vector: Vector) -> int:
+    """How many events client-go let go with an error in its log; of one that exists it lost nothing."""
+    found, answer = 0, ""
+    for line in vector.wanted:
+        if line["kind"] == "call":
+            answer = line["answer"]
+        elif answer != "exists" and any(words in line["log"] for words in ("event (will not retry", "limit exceeded")):
+            found += "record event" not in line["log"]
+    return found

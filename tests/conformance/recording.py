@@ -1,0 +1,100 @@
+"""Calls of the real `record` by named consumers, under the caller's clock, on a bus of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from eventbus.broker.bus import SINK_GROUP, open_bus
+from eventbus.event import Event
+from eventbus.record.correlator import CallBuilder, Correlator
+from eventbus.settings import Options, Settings
+from eventbus.store.object_store import ObjectStore
+from eventbus.store.stored import decode_stored
+from eventbus.wire import pack_event, unpack_wire
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A batch in the stream. *at_ms* takes the place of the time in its id, which no test can choose."""
+
+    id: bytes
+    at_ms: int
+    events: Sequence[Event]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One entry of `changes`: ADDED, MODIFIED or DELETED as its first letter."""
+
+    kind: str
+    key: bytes
+    event: Event
+
+
+class Recording:
+    """One partition of a fresh bus. `append` entries, `take` them as a consumer, `record` what was taken."""
+
+    def __init__(self, url: str, prefix: str, options: Options) -> None:
+        self.bus = open_bus(url, Settings(prefix=prefix), options=options)
+        self.client = self.bus.client()
+        self.keys = self.bus.keys[0]
+        self.functions = self.bus.functions(self.client, 0)
+        self.store = ObjectStore(self.bus, self.client)
+        self._correlator = Correlator(options)
+
+    def append(self, at_ms: int, events: Sequence[Event]) -> Entry:
+        """Put one batch at the end of the stream."""
+        fields: dict[Any, Any] = {"n": len(events), "to": 0, "at": 0, "b": msgspec.msgpack.encode([])}
+        entry: Any = self.client.xadd(self.keys.incoming, fields)
+        return Entry(entry, at_ms, events)
+
+    def take(self, consumer: str, count: int = 1) -> None:
+        """Give the next *count* entries to *consumer*."""
+        self.client.xreadgroup(SINK_GROUP, consumer, {self.keys.incoming: ">"}, count=count)
+
+    def record(self, consumer: str, entries: Sequence[Entry]) -> list[str]:
+        """One call. Returns the reply's letters, a string for each entry."""
+        builder = CallBuilder(self.keys)
+        for entry in entries:
+            packed = [pack_event(event) for event in entry.events]
+            keyed = [self._correlator.keyed("uid", unpack_wire(data), data) for data in packed]
+            builder.add(entry.id, entry.at_ms, keyed)
+        return self.functions.record(SINK_GROUP, consumer, self.bus.options, builder.call())
+
+    def send(self, at_ms: int, events: Sequence[Event], consumer: str = "one") -> str:
+        """Append, take and record one batch. Returns its letters."""
+        entry = self.append(at_ms, events)
+        self.take(consumer)
+        return self.record(consumer, [entry])[0]
+
+    def changes(self) -> list[Change]:
+        """All of them, oldest first."""
+        found: Any = self.client.xrange(self.keys.changes)
+        return [
+            Change(fields[b"t"].decode(), fields[b"k"], event)
+            for _, fields in found
+            if (event := decode_stored(fields[b"o"])) is not None
+        ]
+
+    def last_change(self) -> bytes:
+        """The stored object as the newest change has it."""
+        found: Any = self.client.xrevrange(self.keys.changes, count=1)
+        packed: bytes = found[0][1][b"o"]
+        return packed
+
+    def counters(self) -> dict[str, int]:
+        """The partition's counters by name; what is not a number is left out."""
+        found: Any = self.client.hgetall(self.keys.meta)
+        return {name.decode(): int(value) for name, value in found.items() if value.isdigit()}
+
+    def by_source(self) -> dict[tuple[str, ...], int]:
+        """(S | A | M | E, component, kind, type, reason) → how many."""
+        found: Any = self.client.hgetall(self.keys.suppressed)
+        return {tuple(field.decode().split("\0")): int(value) for field, value in found.items()}
+
+    def close(self) -> None:
+        """Take away every key of the bus."""
+        for key in self.client.scan_iter(match=f"{self.bus.prefix}:*", count=1000):
+            self.client.delete(key)
+        self.client.close()

@@ -1,0 +1,144 @@
+"""Run scenarios through a driver: one event a call with every decision compared, or in batches with the final state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from tests.conformance.compare import differing_fields, state_difference, without_suffixes
+from tests.conformance.correlation_keys import aggregate_key, event_key
+from tests.conformance.driver import Batch, Decision, Driver, StoredEvent
+from tests.conformance.model import ModelDriver
+from tests.conformance.scenario import Scenario, Step
+
+#: What one stream entry holds at the most.
+MAX_BATCH = 64
+
+
+class Mode(Protocol):
+    """One way to run a scenario. Returns what differs first, or None."""
+
+    def __call__(self, driver: Driver, scenario: Scenario) -> str | None: ...
+
+
+def run(driver: Driver, scenario: Scenario, mode: Mode) -> str | None:
+    """What differs first, or None. A driver that breaks is a difference too, so that the other scenarios still run."""
+    try:
+        return mode(driver, scenario)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def failures(driver: Driver, scenarios: Iterable[Scenario], mode: Mode | None = None) -> list[str]:
+    """The names of those that differ; one event a call unless another *mode* is given."""
+    return [scenario.name for scenario in scenarios if run(driver, scenario, mode or one_by_one) is not None]
+
+
+def one_by_one(driver: Driver, scenario: Scenario) -> str | None:
+    """One event a call; the first event decided otherwise than it must be."""
+    driver.start(scenario.options)
+    try:
+        for number, step in enumerate(scenario.steps, 1):
+            if step.delete:
+                driver.delete_all()
+            got = driver.record(step.at_ms, [step.event])
+            if wrong := _wrong(step.want, got):
+                return f"event {number} (t_ms {step.t_ms}): {'; '.join(wrong)}"
+    finally:
+        driver.close()
+    return None
+
+
+class InBatches:
+    """Several events a call, cut at random borders, twice: the final state is compared.
+
+    First every event keeps its own clock, and the state follows from the scenario's decisions. Then whole batches
+    share the clock of their last event, as entries of a stream do, and the state is what the model comes to when it
+    gets the same events at the same clocks one by one.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+
+    def __call__(self, driver: Driver, scenario: Scenario) -> str | None:
+        borders = random.Random(f"{self._seed} {scenario.name}")
+        calls = [[_batches_of_equal_clock(call) for call in cut(part, borders)] for part in _parts(scenario.steps)]
+        if difference := state_difference(state_after(scenario), _final_state(driver, scenario, calls)):
+            return f"own clocks: {difference}"
+        calls = [
+            [[_batch(batch) for batch in cut(call, borders)] for call in cut(part, borders, longest=4 * MAX_BATCH)]
+            for part in _parts(scenario.steps)
+        ]
+        singles = [[[Batch(at, [e])] for call in part for at, events in call for e in events] for part in calls]
+        want = without_suffixes(_final_state(ModelDriver(), scenario, singles))
+        if difference := state_difference(want, without_suffixes(_final_state(driver, scenario, calls))):
+            return f"shared clocks: {difference}"
+        return None
+
+
+def cut(steps: Sequence[Step], borders: random.Random, longest: int = MAX_BATCH) -> Iterator[Sequence[Step]]:
+    """*steps* in pieces of 1 to *longest*, small ones as likely as large ones."""
+    start = 0
+    while start < len(steps):
+        length = min(longest, int(2 ** borders.uniform(0, longest.bit_length())))
+        yield steps[start : start + length]
+        start += length
+
+
+def state_after(scenario: Scenario) -> list[StoredEvent]:
+    """The final state its decisions add up to: one object per correlation key, as last written."""
+    kind = scenario.options.aggregate_key
+    state: dict[tuple[str, ...], StoredEvent] = {}
+    for step in scenario.steps:
+        if step.delete:
+            state.clear()
+        if not step.want.skip:
+            want = step.want
+            key = aggregate_key(step.event, kind) if want.aggregated else event_key(step.event)
+            state[key] = StoredEvent(want.namespace, want.name, want.count, want.message, want.first, want.last)
+    return list(state.values())
+
+
+def _final_state(driver: Driver, scenario: Scenario, parts: Sequence[Sequence[Sequence[Batch]]]) -> list[StoredEvent]:
+    """The state after *parts*, each of them calls, each of them batches; the store is emptied between parts."""
+    driver.start(scenario.options)
+    try:
+        for number, part in enumerate(parts):
+            if number:
+                driver.delete_all()
+            for call in part:
+                driver.record_batches(call)
+        return driver.final_state()
+    finally:
+        driver.close()
+
+
+def _parts(steps: Sequence[Step]) -> list[list[Step]]:
+    """Cut before every step that empties the store."""
+    parts: list[list[Step]] = [[]]
+    for step in steps:
+        if step.delete:
+            parts.append([])
+        parts[-1].append(step)
+    return parts
+
+
+def _batches_of_equal_clock(steps: Sequence[Step]) -> list[Batch]:
+    batches: list[Batch] = []
+    for step in steps:
+        if batches and batches[-1].at_ms == step.at_ms:
+            batches[-1] = Batch(step.at_ms, [*batches[-1].events, step.event])
+        else:
+            batches.append(Batch(step.at_ms, [step.event]))
+    return batches
+
+
+def _batch(steps: Sequence[Step]) -> Batch:
+    return Batch(steps[-1].at_ms, [step.event for step in steps])
+
+
+def _wrong(want: Decision, got: Sequence[Decision]) -> list[str]:
+    if len(got) != 1:
+        return [f"{len(got)} decisions for one event"]
+    return differing_fields(want, got[0])

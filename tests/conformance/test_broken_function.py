@@ -1,0 +1,113 @@
+"""The real function with one rule broken in its source: the runner finds every one of them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+
+from eventbus.broker import functions
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.record import correlator
+from tests.conformance import recording
+from tests.conformance.redis_driver import RedisDriver
+from tests.conformance.runner import failures
+from tests.conformance.scenarios import own_scenarios
+from tests.conformance.vectors import recorded
+
+#: One worker process runs them all, so that they share the server that they break.
+pytestmark = pytest.mark.xdist_group("broken-function")
+
+
+class Mutant(NamedTuple):
+    """*right* occurs once in the source; *found_by* is a table of ours that fails when it is replaced by *wrong*."""
+
+    right: str
+    wrong: str
+    found_by: str
+
+
+THRESHOLD = Mutant(">= max_events", "> max_events", "tenth_different_message_is_the_first_aggregate")
+INTERVAL = Mutant("> max_interval_ms", ">= max_interval_ms", "pause_of_exactly_the_interval_goes_on")
+TTL = Mutant(
+    "if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > max_interval_ms then",
+    "if not similar[SIMILAR_LAST] then",
+    "pause_of_the_interval_and_1_ms_starts_anew",
+)
+COUNT = Mutant(
+    "      return aggregated and 'S' or 's'",
+    "      if o.seen then o[COUNT] = o[COUNT] - 1 else o[COUNT] = 0 end return aggregated and 'S' or 's'",
+    "skipped_repeats_are_counted",
+)
+SPAM_TIME = Mutant(
+    "> 0 then return false end",
+    "> 0 then bucket[ACCEPTED] = at_ms return false end",
+    "skipped_events_do_not_delay_the_next_token",
+)
+LUA = dict(
+    threshold_off_by_one=THRESHOLD,
+    interval_reached_is_interval_passed=INTERVAL,
+    ttl_decides_instead_of_the_stored_time=TTL,
+    count_not_kept_while_filtered=COUNT,
+    skipped_event_moves_the_time_of_the_bucket=SPAM_TIME,
+)
+TYPE = Mutant("spam += (kind,)", "spam += ()", "warning_gets_through_after_the_normals_are_spent")
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that may hold a broken library, which others must not meet."""
+    server = EmbeddedServer(tmp_path_factory.mktemp("broken"), config={"appendonly": "no"})
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def mutated(source: str, mutant: Mutant) -> str:
+    assert source.count(mutant.right) == 1, f"{mutant.right!r} is no longer what the rule looks like"
+    return source.replace(mutant.right, mutant.wrong)
+
+
+def load(url: str, source: str) -> None:
+    with redis.Redis.from_url(url) as client:
+        client.function_load(source, replace=True)
+
+
+def assert_found(url: str, found_by: str) -> None:
+    """By our own tables, and by the recorded vectors where they are."""
+    driver = RedisDriver(url)
+    assert found_by in failures(driver, own_scenarios())
+    vectors = recorded()
+    assert not vectors or any(failures(driver, [vector]) for vector in vectors)
+
+
+@pytest.mark.parametrize("mutant", LUA.values(), ids=LUA)
+def test_broken_rule_of_the_function_is_found(own_server: str, mutant: Mutant) -> None:
+    load(own_server, mutated(functions.library(), mutant))
+    assert_found(own_server, mutant.found_by)
+
+
+def test_function_as_it_is_passes_on_the_same_server(own_server: str) -> None:
+    load(own_server, functions.library())
+    assert failures(RedisDriver(own_server), own_scenarios()) == []
+
+
+def test_type_left_out_of_the_spam_key_is_found(embedded_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = ModuleType("broken_correlator")
+    names: dict[str, Any] = vars(broken)
+    monkeypatch.setitem(sys.modules, broken.__name__, broken)
+    exec(compile(mutated(inspect.getsource(correlator), TYPE), str(Path(correlator.__file__)), "exec"), names)
+    monkeypatch.setattr(recording, "Correlator", names["Correlator"])
+    assert_found(embedded_url, TYPE.found_by)
+
+
+def test_qps_as_a_double_is_found(embedded_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eventbus.settings.float32", float)
+    assert_found(embedded_url, "qps_of_0.7_is_rounded_down_to_float32")

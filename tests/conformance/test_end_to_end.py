@@ -1,0 +1,31 @@
+"""What client-go's sink was called with, and when, is what ours is called with under `outage=count`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance import end_to_end
+from tests.conformance.end_to_end import NOT_OURS, Vector
+
+VECTORS = [vector for vector in end_to_end.recorded() if vector.name not in NOT_OURS]
+pytestmark = pytest.mark.skipif(not VECTORS, reason="the vectors are not beside this clone")
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=[vector.name for vector in VECTORS])
+def test_the_sink_is_called_as_client_go_calls_it(vector: Vector, embedded_url: str) -> None:
+    calls, buried = end_to_end.run(vector, embedded_url)
+
+    assert end_to_end.differences(vector, calls) == []
+    assert buried == end_to_end.given_up(vector), "what client-go gives up is in the dead letter"
+
+
+def test_a_call_too_many_or_too_late_is_a_difference(embedded_url: str) -> None:
+    vector = next(vector for vector in VECTORS if vector.name == "007_record_http_11")
+    calls, _ = end_to_end.run(vector, embedded_url)
+
+    assert end_to_end.differences(vector, calls[:-1]) != []
+    assert end_to_end.differences(vector, [call | {"t_ms": call["t_ms"] + 20_000} for call in calls]) != []
+
+
+def test_what_does_not_apply_exists() -> None:
+    assert NOT_OURS.keys() <= {vector.name for vector in end_to_end.recorded()}
