@@ -1,0 +1,297 @@
+"""Each role as a user with a password on a real server: what it must be able to do, and what it must not."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from redis.exceptions import NoPermissionError, ResponseError
+
+from eventbus.broker.acl import Role, acl_rules, acl_setuser
+from eventbus.broker.bus import open_bus
+from eventbus.broker.connection import make_client
+from eventbus.broker.doctor import examine
+from eventbus.broker.findings import Severity
+from eventbus.broker.groups import delete_group
+from eventbus.broker.keys import Keys, bus_key
+from eventbus.broker.lua_commands import functions_used
+from eventbus.broker.options import change_options
+from eventbus.broker.rights import check_rights, read_rights
+from eventbus.broker.status import read_status
+from eventbus.broker.stream import GroupReader
+from eventbus.clock import SystemClock
+from eventbus.errors import BusRefused
+from eventbus.event import Event, ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.housekeeper import Housekeeper
+from eventbus.settings import Options, Settings
+from eventbus.store.object_store import ObjectStore
+from tests.integration.harness import eventually, settings_of
+
+WEB_0 = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
+
+As = Callable[[Role], str]
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def as_role(server_url: str, prefix: str) -> Iterator[As]:
+    """Makes users as `eventbus acl` says, and the url with which one of them comes."""
+    password = secrets.token_hex(16)
+    with make_client(server_url) as admin:
+        for role in Role:
+            words = acl_setuser(role, user=f"{prefix}-{role}", password=password, prefix=prefix)
+            admin.execute_command("ACL", "SETUSER", *words)
+        yield lambda role: with_user(server_url, f"{prefix}-{role}", password)
+        admin.acl_deluser(*(f"{prefix}-{role}" for role in Role))
+
+
+@pytest.fixture
+def bus_made(as_role: As, settings: Settings) -> As:
+    """The bus as the user of role deploy has made it, functions included."""
+    open_bus(as_role(Role.DEPLOY), settings)
+    return as_role
+
+
+@pytest.fixture
+def client_of(bus_made: As) -> Iterator[Callable[[Role], Any]]:
+    made: list[Any] = []
+
+    def make(role: Role) -> Any:
+        made.append(make_client(bus_made(role)))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+def with_user(url: str, user: str, password: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{user}:{password}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def record(url: str, settings: Settings, n: int) -> EventBroadcaster:
+    """Record through a broadcaster, as programs do; flushed, and still open."""
+    broadcaster = EventBroadcaster(url, settings=settings)
+    recorder = broadcaster.new_recorder("test")
+    for number in range(n):
+        recorder.event(WEB_0, "Warning", "BackOff", f"message {number}")
+    assert broadcaster.flush(10)
+    return broadcaster
+
+
+def denied(client: Any, *command: str | bytes) -> bool:
+    """Whether the server refuses *command* for want of a right, and for nothing else."""
+    try:
+        client.execute_command(*command)
+    except NoPermissionError:
+        return True
+    except ResponseError as problem:
+        # of a script; the words differ between versions
+        return "ACL failure in script" in str(problem) or "NOPERM" in str(problem)
+    return False
+
+
+def test_a_producer_a_worker_and_a_reader_work_together(bus_made: As, settings: Settings) -> None:
+    with record(bus_made(Role.PRODUCER), settings, 20), EventBroadcaster(bus_made(Role.WORKER), settings=settings) as w:
+        w.start_recording_to_sink()
+        bus = open_bus(bus_made(Role.READER), settings)
+        client = bus.client()
+        store = ObjectStore(bus, client)
+        eventually(lambda: len(store.list("default", kind="pod", name="web-0").items) >= 9)
+        listed = store.list()
+        watch = store.watch(listed.resource_version)
+        record(bus_made(Role.PRODUCER), settings, 1).shutdown()
+        change = watch.get(timeout_s=10)
+        watch.stop()
+        client.close()
+        assert change is not None
+
+
+def test_a_worker_does_all_that_its_threads_do(bus_made: As, settings: Settings) -> None:
+    record(bus_made(Role.PRODUCER), settings, 70).shutdown()
+    bus = open_bus(bus_made(Role.WORKER), settings)
+    client = bus.client(block_ms=50)
+
+    def member(name: str) -> GroupReader:
+        return GroupReader(bus=bus, client=client, partition=0, group="audit", consumer=name, policy="WAIT", start="0")
+
+    dead, heir = member("dead"), member("heir")
+    assert dead.open()
+    assert dead.read(50, beat=True)
+    beats = heir.heartbeats()
+    claimed = heir.claim("dead", beats["dead"])
+    entry = claimed[0].id
+    assert heir.still_own([entry]) == {entry}
+    assert heir.isolation(entry) == (0, None)
+    heir.try_alone(entry, 0)
+    assert heir.own_pending()
+    assert heir.functions.bury("audit", "heir", entry, "test", 1, b"x")
+    heir.read(1, [delivery.id for delivery in claimed[1:]], beat=True)
+    heir.beat()
+    heir.leave()
+    housekeeper = Housekeeper(bus=bus, clock=SystemClock())
+    housekeeper.trim(client, 0)
+    housekeeper.sweep(client, 0, now_ms=2**42)
+    bus.functions(client, 0).expire(Options(), [b"0" * 32])
+    client.close()
+
+
+def test_a_reader_watches_the_stream(bus_made: As, settings: Settings) -> None:
+    seen: list[Event] = []
+    with EventBroadcaster(bus_made(Role.READER), settings=settings) as watching:
+        watching.start_event_watcher(seen.append)
+        record(bus_made(Role.PRODUCER), settings, 3).shutdown()
+        eventually(lambda: len(seen) == 3)
+
+
+def test_no_function_of_a_role_stops_half_way(client_of: Callable[[Role], Any], prefix: str) -> None:
+    for role in Role:
+        rights = read_rights(client_of(role), prefix)
+        assert rights.roles[role] == []
+        assert rights.half == {}
+
+
+def test_a_right_that_is_missing_inside_a_function_is_found(
+    server_url: str, client_of: Callable[[Role], Any], prefix: str
+) -> None:
+    client = client_of(Role.WORKER)
+    with make_client(server_url) as admin:
+        rules = [rule.replace(" +zrem", "") for rule in acl_rules(Role.WORKER, prefix)]
+        admin.execute_command("ACL", "SETUSER", f"{prefix}-worker", *rules)
+    assert "ZREM index_forget" in read_rights(client, prefix).half["eb1_record"]
+    found = check_rights(client, prefix, None)
+    assert found.severity is Severity.ERROR
+    assert "half-way" in found.message
+
+
+def test_the_doctor_names_what_a_user_lacks_for_its_role(client_of: Callable[[Role], Any], prefix: str) -> None:
+    assert check_rights(client_of(Role.PRODUCER), prefix, Role.PRODUCER).severity is Severity.OK
+    found = check_rights(client_of(Role.PRODUCER), prefix, Role.WORKER)
+    assert found.severity is Severity.ERROR
+    assert "worker" in found.cure
+
+
+def test_whoever_fills_no_role_is_told_the_nearest(server_url: str, prefix: str) -> None:
+    user = f"{prefix}-nobody"
+    with make_client(server_url) as admin:
+        rules = ["reset", "on", ">pw", "-@all", "+acl|whoami", "+acl|dryrun", "+ping", "+client|setname"]
+        admin.execute_command("ACL", "SETUSER", user, *rules)
+        with make_client(with_user(server_url, user, "pw")) as client:
+            found = check_rights(client, prefix, None)
+        admin.execute_command("ACL", "SETUSER", user, "-acl|dryrun")
+        with make_client(with_user(server_url, user, "pw")) as client:
+            unknown = check_rights(client, prefix, None)
+        admin.acl_deluser(user)
+    assert (found.severity, "fills no role" in found.message) == (Severity.ERROR, True)
+    assert (unknown.severity, "may not ask" in unknown.message) == (Severity.WARNING, True)
+
+
+def test_every_dry_run_is_of_a_call_that_the_server_knows(server_url: str, prefix: str) -> None:
+    """The administrator may do everything; what is refused then is refused for its form, and proves nothing."""
+    with make_client(server_url) as admin:
+        rights = read_rights(admin, prefix)
+    assert all(lacking == [] for lacking in rights.roles.values())
+    assert rights.half == {}
+
+
+@pytest.mark.parametrize("role", [Role.METRICS, Role.DEPLOY])
+def test_metrics_read_every_number(bus_made: As, settings: Settings, role: Role) -> None:
+    record(bus_made(Role.PRODUCER), settings, 5).shutdown()
+    bus = open_bus(bus_made(role), settings)
+    client = bus.client()
+    status = read_status(bus, client)
+    client.close()
+    assert status.counters["published"] == 5
+    assert [(group.name, group.lag, group.lag_exact) for group in status.groups] == [("sink", 5, True)]
+    (partition,) = status.partitions
+    levels = (partition.incoming, partition.changes, partition.dead, partition.stored, partition.records)
+    assert None not in [level.used for level in (*levels, status.memory)]
+
+
+def test_metrics_may_call_the_doctor(bus_made: As, settings: Settings) -> None:
+    findings = {finding.check: finding for finding in examine(bus_made(Role.METRICS), settings, role=Role.METRICS)}
+    assert findings["acl"].severity is Severity.OK
+    assert findings["functions"].severity is Severity.OK
+    assert findings["server"].severity is Severity.OK
+    assert "prefix" in findings["bus"].message
+
+
+def test_deploy_sets_options_and_deletes_groups(bus_made: As, settings: Settings, prefix: str) -> None:
+    bus = open_bus(bus_made(Role.DEPLOY), settings)
+    client = bus.client()
+    options, version = change_options(client, prefix, lambda _: Options(burst=7))
+    assert (options.burst, version) == (7, 2)
+    bus.open_partition(client, 0, "billing", "DROP", "0")
+    assert delete_group(bus, client, "billing") == 1
+    assert [group.name for group in read_status(bus, client).groups] == ["sink"]
+    client.close()
+
+
+def test_deploy_replaces_the_functions(client_of: Callable[[Role], Any]) -> None:
+    client = client_of(Role.DEPLOY)
+    assert not denied(client, "FUNCTION", "LIST")
+    with pytest.raises(ResponseError, match="already exists"):
+        client.function_load("#!lua name=eventbus1\nredis.register_function('eb1_x', function() end)")
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.DEPLOY])
+def test_nobody_else_makes_a_bus_or_loads_code(as_role: As, settings: Settings, role: Role) -> None:
+    with pytest.raises(BusRefused):
+        open_bus(as_role(role), settings)
+    with make_client(as_role(role)) as client:
+        assert denied(client, "FUNCTION", "LOAD", "#!lua name=x\nredis.register_function('x', function() end)")
+        assert denied(client, "HSET", bus_key(settings.prefix), "options", "{}")
+
+
+#: What would harm the bus or tell its secrets; {p} is the partition's keys.
+HARM: list[tuple[str, set[Role]]] = [
+    ("FLUSHALL", set()),
+    ("KEYS *", set()),
+    ("CONFIG GET requirepass", set()),
+    ("EVAL 'return_1' 0", set()),
+    ("ACL LIST", set()),
+    ("SET other 1", set()),
+    ("GET other", set()),
+    ("DEL {p}incoming", set()),
+    ("DEL {p}meta", set()),
+    ("XSETID {p}incoming 0-0", set()),
+    ("HSET {p}meta rv 1", {Role.WORKER, Role.DEPLOY}),
+    ("HDEL {p}meta floor:none", {Role.DEPLOY}),
+    ("XGROUP DESTROY {p}incoming none", {Role.WORKER, Role.DEPLOY}),
+    ("XTRIM {p}incoming MAXLEN 0", {Role.WORKER}),
+    ("XRANGE {p}incoming - +", {Role.WORKER, Role.METRICS, Role.DEPLOY}),
+    ("XREAD STREAMS {p}incoming 0", {Role.READER, Role.WORKER, Role.DEPLOY}),
+    ("XREADGROUP GROUP none x STREAMS {p}incoming >", {Role.WORKER}),
+    ("MGET {p}object:events:x", {Role.READER, Role.WORKER, Role.DEPLOY}),
+    ("XADD {p}incoming NOMKSTREAM * a b", {Role.PRODUCER, Role.WORKER, Role.DEPLOY}),
+    ("FCALL eb1_remove 7 {p}meta {p}index:name:events {p}index:object {p}index:expiry {p}index:forget {p}changes "
+     "{p}object:events:x x 60000", {Role.DEPLOY}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "allowed"), HARM, ids=[line.partition(" {")[0] for line, _ in HARM])
+def test_harm_is_open_to_those_alone_whose_work_it_is(
+    client_of: Callable[[Role], Any], prefix: str, command: str, allowed: set[Role]
+) -> None:
+    words = command.replace("{p}", f"{prefix}:{{0}}:").split()
+    assert {role for role in Role if not denied(client_of(role), *words)} == allowed
+
+
+def test_nobody_reaches_a_bus_of_another_prefix(client_of: Callable[[Role], Any], prefix: str) -> None:
+    other = Keys(f"{prefix}x", 0)
+    for role in Role:
+        client = client_of(role)
+        for function in functions_used().values():
+            keys = [bytes(getattr(other, name)) for name in function.keys]
+            if keys:
+                assert denied(client, "FCALL", function.name, str(len(keys)), *keys), (role, function.name)
+        assert denied(client, "XREAD", "STREAMS", other.changes, "0")

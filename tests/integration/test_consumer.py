@@ -1,0 +1,379 @@
+"""Workers of a group: they survive what happens to Redis and to each other, and nothing is counted twice or lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.broker.bus import SINK_GROUP, Bus
+from eventbus.broker.connection import make_client
+from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.clock import SystemClock
+from eventbus.record import consumer as consumer_module
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.consumer import Consumer, consumer_name
+from eventbus.record.sink import StoreSink
+from eventbus.record.sink_runner import SinkRunner
+from eventbus.settings import Settings
+from tests.builders import make_reference
+from tests.integration.harness import (
+    CuttingProxy,
+    bus_with,
+    eventually,
+    kill_server,
+    own_server,
+    settings_of,
+    stored_events,
+)
+
+POD = make_reference()
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
+
+
+def open_for(url: str, settings: Settings) -> Bus:
+    return bus_with(url, settings, burst=1_000_000)
+
+
+@contextmanager
+def sink_running(bus: Bus, **more: Any) -> Iterator[SinkRunner]:
+    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=20, **more)
+    runner.start()
+    try:
+        yield runner
+    finally:
+        runner.stop()
+
+
+@contextmanager
+def consuming(bus: Bus, handle: Callable[..., Sequence[bytes]], **more: Any) -> Iterator[Consumer]:
+    """A consumer of the group `sink` with a handler of the test's."""
+    made: dict[str, Any] = {"name": consumer_name(), "group": SINK_GROUP, "clock": SystemClock(), "block_ms": 20} | more
+    consumer = Consumer(bus=bus, partition=0, handle=handle, **made)
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        yield consumer
+    finally:
+        consumer.stop()
+        thread.join(10)
+
+
+def record(broadcaster: EventBroadcaster, n: int, *, batch: int = 10) -> None:
+    """*n* events in entries of at most *batch*."""
+    recorder = broadcaster.new_recorder("c")
+    for i in range(n):
+        recorder.eventf(POD, "Normal", "Counted", "%d", i % 7)
+        if i % batch == batch - 1:
+            assert broadcaster.flush(5)
+    assert broadcaster.flush(5)
+
+
+def counted(bus: Bus) -> int:
+    return sum(event.count for event in stored_events(bus))
+
+
+def nothing_waits(bus: Bus) -> bool:
+    with bus.client() as client:
+        infos: Any = client.xinfo_groups(bus.keys[0].incoming)
+    return all(info["pending"] == 0 and info["last-delivered-id"] != b"0-0" for info in infos)
+
+
+# -- Redis comes and goes ------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_loses_redis_waits_goes_on_and_says_so_once(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path, appendfsync="always") as server:
+        bus = open_for(server.url or "", settings)
+        changes: list[str] = []
+        with (
+            EventBroadcaster(server.url, settings=settings) as broadcaster,
+            sink_running(bus, on_change=lambda reason, _message: changes.append(reason)),
+        ):
+            record(broadcaster, 100)
+            eventually(lambda: counted(bus) == 100)
+            kill_server(server)
+            eventually(lambda: changes == ["LostRedis"])
+            server.start()
+            record(broadcaster, 100)
+            eventually(lambda: counted(bus) == 200)
+            assert changes == ["LostRedis", "Reconnected"]
+
+
+def test_redis_killed_in_the_middle_of_the_work_leaves_every_event_counted_once(
+    short_path: Path, settings: Settings
+) -> None:
+    with own_server(short_path, appendfsync="always") as server:
+        bus = open_for(server.url or "", settings)
+        with (
+            EventBroadcaster(server.url, settings=settings) as broadcaster,
+            sink_running(bus),
+            sink_running(bus),
+        ):
+            recorder = broadcaster.new_recorder("c")
+            for _ in range(3):
+                for i in range(2_000):
+                    recorder.eventf(POD, "Normal", "Counted", "%d", i % 7)
+                time.sleep(0.02)
+                kill_server(server)
+                server.start()
+            assert broadcaster.flush(10)
+            eventually(lambda: counted(bus) >= 6_000)
+            time.sleep(0.1)
+            assert counted(bus) == 6_000
+
+
+def test_a_reply_that_is_lost_on_its_way_to_a_worker_loses_no_event(short_path: Path, settings: Settings) -> None:
+    """What was read stays pending for the worker that never heard of it, and is handled after the reconnect."""
+    handled: list[bytes] = []
+    cuts = iter([False] * 12 + [True])
+    cutting = False
+
+    def handle(_reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        handled.extend(delivery.id for delivery in deliveries)
+        return [delivery.id for delivery in deliveries]
+
+    with (
+        own_server(short_path) as server,
+        CuttingProxy(server.url or "", lambda: cutting and next(cuts, False)) as proxy,
+    ):
+        bus = open_for(proxy.url, settings)
+        with EventBroadcaster(server.url, settings=settings) as broadcaster, consuming(bus, handle):
+            cutting = True
+            for _ in range(60):
+                record(broadcaster, 1)
+            eventually(lambda: proxy.cuts == 1)
+            eventually(lambda: len(handled) >= 60)
+            eventually(lambda: nothing_waits(bus))
+        with make_client(server.url or "") as client:
+            entries: Any = client.xrange(bus.keys[0].incoming)
+    assert handled == [entry_id for entry_id, _ in entries]
+
+
+@pytest.mark.parametrize("destroy", ["the group", "the stream", "everything", "the functions"])
+def test_a_worker_lives_on_when_something_is_destroyed_under_it(
+    short_path: Path, settings: Settings, destroy: str
+) -> None:
+    with own_server(short_path) as server:
+        bus = open_for(server.url or "", settings)
+        incoming = bus.keys[0].incoming
+        with (
+            EventBroadcaster(server.url, settings=settings) as broadcaster,
+            sink_running(bus),
+            make_client(server.url or "") as client,
+        ):
+            record(broadcaster, 100)
+            eventually(lambda: counted(bus) == 100)
+            bus.functions(client, 0).trim(bus.options)  # what housekeeping does each second: the floor moves up
+            match destroy:
+                case "the group":
+                    client.xgroup_destroy(incoming, SINK_GROUP)
+                case "the stream":
+                    client.delete(incoming)
+                case "everything":
+                    client.flushall()  # the producer sends its ring again, so that the count is what it was
+                case "the functions":
+                    client.function_flush()
+            record(broadcaster, 100)
+            eventually(lambda: counted(bus) >= 200)
+            time.sleep(0.1)
+            assert counted(bus) == 200
+
+
+def test_a_worker_drains_a_redis_that_is_full(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server, make_client(server.url or "") as client:
+        bus = open_for(server.url or "", settings)
+        with EventBroadcaster(server.url, settings=settings) as broadcaster:
+            record(broadcaster, 200)
+        changes: list[str] = []
+        with sink_running(bus):
+            eventually(lambda: counted(bus) == 200)
+        with EventBroadcaster(server.url, settings=settings) as broadcaster:
+            record(broadcaster, 200)
+        client.config_set("maxmemory", "1mb")
+        with sink_running(bus, on_change=lambda reason, _message: changes.append(reason)):
+            eventually(lambda: counted(bus) == 400)
+            beats: Any = client.hgetall(bus.keys[0].workers)
+            eventually(lambda: client.hgetall(bus.keys[0].workers) != beats)
+        assert changes == []
+
+
+# -- workers come and go -------------------------------------------------------------------------------------------
+
+#: Reads as a sink worker does and says so; then does what the first line of its input says.
+HOLDER = """
+import sys
+from eventbus.broker.bus import open_bus
+from eventbus.clock import SystemClock
+from eventbus.record import consumer
+from eventbus.record.sink import StoreSink
+from eventbus.settings import Settings
+
+bus = open_bus(sys.argv[1], Settings(prefix=sys.argv[2]))
+sink = StoreSink(bus, 0)
+
+def handle(reader, deliveries):
+    half = len(deliveries) // 2
+    sink.handle(reader, deliveries[:half])
+    print("holds", len(deliveries) - half, flush=True)
+    sys.stdin.readline()
+    return sink.handle(reader, deliveries[half:])
+
+worker = consumer.Consumer(bus=bus, partition=0, group="sink", name="holder", handle=handle, clock=SystemClock())
+worker.run()
+"""
+
+
+@contextmanager
+def holder(url: str, settings: Settings) -> Iterator[subprocess.Popen[str]]:
+    """A worker process that stands in the middle of its work: half is recorded, half is only read."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, url, settings.prefix],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline().startswith("holds ")
+            yield process
+        finally:
+            process.kill()
+
+
+def test_what_a_killed_worker_had_begun_is_finished_by_another_and_counted_once(
+    embedded_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = open_for(embedded_url, settings)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        record(broadcaster, 400)
+    with holder(embedded_url, settings) as process:
+        assert counted(bus) == 200
+        process.kill()
+        process.wait()
+        with sink_running(bus, take_over_s=0.3):
+            eventually(lambda: counted(bus) == 400)
+            eventually(lambda: nothing_waits(bus))
+            eventually(lambda: _workers(bus) == _consumers(bus) != {"holder"})
+            assert "holder" not in _workers(bus)
+    assert "took over 20 batches from holder" in caplog.text
+    assert counted(bus) == 400
+
+
+def test_a_worker_that_was_only_slow_records_nothing_that_was_taken_over_from_it(
+    embedded_url: str, settings: Settings
+) -> None:
+    """Frozen past its time, then awake again: the token tells it apart from the owner."""
+    bus = open_for(embedded_url, settings)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        record(broadcaster, 400)
+    with holder(embedded_url, settings) as process, sink_running(bus, take_over_s=0.3):
+        eventually(lambda: counted(bus) == 400)
+        assert process.stdin
+        assert process.stderr
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        for _ in range(20):
+            assert "a batch was taken over by another worker; left to it" in process.stderr.readline()
+        assert counted(bus) == 400
+
+
+def test_workers_that_live_take_nothing_from_each_other(embedded_url: str, settings: Settings) -> None:
+    """Idle for longer than a dead one is given."""
+    bus = open_for(embedded_url, settings)
+    with sink_running(bus, take_over_s=0.3), sink_running(bus, take_over_s=0.3):
+        eventually(lambda: len(_workers(bus)) == 2)
+        before = _workers(bus)
+        time.sleep(1)
+        assert _workers(bus) == before
+        with bus.client() as client:
+            assert not client.exists(bus.keys[0].attempts + b"sink")
+
+
+def test_two_workers_share_and_count_each_event_once(embedded_url: str, settings: Settings) -> None:
+    bus = open_for(embedded_url, settings)
+    with (
+        EventBroadcaster(embedded_url, settings=settings) as broadcaster,
+        sink_running(bus),
+        sink_running(bus),
+        sink_running(bus),
+    ):
+        record(broadcaster, 3_000, batch=20)
+        eventually(lambda: counted(bus) >= 3_000)
+        assert counted(bus) == 3_000
+        assert len(stored_events(bus)) == 7
+
+
+def test_leaving_tidily_removes_the_consumer_and_its_heartbeat(embedded_url: str, settings: Settings) -> None:
+    bus = open_for(embedded_url, settings)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster, sink_running(bus):
+        record(broadcaster, 50)
+        eventually(lambda: counted(bus) == 50)
+        eventually(lambda: len(_workers(bus)) == len(_consumers(bus)) == 1)
+    assert _workers(bus) == _consumers(bus) == set()
+
+
+def test_leaving_with_something_unfinished_leaves_it_to_be_taken_over(embedded_url: str, settings: Settings) -> None:
+    bus = open_for(embedded_url, settings)
+    read = threading.Event()
+
+    def fail(_reader: GroupReader, _deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        read.set()
+        raise RuntimeError("no")
+
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        with consuming(bus, fail):
+            record(broadcaster, 10)
+            assert read.wait(5)
+        assert len(_consumers(bus)) == 1
+        with sink_running(bus, take_over_s=0.3):
+            eventually(lambda: counted(bus) == 10)
+
+
+def test_a_fault_in_the_handler_is_logged_and_the_same_entries_are_tried_again(
+    embedded_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = open_for(embedded_url, settings)
+    sink = StoreSink(bus, 0)
+    calls: list[int] = []
+
+    def handle(reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        calls.append(len(deliveries))
+        if len(calls) < 3:
+            raise RuntimeError("a fault of ours")
+        return sink.handle(reader, deliveries)
+
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster, consuming(bus, handle):
+        record(broadcaster, 10)
+        eventually(lambda: counted(bus) == 10)
+    assert "a fault of ours" in caplog.text
+
+
+def _consumers(bus: Bus) -> set[str]:
+    with bus.client() as client:
+        infos: Any = client.xinfo_consumers(bus.keys[0].incoming, SINK_GROUP)
+    return {info["name"].decode() for info in infos}
+
+
+def _workers(bus: Bus) -> set[str]:
+    with bus.client() as client:
+        beats: Any = client.hgetall(bus.keys[0].workers)
+    return {field.decode().partition("/")[2] for field in beats}

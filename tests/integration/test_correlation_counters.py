@@ -1,0 +1,145 @@
+"""Nothing disappears silently: every event sent is written or counted, by source; and the bounds hold."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventbus.clock import SystemClock
+from eventbus.event import Event, EventSource
+from eventbus.record.housekeeper import Housekeeper
+from eventbus.settings import Options
+from tests.builders import make_event, make_reference
+from tests.conformance.recording import Recording
+from tests.conformance.scenario import START_MS
+
+Source = tuple[str, ...]
+
+events = st.builds(
+    lambda name, message, reason, kind, component: make_event(
+        involved_object=make_reference(name=name),
+        message=message,
+        reason=reason,
+        type=kind,
+        source=EventSource(component=component),
+    ),
+    name=st.sampled_from("ab"),
+    message=st.sampled_from("stuvwxyz"),
+    reason=st.sampled_from(["Pulled", "Failed"]),
+    kind=st.sampled_from(["Normal", "Warning"]),
+    component=st.sampled_from(["kubelet", "scheduler"]),
+)
+batches = st.lists(st.tuples(st.integers(0, 120_000), st.lists(events, min_size=1, max_size=30)), max_size=6)
+
+
+@given(batches=batches, burst=st.integers(1, 4), max_events=st.integers(1, 4))
+@settings(deadline=None, max_examples=50)
+def test_written_and_suppressed_add_up_to_sent_in_total_and_by_source(
+    embedded_url: str, batches: list[tuple[int, list[Event]]], burst: int, max_events: int
+) -> None:
+    with a_recording(embedded_url, Options(burst=burst, max_events=max_events)) as recording:
+        now_ms, letters = START_MS, Counter[str]()
+        by_source = Counter[Source]()
+        for pause_ms, sent in batches:
+            now_ms += pause_ms
+            for letter, event in zip(recording.send(now_ms, sent), sent, strict=True):
+                letters[letter] += 1
+                if letter in "sS":
+                    by_source["S", *source_of(event)] += 1
+                elif letter.isupper():
+                    by_source["A", *source_of(event)] += 1
+        counters = Counter(recording.counters())
+        assert counters["events"] == sum(len(sent) for _, sent in batches)
+        assert counters["suppressed"] == letters["s"] + letters["S"]
+        assert counters["created"] + counters["patched"] + counters["suppressed"] == counters["events"]
+        assert counters["aggregated"] == sum(n for letter, n in letters.items() if letter.isupper() and letter != "S")
+        assert recording.by_source() == by_source
+
+        # A minute later, without another event, every bucket has told the last that it held back.
+        expire(recording, in_ms=61_000)
+        told = [event for event in recording.store.list().items if event.reason == "EventsSuppressed"]
+        assert sum(event.count for event in told) == counters["suppressed"]
+
+
+def test_beyond_the_bounds_the_least_recently_written_go_and_hot_objects_keep_exact_counts(embedded_url: str) -> None:
+    """A mole digs a thousand holes, each said once, while one pod says the same again and again."""
+    options = Options(burst=10_000, max_stored=100, max_records=200)
+    with a_recording(embedded_url, options) as recording:
+        housekeeper = Housekeeper(bus=recording.bus, clock=SystemClock())
+        for round in range(100):
+            holes = [an_event("mole", f"hole-{round * 10 + n}") for n in range(10)]
+            recording.send(START_MS + round, [*holes, an_event("kubelet", "hot")])
+            housekeeper.sweep(recording.client, 0)
+
+        stored = recording.store.list().items
+        counters = recording.counters()
+        assert len(stored) == options.max_stored
+        assert recording.client.zcard(recording.keys.index_forget) == options.max_records - options.max_stored
+        assert [event.count for event in stored if event.involved_object.name == "hot"] == [100]
+        assert counters["evicted"] == counters["created"] - options.max_stored == 1_001 - 100
+        assert counters["forgotten_early"] == 1_001 - options.max_records
+        assert recording.by_source() == {("E", "mole", "Pod", "Normal", "Dug"): 901}, "who creates most is named"
+        assert Counter(change.kind for change in recording.changes())["D"] == counters["evicted"]
+
+
+def test_sets_and_buckets_beyond_the_bound_go_and_those_in_use_stay(embedded_url: str) -> None:
+    """A bucket stays as long as any reason uses it, also when the sets of the others have gone."""
+    with a_recording(embedded_url, Options(burst=2, max_records=100, max_stored=100)) as recording:
+        first = msgspec.structs.replace(an_event("kubelet", "hot"), reason="Once")
+        assert recording.send(START_MS, [first, an_event("kubelet", "hot")]) == "cc"
+        for number in range(150):
+            recording.send(START_MS, [an_event("mole", f"hole-{number}"), an_event("kubelet", "hot")])
+        Housekeeper(bus=recording.bus, clock=SystemClock()).forget(recording.client, 0)
+
+        assert recording.client.zcard(recording.keys.index_subject) == 100
+        assert len(list(recording.client.scan_iter(match=recording.keys.aggregate + b"*", count=1000))) == 100
+        assert len(list(recording.client.scan_iter(match=recording.keys.spam + b"*", count=1000))) == 100
+        assert recording.counters()["subjects_evicted"] == 152 - 100
+        assert recording.send(START_MS, [first]) == "s", "the bucket is still empty"
+
+
+def test_event_that_was_evicted_goes_on_with_its_count_when_it_comes_again(embedded_url: str) -> None:
+    with a_recording(embedded_url, Options(burst=10_000, max_stored=100, max_records=1_000)) as recording:
+        recording.send(START_MS, [an_event("kubelet", "old")] * 7)
+        for number in range(150):  # more than are written in the millisecond of the old one
+            recording.send(START_MS + 1_000, [an_event("kubelet", f"new-{number}")])
+        Housekeeper(bus=recording.bus, clock=SystemClock()).sweep(recording.client, 0)
+        assert "old" not in {event.involved_object.name for event in recording.store.list().items}
+
+        assert recording.send(START_MS + 2_000, [an_event("kubelet", "old")]) == "r"
+        (again,) = recording.store.list(name="old").items
+        assert again.count == 8
+
+
+@contextmanager
+def a_recording(url: str, options: Options) -> Iterator[Recording]:
+    recording = Recording(url, f"count-{secrets.token_hex(6)}", options)
+    try:
+        yield recording
+    finally:
+        recording.close()
+
+
+def an_event(component: str, name: str) -> Event:
+    return make_event(
+        involved_object=make_reference(name=name, uid=name),
+        source=EventSource(component=component),
+        reason="Dug",
+        message="digging",
+    )
+
+
+def source_of(event: Event) -> Source:
+    return (event.source.component, event.involved_object.kind, event.type, event.reason)
+
+
+def expire(recording: Recording, *, in_ms: int) -> None:
+    due = recording.client.zrange(recording.keys.index_expiry, 0, 99)
+    recording.functions.expire(recording.bus.options, due, time.time_ns() // 1_000_000 + in_ms)

@@ -1,0 +1,176 @@
+"""What an event costs, counted and not timed: commands, bytes and Python calls. A bound has a little slack; raising one
+needs a reason."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from benchmarks.ours.bus import reference
+from benchmarks.sample import REASON, TYPE, message, numbers
+from benchmarks.sink_worker import Worker
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.stream import GroupReader
+from eventbus.clock import SystemClock
+from eventbus.event import Event
+from eventbus.record.losses import Losses
+from eventbus.record.outbox import Outbox
+from eventbus.record.pending import Pending, pack
+from eventbus.record.recorder import EventRecorder
+from eventbus.record.watcher import GroupWatcher
+from eventbus.settings import Settings
+from eventbus.wire import MAX_BATCH_EVENTS, pack_batch, to_event, unpack_wire
+
+EVENTS = 640
+BATCHES = EVENTS // MAX_BATCH_EVENTS
+NOW_NS = 1_763_719_000_000_000_000
+
+
+@pytest.fixture
+def bus(short_path: Path) -> Iterator[Bus]:
+    """A server of its own: its counters count nobody else's commands."""
+    server = EmbeddedServer(short_path)
+    try:
+        yield open_bus(server.start(), Settings())
+    finally:
+        server.stop()
+
+
+def packed(load: str) -> list[bytes]:
+    return [
+        pack(Pending(("kubelet", "node-17"), reference(n), TYPE, REASON, message(n), NOW_NS + i))
+        for i, n in enumerate(numbers(load, EVENTS))
+    ]
+
+
+def queue(bus: Bus, events: list[bytes]) -> None:
+    client = bus.client()
+    for start in range(0, EVENTS, MAX_BATCH_EVENTS):
+        body = pack_batch("producer", start + 1, events[start : start + MAX_BATCH_EVENTS])
+        client.xadd(bus.keys[0].incoming, {"n": MAX_BATCH_EVENTS, "to": start + MAX_BATCH_EVENTS, "at": 0, "b": body})
+    client.config_resetstat()
+
+
+def commands(bus: Bus) -> dict[str, int]:
+    """Calls by command since the counters were reset, those made inside of functions included."""
+    stats: Any = bus.client().info("commandstats")
+    return {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()}
+
+
+def received_bytes(bus: Bus) -> int:
+    stats: Any = bus.client().info("stats")
+    return int(stats["total_net_input_bytes"])
+
+
+def python_calls(work: Callable[[], object]) -> int:
+    """Functions of Python that *work* calls in this thread."""
+    found = 0
+
+    def note(_frame: FrameType, what: str, _arg: object) -> None:
+        nonlocal found
+        found += what == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found - 1  # without *work* itself
+
+
+def test_a_recorders_call_is_one_function_and_what_hands_the_event_over() -> None:
+    taken: list[Pending] = []
+    recorder = EventRecorder("kubelet", "a", put=taken.append, losses=Losses(SystemClock()), clock=SystemClock())
+    about, text = reference(1), message(1)
+    calls = python_calls(lambda: recorder.event(about, TYPE, REASON, text))
+    assert len(taken) == 1
+    assert calls <= 2  # event, and the clock's time_ns
+
+
+def test_putting_an_event_into_a_busy_outbox_calls_nothing_else() -> None:
+    outbox = Outbox(
+        open_bus=lambda: pytest.fail("no bus here"),
+        settings=Settings(),
+        clock=SystemClock(),
+        losses=Losses(SystemClock()),
+    )
+    outbox._thread = threading.current_thread()  # as if its flusher were at work
+    pending = Pending(("kubelet", "a"), reference(1), TYPE, REASON, message(1), NOW_NS)
+    assert python_calls(lambda: outbox.put(pending)) == 1
+
+
+def test_packing_and_decoding_an_event_takes_few_calls() -> None:
+    pending = Pending(("kubelet", "a"), reference(1), TYPE, REASON, message(1), NOW_NS)
+    body = pack(pending)
+    to_event(unpack_wire(body))  # msgspec looks at the types once
+    assert python_calls(lambda: pack(pending)) <= 4
+    assert python_calls(lambda: to_event(unpack_wire(body), uid="p:1")) <= 8
+
+
+def test_an_event_of_500_bytes_travels_in_at_most_330() -> None:
+    assert max(map(len, packed("distinct"))) <= 330
+
+
+def test_publishing_costs_one_call_a_batch_and_few_commands_inside(bus: Bus) -> None:
+    outbox = Outbox(open_bus=lambda: bus, settings=Settings(), clock=SystemClock(), losses=Losses(SystemClock()))
+    bus.client().config_resetstat()
+    before = received_bytes(bus)
+    for number in range(EVENTS):
+        outbox._items.append(Pending(("kubelet", "a"), reference(number), TYPE, REASON, message(number), NOW_NS))
+    assert outbox.flush(30)
+    sent = commands(bus)
+    arrived = received_bytes(bus) - before
+    assert outbox.close(5)
+    assert sent["fcall"] <= BATCHES + 1  # its first events may go before the others are there
+    assert sum(sent.get(name, 0) for name in ("xadd", "hset", "pexpire", "hmget", "exists")) <= 7 * (BATCHES + 1)
+    others = set(sent) - {"fcall", "xadd", "hset", "pexpire", "hmget", "exists"}
+    assert others <= {"info", "config|resetstat", "client|setname"}
+    assert arrived / EVENTS <= 340
+
+
+def test_a_group_reads_and_acknowledges_in_as_many_commands_as_there_are_reads(bus: Bus) -> None:
+    queue(bus, packed("distinct"))
+    seen: list[Event] = []
+    client = bus.client()
+    reader = GroupReader(bus=bus, client=client, partition=0, group="g", consumer="c", policy="WAIT", start="0")
+    reader.open()
+    client.config_resetstat()
+    watcher = GroupWatcher(
+        bus=bus, group="g", handler=seen.append, clock=SystemClock(), policy="WAIT", start="0", block_ms=50
+    )
+    deliveries = reader.read(0)
+    reader.ack(watcher._handle(reader, deliveries))
+    used = commands(bus)
+    assert len(seen) == EVENTS
+    assert used["xreadgroup"] == used["xack"] == 1
+    assert python_calls(lambda: watcher._handle(reader, deliveries)) / EVENTS <= 12
+
+
+@pytest.mark.parametrize(
+    ("load", "most_calls", "most_commands", "most_bytes", "most_python"),
+    [
+        ("distinct", BATCHES, 4.6, 1_250, 34),
+        ("zipf", BATCHES, 4.3, 1_050, 29),
+        ("hot", 2, 0.4, 420, 20),
+    ],
+)
+def test_the_sink_works_in_few_commands(
+    bus: Bus, load: str, most_calls: int, most_commands: float, most_bytes: float, most_python: float
+) -> None:
+    queue(bus, packed(load))
+    worker = Worker(bus)
+    before = received_bytes(bus)
+    calls = python_calls(worker.drain)
+    used = commands(bus)
+    arrived = received_bytes(bus) - before
+    assert used.pop("fcall") <= most_calls
+    assert sum(used.values()) / EVENTS <= most_commands
+    assert arrived / EVENTS <= most_bytes
+    assert calls / EVENTS <= most_python

@@ -1,0 +1,460 @@
+"""Exporting against a real server: leases, positions, what the sink returned, beginning, catching up, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from eventbus.broker.export_status import export_status, forget_sink, store_is_fed
+from eventbus.errors import EventRejected, NotFound, SinkUnreachable, UnexpectedReply
+from eventbus.event import Event
+from eventbus.record.dead_letter import DeadLetter
+from eventbus.record.export import ExportStopped, PartitionExporter
+from eventbus.record.export_lease import LeaseLost
+from eventbus.record.export_repeats import AtMostEvery, First
+from eventbus.record.export_start import NOW
+from tests.functions.partition import Partition
+from tests.integration.exporting import (
+    MemoryBatchSink,
+    MemorySink,
+    OwnTime,
+    about,
+    close,
+    make_exporter,
+    run_until_idle,
+    status_of,
+)
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def partition(server_url: str, prefix: str) -> Iterator[Partition]:
+    """Nothing is folded, and nothing held back as spam."""
+    made = Partition(server_url, prefix, burst=1_000, max_events=1_000)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def time() -> OwnTime:
+    return OwnTime()
+
+
+MakeExporter = Callable[..., PartitionExporter]
+
+
+@pytest.fixture
+def exporter_of(partition: Partition, time: OwnTime) -> Iterator[MakeExporter]:
+    """Makes an exporter that has the lease, unless told not to wait for it."""
+    made: list[PartitionExporter] = []
+
+    def make(sink: MemorySink, *, acquire: bool = True, **options: Any) -> PartitionExporter:
+        made.append(make_exporter(partition.bus, sink, time, **options))
+        if acquire:
+            assert made[-1].acquire()
+        return made[-1]
+
+    yield make
+    for exporter in made:
+        close(exporter)
+
+
+def fail_with(error: Exception, *, times: int = 10**9, message: str = "") -> Callable[[Event], None]:
+    left = [times]
+
+    def fail(event: Event) -> None:
+        if message in event.message and left[0] > 0:
+            left[0] -= 1
+            raise error
+
+    return fail
+
+
+# -- following the changes -----------------------------------------------------------------------------------------
+
+
+def test_every_event_ends_in_the_sink_with_its_count(partition: Partition, exporter_of: MakeExporter) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    for round_number in range(3):
+        partition.record(*[about(number) for number in range(20)])
+        if round_number:
+            run_until_idle(exporter)
+    assert sink.counts() == {f"message {number}": 3 for number in range(20)}
+    assert {e.metadata.name: e for e in partition.stored()} == sink.rows
+
+
+def test_the_repeats_of_one_read_are_one_write(partition: Partition, exporter_of: MakeExporter) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    for _ in range(5):
+        partition.record(about(1))
+    run_until_idle(exporter)
+    for _ in range(4):
+        partition.record(about(1))
+    run_until_idle(exporter)
+    assert sink.calls == [("create", "message 1", 5), ("patch", "message 1", 9)]
+
+
+def test_a_batch_sink_is_given_no_event_twice_even_if_it_went_and_came_back(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemoryBatchSink()
+    exporter = exporter_of(sink)
+    partition.record(about(1))
+    partition.expire(in_ms=2 * HOUR_MS)
+    partition.record(about(1), about(2))
+    run_until_idle(exporter)
+    assert sink.counts() == {"message 1": 2, "message 2": 1}
+
+
+def test_what_the_sink_returned_is_used_by_the_next_worker(partition: Partition, exporter_of: MakeExporter) -> None:
+    system: dict[str, Event] = {}
+    first, second = MemorySink(system=system), MemorySink(system=system)
+    partition.record(about(1))
+    exporter = exporter_of(first)
+    close(exporter)
+    partition.record(about(1))
+    run_until_idle(exporter_of(second, consumer="two"))
+    (patch,) = second.patches
+    assert (patch.version, patch.count) == ("theirs-1", 2)
+    assert first.closed
+
+
+def test_what_is_known_lives_as_long_as_the_event(partition: Partition, exporter_of: MakeExporter) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    (key,) = [key for key in partition.state() if key.startswith("exported:memory:")]
+    assert HOUR_MS < partition.state()[key][1] <= 2 * HOUR_MS
+    partition.expire(in_ms=2 * HOUR_MS)
+    run_until_idle(exporter)
+    assert key not in partition.state()
+    assert sink.counts() == {"message 1": 1}, "a sink keeps its history"
+
+
+# -- one live worker -----------------------------------------------------------------------------------------------
+
+
+def test_a_second_worker_stands_by_until_the_first_gives_back(partition: Partition, exporter_of: MakeExporter) -> None:
+    first = exporter_of(MemorySink())
+    second = exporter_of(MemorySink(), consumer="two", acquire=False)
+    assert not second.acquire()
+    assert status_of(partition.bus).holders == ("one",)
+    close(first)
+    assert second.acquire()
+    assert status_of(partition.bus).holders == ("two",)
+
+
+def test_a_dead_worker_is_taken_over_from_by_the_observers_own_clock_and_learns_of_it(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    first = exporter_of(sink, take_over_s=25.0)
+    second = exporter_of(MemorySink(), consumer="two", acquire=False, take_over_s=25.0)
+    assert not second.acquire()
+    time.sleep(24)
+    assert not second.acquire()
+    time.sleep(1)
+    assert second.acquire()
+    partition.record(about(1))
+    with pytest.raises(LeaseLost):
+        run_until_idle(first)
+    assert sink.calls == []
+    workers = partition.state()["workers"][0]
+    assert [field for field in workers if field.startswith("export:")] == ["export:memory/two"]
+
+
+def test_a_worker_that_beats_is_never_taken_over_from(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    first = exporter_of(MemorySink(), take_over_s=25.0)
+    second = exporter_of(MemorySink(), consumer="two", acquire=False, take_over_s=25.0)
+    for _ in range(10):
+        time.sleep(20)
+        first.step()
+        assert not second.acquire()
+
+
+def test_a_worker_that_was_robbed_in_the_middle_keeps_nothing(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    system: dict[str, Event] = {}
+    slow, sink = MemorySink(system=system), MemorySink(system=system)
+    first = exporter_of(slow)
+    second = exporter_of(sink, consumer="two", acquire=False)
+    assert not second.acquire()
+    partition.record(about(1))
+
+    def freeze(_event: Event) -> None:
+        time.sleep(30)
+        assert second.acquire()
+        run_until_idle(second)
+
+    slow.fail = freeze
+    with pytest.raises(LeaseLost):
+        run_until_idle(first)
+    assert sink.counts() == {"message 1": 1}
+    partition.record(about(1))
+    run_until_idle(second)
+    assert sink.counts() == {"message 1": 2}
+
+
+# -- outages -------------------------------------------------------------------------------------------------------
+
+
+def test_ten_minutes_of_outage_read_nothing_bury_nothing_and_are_told(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    partition.record(*[about(number) for number in range(10)])
+    began = time.time_ns()
+    seen = []
+
+    def down(_event: Event) -> None:
+        if time.now_s < 600:
+            seen.append(status_of(partition.bus))
+            raise SinkUnreachable("refused")
+
+    sink.fail = down
+    run_until_idle(exporter)
+
+    assert seen[0].paused_since_ms == 0
+    assert {status.paused_since_ms // 1000 for status in seen[1:]} == {began // 10**9}
+    assert {(status.error, status.pending, status.lag) for status in seen[1:]} == {("refused", 10, 10)}
+    assert sink.counts() == {f"message {number}": 1 for number in range(10)}
+    after = status_of(partition.bus)
+    assert (after.paused_since_ms, after.lag, after.written, after.dead) == (0, 0, 10, 0)
+    assert list(DeadLetter(partition.bus, partition.admin).list()) == []
+
+
+def test_a_pause_goes_on_under_the_next_worker_until_the_sink_answers(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    sink.fail = fail_with(SinkUnreachable("refused"))
+    partition.record(about(1))
+    time.end_s = 100.0
+    first = make_exporter(partition.bus, sink, time)
+    with pytest.raises(ExportStopped):
+        first.acquire()
+    close(first)
+    since = status_of(partition.bus).paused_since_ms
+    assert since > 0
+    time.end_s = float("inf")
+    time.sleep(100)
+    exporter_of(MemorySink(), consumer="two")
+    after = status_of(partition.bus)
+    assert (after.paused_since_ms, after.written) == (0, 1)
+
+
+def test_a_sink_that_is_down_costs_the_others_nothing(partition: Partition, exporter_of: MakeExporter) -> None:
+    up = exporter_of(MemorySink("up"))
+    exporter_of(MemorySink("down"))  # it has the lease and does nothing
+    partition.record(*[about(number) for number in range(50)])
+    run_until_idle(up)
+    assert (status_of(partition.bus, "up").lag, status_of(partition.bus, "down").lag) == (0, 50)
+    assert status_of(partition.bus, "down").behind_s >= 0
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(EventRejected("namespace is terminating"), "rejected"), (UnexpectedReply("teapot"), "retries")],
+)
+def test_what_a_sink_will_not_take_is_buried_alone_and_can_be_written_again(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, error: Exception, cause: str
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    sink.fail = fail_with(error, message="message 3")
+    partition.record(*[about(number) for number in range(5)])
+    run_until_idle(exporter)
+
+    dead = DeadLetter(partition.bus, partition.admin)
+    (entry,) = dead.list()
+    assert (entry.group, entry.cause, entry.why) == ("export:memory", cause, str(error))
+    (event,) = entry.events()
+    (stored,) = [each for each in partition.stored() if each.message == "message 3"]
+    assert (event.metadata.uid, event.metadata.name, event.count) == (stored.metadata.uid, stored.metadata.name, 1)
+    assert sorted(sink.counts()) == ["message 0", "message 1", "message 2", "message 4"]
+    assert status_of(partition.bus).dead == 1
+
+    partition.record(about(3))  # it repeats, and fails again
+    run_until_idle(exporter)
+    assert len(list(dead.list())) == 2
+
+    sink.fail = lambda _event: None
+    for each in list(dead.list()):
+        dead.replay(each.id)
+    time.sleep(1)
+    run_until_idle(exporter)
+    assert sink.counts()["message 3"] == 2, "its newest state"
+    assert list(dead.list()) == []
+    with pytest.raises(NotFound):
+        dead.replay(entry.id)
+
+
+def test_a_buried_event_that_has_expired_is_written_as_it_was(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    sink.fail = fail_with(EventRejected("no"))
+    partition.record(about(1))
+    run_until_idle(exporter)
+    partition.expire(in_ms=2 * HOUR_MS)
+    sink.fail = lambda _event: None
+    dead = DeadLetter(partition.bus, partition.admin)
+    dead.replay(next(dead.list()).id)
+    time.sleep(1)
+    run_until_idle(exporter)
+    assert sink.counts() == {"message 1": 1}
+    assert list(dead.list()) == []
+
+
+# -- beginning and catching up -------------------------------------------------------------------------------------
+
+
+def test_a_new_sink_begins_with_what_the_store_holds_or_from_now(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    partition.record(about(1))
+    partition.record(about(1))
+    listed, followed = MemorySink("listed"), MemorySink("followed")
+    exporters = [exporter_of(listed), exporter_of(followed, start=NOW)]
+    partition.record(about(2))
+    for exporter in exporters:
+        run_until_idle(exporter)
+    assert listed.calls == [("update", "message 1", 2), ("create", "message 2", 1)]
+    assert followed.calls == [("create", "message 2", 1)]
+
+
+def test_a_sink_goes_on_where_it_was_whatever_it_is_told_to_begin_with(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    close(exporter_of(MemorySink()))
+    partition.record(about(1))
+    sink = MemorySink()
+    run_until_idle(exporter_of(sink, consumer="two", start=NOW))
+    assert sink.verbs() == ["create"]
+
+
+def test_a_sink_that_was_away_for_too_long_lists_the_store_without_loss_and_without_doubles(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    partition.record(*[about(number) for number in range(10)])
+    run_until_idle(exporter)
+    partition.record(*[about(number) for number in range(5, 15)])
+    partition.admin.xtrim(partition.keys.changes, maxlen=3, approximate=False)
+    run_until_idle(exporter)
+    wanted = {f"message {number}": 2 if 5 <= number < 10 else 1 for number in range(15)}
+    assert sink.counts() == wanted
+    assert set(sink.deliveries.values()) == {1}
+    assert status_of(partition.bus).parts[0].lists == 2
+    partition.record(about(0))
+    run_until_idle(exporter)
+    assert sink.counts() == wanted | {"message 0": 2}
+
+
+def test_after_a_flush_the_sink_has_everything_that_is_recorded_then(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    for key in partition.admin.scan_iter(match=f"{partition.bus.prefix}:*"):
+        partition.admin.delete(key)
+    partition.bus.open_partition(partition.admin, 0)
+    partition.forget_producers()
+    partition.record(about(2))
+    time.sleep(1)
+    run_until_idle(exporter)
+    partition.record(about(3))
+    run_until_idle(exporter)
+    assert sink.counts() == {"message 1": 1, "message 2": 1, "message 3": 1}
+
+
+# -- repeats -------------------------------------------------------------------------------------------------------
+
+
+def test_repeats_held_back_for_a_time_are_told_at_its_end_with_the_final_count(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=AtMostEvery(300_000))
+    for _ in range(4):
+        partition.record(about(1))
+        run_until_idle(exporter)
+        time.sleep(10)
+    assert sink.calls == [("create", "message 1", 1)]
+    assert (status_of(partition.bus).waiting, status_of(partition.bus).held_back) == (1, 3)
+    time.sleep(300)
+    run_until_idle(exporter)
+    assert sink.calls[1:] == [("patch", "message 1", 4)]
+    assert status_of(partition.bus).waiting == 0
+    time.sleep(3000)
+    run_until_idle(exporter)
+    assert len(sink.calls) == 2
+
+
+def test_what_was_held_back_is_told_when_the_event_expires(partition: Partition, exporter_of: MakeExporter) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=AtMostEvery(300_000))
+    for _ in range(2):
+        partition.record(about(1))
+        run_until_idle(exporter)
+    partition.expire(in_ms=2 * HOUR_MS)
+    run_until_idle(exporter)
+    assert sink.calls == [("create", "message 1", 1), ("patch", "message 1", 2)]
+    assert not [key for key in partition.state() if key.startswith(("later:", "exported:"))]
+
+
+def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=First())
+    for _ in range(3):
+        partition.record(about(1), about(2))
+        run_until_idle(exporter)
+    assert sink.calls == [("create", "message 1", 1), ("create", "message 2", 1)]
+
+
+# -- full memory, status -------------------------------------------------------------------------------------------
+
+
+def test_a_full_server_holds_up_no_export(partition: Partition, exporter_of: MakeExporter, embedded_url: str) -> None:
+    if partition.url != embedded_url:
+        pytest.skip("others share the server of the containers")
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    partition.record(about(1), about(2))
+    with partition.memory_full():
+        run_until_idle(exporter)
+    assert sink.counts() == {"message 1": 1, "message 2": 1}
+    assert status_of(partition.bus).lag == 0
+
+
+def test_a_sink_can_be_forgotten(partition: Partition, exporter_of: MakeExporter) -> None:
+    close(exporter_of(MemorySink()))
+    assert [status.name for status in export_status(partition.bus, partition.admin)] == ["memory"]
+    assert forget_sink(partition.bus, partition.admin, "memory")
+    assert export_status(partition.bus, partition.admin) == ()
+    assert not forget_sink(partition.bus, partition.admin, "memory")
+
+
+def test_whether_anybody_correlates_can_be_seen(partition: Partition) -> None:
+    assert not store_is_fed(partition.bus, partition.admin)
+    partition.reader("worker").read(0)
+    assert store_is_fed(partition.bus, partition.admin)

@@ -1,0 +1,124 @@
+"""An export in the process that records, as client-go's StartRecordingToSink, and the examples of docs/sinks.md."""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from eventbus import ConfigError, EventBroadcaster, ObjectReference
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.clock import SystemClock
+from eventbus.event import Event
+from eventbus.record.export import ExportOptions
+from eventbus.record.export_runner import ExportRunner
+from eventbus.sinks import EventSink, make_sink
+from eventbus.sinks.shared import share
+from examples.sqlite_sink import SqliteSink
+from tests.builders import make_event
+from tests.integration.exporting import MemoryBatchSink, MemorySink
+from tests.integration.harness import CuttingProxy, eventually, settings_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("kind", [MemorySink, MemoryBatchSink])
+def test_a_broadcaster_records_to_a_sink_of_ones_own(
+    embedded_url: str, prefix: str, partitions: int, kind: type[MemorySink]
+) -> None:
+    sink = kind()
+    inside = threading.Lock()
+
+    def alone(_event: Event) -> None:
+        assert inside.acquire(blocking=False), "two threads at once"
+        inside.release()
+
+    sink.fail = alone
+    with EventBroadcaster(embedded_url, settings=settings_of(prefix, partitions=partitions)) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        broadcaster.start_recording_to_sink(sink)
+        recorder = broadcaster.new_recorder("test")
+        for number in range(30):
+            for _ in range(3):
+                recorder.event(ObjectReference("Pod", "default", f"pod-{number}"), "Normal", "Tested", f"m {number}")
+        eventually(lambda: sink.counts() == {f"m {number}": 3 for number in range(30)}, within=30)
+        assert not sink.closed
+    eventually(lambda: sink.closed)
+
+
+def test_what_is_no_sink_is_refused(embedded_url: str, prefix: str) -> None:
+    with EventBroadcaster(embedded_url, settings=settings_of(prefix)) as broadcaster:
+        with pytest.raises(ConfigError, match="is no sink"):
+            broadcaster.start_recording_to_sink("postgres")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="must match"):
+            broadcaster.start_recording_to_sink(MemorySink("no/name"))
+
+
+def test_a_shared_sink_is_closed_by_the_last_of_its_users() -> None:
+    sink = MemorySink()
+    shared = share(sink, 2)
+    shared.close()
+    assert not sink.closed
+    shared.close()
+    assert sink.closed
+
+
+def test_the_example_keeps_the_newest_version_whatever_comes_late(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    sink: EventSink = make_sink(f"python:examples.sqlite_sink:SqliteSink?{path}", {})
+    assert isinstance(sink, SqliteSink)
+    for count, version in ((1, "10"), (3, "12"), (2, "11"), (3, "12")):
+        event = make_event(count=count)
+        metadata = type(event.metadata)(name="n", namespace="default", uid="p:1", resource_version=version)
+        sink.update(type(event)(metadata=metadata, count=count, message="hello"))
+    sink.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT uid, version, count FROM events").fetchall() == [("p:1", 12, 3)]
+    database.close()
+
+
+def test_the_sink_in_the_documentation_is_the_example() -> None:
+    page = (ROOT / "docs" / "sinks.md").read_text("utf-8")
+    code = (ROOT / "examples" / "sqlite_sink.py").read_text("utf-8")
+    assert code in re.findall(r"```python\n(.*?)```", page, re.S)
+
+
+def test_replies_of_redis_that_are_lost_cost_nothing_but_repeats(embedded_url: str, prefix: str) -> None:
+    if not embedded_url.startswith("unix:"):
+        pytest.skip("the line that can be cut ends in a unix socket")
+    dice = random.Random(7)
+    sink = MemoryBatchSink()
+    settings = settings_of(prefix)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        recorder = broadcaster.new_recorder("test")
+        bus = open_bus(embedded_url, settings)
+        with CuttingProxy(embedded_url, lambda: dice.random() < 0.05) as line:
+            cut_bus = Bus(
+                line.url,
+                cluster=False,
+                prefix=prefix,
+                partitions=1,
+                options=bus.options,
+                options_version=bus.options_version,
+            )
+            options = ExportOptions(batch_events=10)
+            runner = ExportRunner(
+                bus=cut_bus, make_sink=lambda: sink, clock=SystemClock(), options=options, block_ms=20
+            )
+            runner.start()
+            try:
+                for _ in range(5):
+                    for number in range(100):
+                        about = ObjectReference("Pod", "default", f"pod-{number}")
+                        recorder.event(about, "Normal", "Tested", f"m {number}")
+                    assert broadcaster.flush(20)
+                eventually(lambda: sink.counts() == {f"m {number}": 5 for number in range(100)}, within=50)
+                assert line.cuts > 0
+            finally:
+                runner.stop(20)

@@ -1,0 +1,257 @@
+"""Export workers as processes: killed, cut off and without their sink, every event ends there with its final count."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.export_status import export_status
+from eventbus.store.object_store import ObjectStore
+from tests.acceptance.programs import Program, environment, eventually, run
+from tests.integration.exporting import status_of
+from tests.integration.http_system import HttpSystem
+
+OBJECTS, ROUNDS = 2_500, 4
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def settings(embedded_url: str, prefix: str) -> Settings:
+    return Settings(redis_url=embedded_url, prefix=prefix, buffer_full=FullBuffer.WAIT, buffer_wait_s=60)
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix, worker_block_ms="100")
+
+
+@pytest.fixture
+def bus(embedded_url: str, settings: Settings) -> Bus:
+    return open_bus(embedded_url, settings)
+
+
+@pytest.fixture
+def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
+    with EventBroadcaster(settings=settings) as made:
+        yield made
+
+
+def record(broadcaster: EventBroadcaster, objects: int = OBJECTS) -> None:
+    recorder = broadcaster.new_recorder("test")
+    for number in range(objects):
+        recorder.event(ObjectReference("Pod", "default", f"pod-{number}"), "Normal", "Tested", "hello")
+    assert broadcaster.flush(30)
+
+
+def stored(bus: Bus) -> dict[str, int]:
+    """Name → count of what was recorded by `record`."""
+    client = bus.client()
+    try:
+        found = ObjectStore(bus, client).list("default").items
+        return {event.metadata.name: event.count for event in found}
+    finally:
+        client.close()
+
+
+def held(system: HttpSystem) -> dict[str, int]:
+    return {name: count for name, count in system.counts().items() if name.startswith("pod-")}
+
+
+def lag_of(bus: Bus, name: str) -> int:
+    client = bus.client()
+    try:
+        return next((status.lag for status in export_status(bus, client) if status.name == name), -1)
+    finally:
+        client.close()
+
+
+def holder_pid(bus: Bus, name: str) -> int:
+    """The process that exports to the sink, 0 if none does: a consumer's name ends in its pid and a random part."""
+    holders = status_of(bus, name).holders
+    return int(holders[0].rsplit("-", 2)[1]) if holders else 0
+
+
+@pytest.mark.timeout(180)
+def test_ten_thousand_events_survive_an_outage_two_kills_and_cut_replies(
+    bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
+) -> None:
+    lines = tmp_path / "events.jsonl"
+    with ExitStack() as stack, HttpSystem() as system:
+        system.slow_s, system.cut_every = 0.01, 7
+        export = (
+            "worker",
+            "export",
+            "--to",
+            system.sink_url,
+            "--name",
+            "http",
+            "--batch",
+            "50",
+            "--take-over-s",
+            "1.5",
+        )
+        stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
+        workers = [stack.enter_context(Program(*export, env=env, folder=tmp_path)) for _ in range(2)]
+        stack.enter_context(
+            Program("worker", "export", "--to", f"file:{lines}", "--name", "lines", env=env, folder=tmp_path)
+        )
+        for _ in range(ROUNDS - 2):
+            record(broadcaster)
+
+        for kill in range(2):
+            eventually(lambda kill=kill: len(system.counts()) > 500 * (kill + 1), within_s=PATIENCE_S)  # type: ignore[misc]
+            dead = next(worker for worker in workers if worker.pid == holder_pid(bus, "http"))
+            dead.kill()
+            workers.remove(dead)
+            workers.append(stack.enter_context(Program(*export, env=env, folder=tmp_path)))
+            eventually(lambda dead=dead: holder_pid(bus, "http") not in (0, dead.pid), within_s=PATIENCE_S)  # type: ignore[misc]
+
+        system.down = True
+        record(broadcaster)
+        eventually(lambda: status_of(bus, "http").paused_since_ms, within_s=PATIENCE_S)
+        record(broadcaster)
+        took_s = eventually(
+            lambda: lag_of(bus, "lines") == 0 and sum(stored(bus).values()) == 10_000, within_s=PATIENCE_S
+        )
+        assert lag_of(bus, "http") > 0, f"the file had everything after {took_s:.1f} s, while the other sink was down"
+        system.down = False
+
+        wanted = stored(bus)
+        assert (len(wanted), sum(wanted.values())) == (OBJECTS, OBJECTS * ROUNDS)
+        eventually(lambda: held(system) == wanted, within_s=PATIENCE_S)
+        eventually(lambda: lag_of(bus, "http") == 0, within_s=PATIENCE_S)
+        status = status_of(bus, "http")
+        assert (status.dead, status.paused_since_ms) == (0, 0)
+        last = {}
+        for line in lines.read_text("utf-8").splitlines():
+            found = json.loads(line)
+            last[found["event"]["metadata"]["name"]] = found["event"]["count"]
+            assert found["deliveryId"] == f"{found['event']['metadata']['uid']}/{found['event']['count']}"
+        assert {name: count for name, count in last.items() if name in wanted} == wanted
+
+
+def test_a_worker_whose_sink_is_down_stops_at_once_and_lets_the_next_one_begin(
+    bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
+) -> None:
+    with ExitStack() as stack, HttpSystem() as system:
+        system.down = True
+        export = ("worker", "export", "--to", system.sink_url, "--name", "http")
+        stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
+        first = stack.enter_context(Program(*export, env=env, folder=tmp_path))
+        record(broadcaster, 10)
+        eventually(lambda: lag_of(bus, "http") >= 0 and status_of(bus, "http").parts[0].probes > 3, within_s=PATIENCE_S)
+        assert first.stop() == 0
+        assert status_of(bus, "http").holders == ()
+        system.down = False
+        stack.enter_context(Program(*export, env=env, folder=tmp_path))
+        eventually(lambda: held(system) == stored(bus), within_s=PATIENCE_S)
+        assert system.deliveries.most_common(1)[0][1] == 1
+
+
+def test_a_worker_says_when_nobody_correlates_and_serves_metrics(
+    bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
+) -> None:
+    lines = tmp_path / "events.jsonl"
+    arguments = ("--to", f"file:{lines}", "--name", "lines", "--metrics-port", "127.0.0.1:0")
+    with Program("worker", "export", *arguments, env=env, folder=tmp_path) as worker:
+        eventually(lambda: "no sink worker is alive" in worker.err, within_s=PATIENCE_S)
+        port = worker.err.partition("on port ")[2].split()[0]
+        with Program("worker", "sink", env=env, folder=tmp_path):
+            record(broadcaster, 3)
+            eventually(lambda: lines.exists() and lines.read_text("utf-8").count("Tested") == 3, within_s=PATIENCE_S)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+            text = reply.read().decode()
+        labels = '{component="eventbus-export",group="export:lines",partition="0"}'
+        assert f"eventbus_worker_leader{labels} 1.0" in text
+        assert "pod-" not in text
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as reply:
+            assert reply.status == 200
+
+
+def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> None:
+    for arguments, problem in (
+        (("--to", "nonsense"), "must begin with one of"),
+        (("--to", "stdout:", "--repeats", "sometimes"), "thresholds=1,10,100"),
+        (("--to", "stdout:", "--from", "yesterday"), "how long ago"),
+        (("--to", "stdout:", "--metrics-port", "x"), "host:port"),
+    ):
+        done = run("worker", "export", *arguments, env=env)
+        assert done.returncode == 2
+        assert problem in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_standard_output_has_the_lines(env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path) -> None:
+    export = ("worker", "export", "--to", "stdout:")
+    with (
+        Program("worker", "sink", env=env, folder=tmp_path),
+        Program(*export, env=env, folder=tmp_path) as worker,
+    ):
+        record(broadcaster, 3)
+        eventually(lambda: worker.out.count('"Tested"') == 3, within_s=PATIENCE_S)
+        assert worker.stop() == 0
+        assert all(json.loads(line)["event"]["kind"] == "Event" for line in worker.out.splitlines())
+
+
+def test_status_shows_a_sink_and_one_without_a_worker_can_be_forgotten(
+    bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
+) -> None:
+    lines = tmp_path / "events.jsonl"
+    with (
+        Program("worker", "sink", env=env, folder=tmp_path),
+        Program("worker", "export", "--to", f"file:{lines}", "--name", "lines", env=env, folder=tmp_path) as worker,
+    ):
+        record(broadcaster, 3)
+        eventually(lambda: lag_of(bus, "lines") == 0 and lines.exists(), within_s=PATIENCE_S)
+        refused = run("group", "delete", "export:lines", "--yes", env=env)
+        assert (refused.returncode, "still alive" in refused.stderr) == (2, True)
+        assert worker.stop() == 0
+    shown = run("status", env=env).stdout
+    assert "no worker" in shown
+    assert json.loads(run("status", "-o", "json", env=env).stdout)["sinks"][0]["name"] == "lines"
+    assert run("group", "delete", "export:lines", "--yes", env=env).returncode == 0
+    assert json.loads(run("status", "-o", "json", env=env).stdout)["sinks"] == []
+    assert run("group", "delete", "export:lines", "--yes", env=env).returncode == 1
+
+
+@pytest.mark.parametrize("place", ["kill:written:40", "kill:settled:3", "kill:kept:3", "stop:settled:3"])
+def test_whoever_dies_or_freezes_wherever_every_event_has_its_final_count(
+    bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path, place: str
+) -> None:
+    with ExitStack() as stack, HttpSystem() as system:
+        export = (
+            "worker",
+            "export",
+            "--to",
+            system.sink_url,
+            "--name",
+            "http",
+            "--batch",
+            "20",
+            "--take-over-s",
+            "1.5",
+        )
+        stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
+        victim = stack.enter_context(Program(*export, env=env | {"EVENTBUS_CRASH": place}, folder=tmp_path))
+        eventually(lambda: lag_of(bus, "http") >= 0 and holder_pid(bus, "http") == victim.pid, within_s=PATIENCE_S)
+        heir = stack.enter_context(Program(*export, env=env, folder=tmp_path))
+        for _ in range(3):
+            record(broadcaster, 200)
+        eventually(lambda: holder_pid(bus, "http") == heir.pid, within_s=PATIENCE_S)
+        eventually(lambda: held(system) == stored(bus) and sum(held(system).values()) == 600, within_s=PATIENCE_S)
+        if place.startswith("stop"):
+            before = dict(system.counts())
+            victim.signal(signal.SIGCONT)
+            eventually(lambda: "another worker has taken over" in victim.err, within_s=PATIENCE_S)
+            assert system.counts() == before
+            assert victim.stop() == 0
+        repeated = {name: n for name, n in system.deliveries.items() if n > 1}
+        assert len(repeated) <= 20, "at most the batch that was in hand"

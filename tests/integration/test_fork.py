@@ -1,0 +1,298 @@
+"""Forks: a child records as a producer of its own, sends nothing of its parent's, and flushes at its end."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus.event import Event
+from eventbus.record import wiring
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.recorder import EventRecorder
+from eventbus.settings import Settings
+from tests.builders import make_reference
+from tests.integration.harness import eventually, frozen, messages, own_server, read_incoming, settings_of
+
+POD = make_reference()
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # 3.12 says so, rightly
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def broadcaster(embedded_url: str, settings: Settings) -> Iterator[EventBroadcaster]:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        yield broadcaster
+
+
+@pytest.fixture
+def recorder(broadcaster: EventBroadcaster) -> EventRecorder:
+    return broadcaster.new_recorder("c")
+
+
+def say(recorder: EventRecorder, *texts: str) -> None:
+    for text in texts:
+        recorder.event(POD, "Normal", "Said", text)
+
+
+def in_child(work: Callable[[], object]) -> None:
+    """Run *work* in a fork that ends without any cleaning up; fail if it fails or hangs."""
+    pid = os.fork()
+    if pid == 0:
+        _end_by_itself()
+        try:
+            assert work() is not False
+            os._exit(0)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def _end_by_itself() -> None:
+    """A child that hangs is ended by the kernel: Python's handlers, pytest-timeout's too, need a thread that runs."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(20)
+    # pytest's log file has a lock inside that no child can renew (python/cpython#50970); a program's own may have too.
+    logging.disable(logging.CRITICAL)
+
+
+def producers_of(events: list[Event]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for event in events:
+        found.setdefault(event.metadata.uid.split(":")[0], []).append(event.message)
+    return found
+
+
+def test_a_child_is_another_producer_and_the_parent_goes_on_with_its_own(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, recorder: EventRecorder
+) -> None:
+    say(recorder, "parent 1")
+    assert broadcaster.flush(5)
+
+    def child() -> bool:
+        say(recorder, "child 1", "child 2")
+        return broadcaster.flush(5)
+
+    in_child(child)
+    say(recorder, "parent 2")
+    assert broadcaster.flush(5)
+    events = read_incoming(embedded_url, settings)
+    assert list(producers_of(events).values()) == [["parent 1", "parent 2"], ["child 1", "child 2"]]
+    assert events[-1].metadata.uid.endswith(":2")
+
+
+def test_what_the_parent_had_buffered_is_sent_once_by_the_parent(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        say(recorder, "parent 0")
+        assert broadcaster.flush(5)
+        go, told = os.pipe()
+        with frozen(server.pid):
+            say(recorder, *(f"parent {i}" for i in range(1, 1_000)))
+            child = os.fork()
+            if child == 0:
+                _end_by_itself()
+                os.read(go, 1)
+                say(recorder, "child")
+                os._exit(0 if broadcaster.shutdown(5) else 1)
+        os.write(told, b"x")
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(go)
+        os.close(told)
+        assert broadcaster.flush(5)
+        said = producers_of(read_incoming(server.url or "", settings))
+        assert sorted(said.values(), key=len) == [["child"], [f"parent {i}" for i in range(1_000)]]
+
+
+def test_a_child_uses_no_socket_of_its_parents(broadcaster: EventBroadcaster, recorder: EventRecorder) -> None:
+    """Sockets are told apart by their inodes; the child's flusher must have made one."""
+    say(recorder, "parent")
+    assert broadcaster.flush(5)
+    before = _sockets()
+
+    def child() -> None:
+        say(recorder, "child")
+        assert broadcaster.flush(5)
+        client = broadcaster._outbox._client
+        (connection,) = client.connection_pool._available_connections
+        assert os.readlink(f"/proc/self/fd/{connection._sock.fileno()}") not in before
+
+    in_child(child)
+    say(recorder, "parent")
+    assert broadcaster.flush(5)  # its own socket is in order
+    assert _sockets() == before
+
+
+def _sockets() -> set[str]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("sockets are found by /proc")
+    links = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            links.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except OSError:
+            continue
+    return {link for link in links if link.startswith("socket:")}
+
+
+def test_a_fork_in_the_middle_of_anything_leaves_the_child_able_to_record(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, recorder: EventRecorder
+) -> None:
+    """Threads record, refuse, log and flush meanwhile, so that every lock is held at some fork."""
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append, scope="local")
+    done = threading.Event()
+
+    def busy() -> None:
+        while not done.is_set():
+            say(recorder, "parent")
+            recorder.event(None, "Normal", "R", "m")
+            broadcaster.flush(0.001)
+
+    def child() -> bool:
+        recorder.event(None, "Normal", "R", "m")
+        assert broadcaster.losses.counts == {"refused": 1}
+        say(recorder, "child")
+        return broadcaster.shutdown(5)
+
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            in_child(child)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert messages(read_incoming(embedded_url, settings)).count("child") == 20
+
+
+def test_a_child_of_a_child_records_too(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, recorder: EventRecorder
+) -> None:
+    def child() -> bool:
+        say(recorder, "child")
+        in_child(grandchild)
+        return broadcaster.flush(5)
+
+    def grandchild() -> bool:
+        say(recorder, "grandchild")
+        return broadcaster.flush(5)
+
+    in_child(child)
+    assert sorted(producers_of(read_incoming(embedded_url, settings)).values()) == [["child"], ["grandchild"]]
+
+
+def test_a_bus_wide_watcher_is_the_parents_alone(broadcaster: EventBroadcaster, recorder: EventRecorder) -> None:
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append)
+
+    def child() -> bool:
+        say(recorder, "child")
+        assert broadcaster.shutdown(5)
+        return not seen
+
+    in_child(child)
+    say(recorder, "parent")
+    eventually(lambda: messages(seen) == ["child", "parent"])
+
+
+def test_a_recorder_that_was_shut_down_stays_so_in_a_child(embedded_url: str, settings: Settings) -> None:
+    broadcaster = EventBroadcaster(embedded_url, settings=settings)
+    recorder = broadcaster.new_recorder("c")
+    broadcaster.shutdown()
+
+    def child() -> None:
+        say(recorder, "child")
+        assert broadcaster.losses.counts == {"refused": 1}
+
+    in_child(child)
+
+
+def test_local_logging_goes_on_in_a_child(broadcaster: EventBroadcaster, recorder: EventRecorder) -> None:
+    """A server that forks its workers after wiring: their events are logged like the parent's."""
+    lines: list[str] = []
+    broadcaster.start_logging(lambda text, *args: lines.append(text % args))
+    broadcaster.start_logging(lambda text, *args: lines.append("stopped")).stop()
+
+    def child() -> None:
+        say(recorder, "child")
+        broadcaster.shutdown(5)
+        assert len(lines) == 1
+        assert lines[0].endswith("reason: 'Said' child")
+
+    in_child(child)
+    assert lines == []
+
+
+def test_a_fork_while_another_thread_wires_leaves_the_child_able_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def child() -> None:
+        monkeypatch.setenv("EVENTBUS_REDIS_URL", "none")
+        wiring.make_event_recorder("web")
+
+    with wiring._lock:  # whoever holds it is not there in the child
+        in_child(child)
+
+
+# -- multiprocessing -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import multiprocessing, sys
+from eventbus import EventBroadcaster, ObjectReference, Settings
+
+POD = ObjectReference("Pod", "default", "web-0")
+settings = Settings(prefix=sys.argv[2])
+
+def inherited(n):
+    recorder.event(POD, "Normal", "Said", f"child {n}")
+
+def made_there(n):
+    own = EventBroadcaster(sys.argv[1], settings=settings).new_recorder("c")
+    own.event(POD, "Normal", "Said", f"child {n}")
+
+if __name__ in ("__main__", "__mp_main__"):
+    recorder = EventBroadcaster(sys.argv[1], settings=settings).new_recorder("c")
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[3])
+    recorder.event(POD, "Normal", "Said", "parent")
+    children = [context.Process(target=globals()[sys.argv[4]], args=(n,)) for n in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0, child.exitcode
+"""
+
+
+@pytest.mark.parametrize("broadcaster_is", ["inherited", "made_there"])
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_children_of_multiprocessing_flush_at_their_end(
+    embedded_url: str, settings: Settings, tmp_path: Path, method: str, broadcaster_is: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), embedded_url, settings.prefix, method, broadcaster_is]
+    began = time.perf_counter()
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert time.perf_counter() - began < 15
+    events = read_incoming(embedded_url, settings)
+    assert sorted(messages(events)) == ["child 0", "child 1", "child 2", "parent"]
+    assert len(producers_of(events)) == 4

@@ -1,0 +1,207 @@
+"""housekeeper.py against a real server: it trims and sweeps by itself, as many of it as there are, and never ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.broker import functions
+from eventbus.broker.functions import Accepted
+from eventbus.clock import SystemClock
+from eventbus.event import Event
+from eventbus.record import housekeeper as module
+from eventbus.record.housekeeper import SWEEP_CANDIDATES, Housekeeper
+from eventbus.settings import MIB
+from tests.builders import make_event
+from tests.functions.partition import Partition
+from tests.functions.servers import kill, own_server
+
+HOUR_MS = 3_600_000
+
+
+def in_ms(ms: int) -> int:
+    return time.time_ns() // 1_000_000 + ms
+
+
+def distinct(n: int) -> list[Event]:
+    return [make_event(message=f"message {i}") for i in range(n)]
+
+
+def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.005)
+
+
+def housekeeper_of(partition: Partition, **more: Any) -> Housekeeper:
+    return Housekeeper(bus=partition.bus, clock=SystemClock(), **more)
+
+
+@pytest.fixture
+def make(server_url: str, prefix: str) -> Iterator[Callable[..., Partition]]:
+    made: list[Partition] = []
+
+    def make_partition(**options: Any) -> Partition:
+        given = {"burst": 1_000, "max_events": 1_000} | options
+        made.append(Partition(server_url, prefix, **given))
+        return made[-1]
+
+    yield make_partition
+    for partition in made:
+        partition.close()
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round every 10 ms instead of every second."""
+    monkeypatch.setattr(module, "EVERY_S", 0.01)
+
+
+# -- sweeping -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_expires_however_much_there_is(make: Callable[..., Partition]) -> None:
+    partition = make()
+    events = distinct(3 * SWEEP_CANDIDATES + 7)
+    for start in range(0, len(events), 60):
+        partition.record(*events[start : start + 60])
+
+    assert housekeeper_of(partition).sweep(partition.admin, 0, in_ms(HOUR_MS)) == len(events)
+
+    assert partition.stored() == []
+    assert partition.letters().count("D") == len(events)
+
+
+def test_what_is_not_due_stays(make: Callable[..., Partition]) -> None:
+    partition = make()
+    partition.record(*distinct(5))
+    assert housekeeper_of(partition).sweep(partition.admin, 0) == 0
+    assert len(partition.stored()) == 5
+
+
+def test_beyond_max_stored_it_evicts_what_is_too_much(make: Callable[..., Partition]) -> None:
+    partition = make(max_stored=100)
+    for start in range(0, 250, 50):
+        partition.record(*distinct(250)[start : start + 50])
+    assert housekeeper_of(partition).sweep(partition.admin, 0) == 150
+    assert len(partition.stored()) == 100
+    assert housekeeper_of(partition).sweep(partition.admin, 0) == 0
+
+
+def test_beyond_max_records_it_forgets_the_oldest_counts(make: Callable[..., Partition]) -> None:
+    partition = make(max_records=100)
+    for start in range(0, 250, 50):
+        partition.record(*distinct(250)[start : start + 50])
+    keeper = housekeeper_of(partition)
+    keeper.sweep(partition.admin, 0, in_ms(HOUR_MS))  # expires them all, and may begin to forget
+
+    eventually(lambda: not keeper.sweep(partition.admin, 0))
+
+    assert len(partition.answers()) == 100
+
+
+def test_several_at_once_take_each_out_once(make: Callable[..., Partition]) -> None:
+    partition = make()
+    for start in range(0, 500, 50):
+        partition.record(*distinct(500)[start : start + 50])
+    swept: list[int] = []
+
+    def sweep() -> None:
+        client = partition.bus.client()
+        swept.append(housekeeper_of(partition).sweep(client, 0, in_ms(HOUR_MS)))
+        client.close()
+
+    threads = [threading.Thread(target=sweep) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    housekeeper_of(partition).sweep(partition.admin, 0, in_ms(HOUR_MS))
+
+    assert partition.stored() == []
+    assert partition.letters().count("D") == 500
+    assert partition.meta("expired") == 500
+    assert len(swept) == 4
+
+
+# -- trimming -------------------------------------------------------------------------------------------------------
+
+
+def test_what_every_group_has_finished_with_goes(make: Callable[..., Partition]) -> None:
+    partition = make()
+    partition.record(*distinct(5))
+    housekeeper_of(partition).trim(partition.admin, 0)
+    assert partition.admin.xlen(partition.keys.incoming) == 0
+
+
+def test_a_group_that_was_moved_on_is_told_with_what_it_lost(
+    make: Callable[..., Partition], caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = make(incoming_bytes=MIB)
+    partition.call.open("", "log", "DROP", "0")
+    for i in range(10):
+        assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).answer is Accepted.OK
+    told: list[tuple[str, str]] = []
+
+    keeper = housekeeper_of(partition, on_loss=lambda reason, message: told.append((reason, message)))
+    keeper.trim(partition.admin, 0)
+    keeper.trim(partition.admin, 0)
+
+    ((reason, message),) = told
+    assert reason == "GroupReleased"
+    assert "group log held partition 0 too long: 15 events lost" in message
+    assert [record.getMessage() for record in caplog.records] == [message]
+
+
+# -- the thread -----------------------------------------------------------------------------------------------------
+
+
+def test_it_works_by_itself_until_it_is_stopped(make: Callable[..., Partition], often: None) -> None:
+    partition = make(event_ttl_s=1)
+    partition.record(*distinct(3))
+    keeper = housekeeper_of(partition)
+    keeper.start()
+    try:
+        eventually(lambda: partition.admin.xlen(partition.keys.incoming) == 0)
+        eventually(lambda: partition.stored() == [])
+    finally:
+        keeper.stop()
+    partition.record(*distinct(3))
+    assert partition.admin.xlen(partition.keys.incoming) > 0
+    assert not keeper._thread.is_alive()
+
+
+def test_it_can_be_stopped_without_having_been_started(make: Callable[..., Partition]) -> None:
+    housekeeper_of(make()).stop()
+
+
+@pytest.mark.parametrize(
+    "fault", ["the server is killed", "the functions are gone for a while", "a key of another type"]
+)
+def test_it_goes_on_after(short_path: Path, prefix: str, often: None, fault: str) -> None:
+    with own_server(short_path) as server:
+        partition = Partition(str(server.url), prefix, burst=1_000)
+        keeper = housekeeper_of(partition)
+        keeper.start()
+        try:
+            if fault == "the server is killed":
+                kill(server)
+            elif fault == "the functions are gone for a while":
+                partition.admin.function_flush()
+                time.sleep(0.1)
+                functions.load(partition.admin)
+            else:
+                partition.admin.set(partition.keys.dead, "not a stream")
+                time.sleep(0.1)
+                partition.admin.delete(partition.keys.dead)
+            partition.record(*distinct(3))
+            eventually(lambda: partition.admin.xlen(partition.keys.incoming) == 0)
+        finally:
+            keeper.stop()
+            partition.close()

@@ -1,0 +1,72 @@
+"""Whatever happens to the store and to those who watch it: every cache ends equal to the store, and no handler was told
+a history that cannot be.
+
+EVENTBUS_TEST_STEPS=10000 runs the long one (`make model`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.bus import open_bus
+from eventbus.settings import Options
+from tests.integration.harness import own_server, settings_of
+from tests.integration.informer_world import World, moments
+from tests.integration.witness import Witness
+from tests.unit.cache.things import make_thing
+
+STEPS = int(os.environ.get("EVENTBUS_TEST_STEPS", "2000"))
+LONG = STEPS > 2_000
+#: Times Redis is killed and started again.
+KILLS = 8 if LONG else 2
+
+
+@pytest.mark.timeout(1_200 if LONG else 90)
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
+    short_path: Path, prefix: str, partitions: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="eventbus")
+    seed = int(os.environ.get("EVENTBUS_TEST_SEED", "0")) or random.randrange(10**6)
+    print(f"EVENTBUS_TEST_SEED={seed}")
+    chance = random.Random(seed)
+    settings = settings_of(prefix, partitions=partitions)
+    # fsync always: the store itself never goes back, so no witness may see it
+    with own_server(short_path, appendfsync="always") as server:
+        bus = open_bus(server.url or "", settings, options=Options(burst=100_000))
+        world = World(server, bus, settings, chance)
+        kills, (flush,) = set(moments(STEPS, chance, KILLS)), moments(STEPS, chance, 1)
+        try:
+            for step in range(STEPS):
+                world.step()
+                if step in kills:
+                    world.kill_and_restart()
+                if step == flush:
+                    world.flush()
+            world.end()
+            assert (world.kills, world.flushes) == (KILLS, 1)
+            assert all(source.watches > 3 and source.lists > 1 for source in world.sources), "nothing was disturbed"
+            assert min(witness.told for witness, _, _ in world.witnesses[:10]) > 10, "there was nothing to see"
+        finally:
+            world.stop()
+
+
+def test_a_witness_disbelieves_what_cannot_be() -> None:
+    """The control: these histories must fail."""
+    witness = Witness()
+    first, second = make_thing("a", "1", version="1"), make_thing("a", "2", version="2")
+    witness.on_add(first, False)
+    with pytest.raises(AssertionError, match="added twice"):
+        witness.on_add(first, False)
+    with pytest.raises(AssertionError, match="begin where"):
+        witness.on_update(second, second)
+    witness.on_update(first, second)
+    with pytest.raises(AssertionError, match="back in time"):
+        witness.on_update(second, first)
+    with pytest.raises(KeyError):
+        witness.on_delete(make_thing("b", version="3"))

@@ -1,0 +1,715 @@
+"""The outbox from outside: what was recorded is in the stream exactly once, or counted; nobody waits for Redis."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.connection import make_client
+from eventbus.broker.keys import Keys
+from eventbus.event import ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.recorder import EventRecorder
+from eventbus.settings import MIB, FullBuffer, Settings
+from tests.builders import make_reference
+from tests.integration.harness import (
+    CuttingProxy,
+    bus_with,
+    eventually,
+    frozen,
+    kill_server,
+    messages,
+    own_server,
+    read_incoming,
+    settings_of,
+    uids,
+)
+
+POD = make_reference()
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def open_broadcaster() -> Iterator[Callable[..., EventBroadcaster]]:
+    """Makes broadcasters that are shut down at the end of the test, whatever becomes of it."""
+    made: list[EventBroadcaster] = []
+
+    def make(url: str, settings: Settings) -> EventBroadcaster:
+        made.append(EventBroadcaster(url, settings=settings))
+        return made[-1]
+
+    yield make
+    for broadcaster in made:
+        broadcaster.shutdown(0.2)
+
+
+def record(recorder: EventRecorder, n: int, start: int = 0, about: ObjectReference = POD) -> None:
+    for i in range(start, start + n):
+        recorder.eventf(about, "Normal", "Counted", "%d", i)
+
+
+def numbers(n: int, start: int = 0) -> list[str]:
+    return [str(i) for i in range(start, start + n)]
+
+
+# -- the straight way --------------------------------------------------------------------------------------------
+
+
+def test_what_one_thread_records_arrives_once_and_in_order(server_url: str, settings: Settings) -> None:
+    with EventBroadcaster(server_url, settings=settings) as broadcaster:
+        record(broadcaster.new_recorder("c"), 2_000)
+    assert messages(read_incoming(server_url, settings)) == numbers(2_000)
+
+
+def test_uids_are_the_producer_and_a_sequence_without_holes(embedded_url: str, settings: Settings) -> None:
+    for _ in range(2):
+        with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+            record(broadcaster.new_recorder("c"), 300)
+    parts = [uid.split(":") for uid in uids(read_incoming(embedded_url, settings))]
+    producers = {producer: [int(n) for p, n in parts if p == producer] for producer, _ in parts}
+    assert list(producers.values()) == [list(range(1, 301))] * 2
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_64_threads_lose_and_double_nothing_and_each_objects_order_is_kept(
+    embedded_url: str, prefix: str, partitions: int
+) -> None:
+    settings = settings_of(prefix, partitions=partitions)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        about = [make_reference(name=f"web-{n}", uid="") for n in range(64)]
+        threads = [threading.Thread(target=record, args=(recorder, 100, 0, pod)) for pod in about]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    events = read_incoming(embedded_url, settings)
+    assert len(set(uids(events))) == len(events) == 6_400
+    for pod in about:
+        assert messages([event for event in events if event.involved_object == pod]) == numbers(100)
+    with make_client(embedded_url) as client:
+        filled = [client.xlen(Keys(prefix, p).incoming) > 0 for p in range(partitions)]
+    assert all(filled)
+
+
+def test_an_idle_outbox_sends_a_single_event_at_once(embedded_url: str, settings: Settings) -> None:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        for i in range(3):
+            record(recorder, 1, i)
+            eventually(lambda i=i: len(read_incoming(embedded_url, settings)) == i + 1, 2)  # type: ignore[misc]
+
+
+def test_events_of_any_size_up_to_the_limit_arrive(embedded_url: str, settings: Settings) -> None:
+    sizes = [1, 500, 5_000, 15_000] * 30
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        for size in sizes:
+            recorder.event(POD, "Normal", "Sized", "x" * size)
+    assert [len(message) for message in messages(read_incoming(embedded_url, settings))] == sizes
+
+
+# -- bad input, on its way ----------------------------------------------------------------------------------------
+
+
+def test_what_the_flusher_refuses_is_counted_and_its_neighbours_arrive(embedded_url: str, settings: Settings) -> None:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1, 0)
+        recorder.event(POD, "Normal", "R" * 129, "too long")
+        recorder.event(ObjectReference("Pod", "default", ""), "Normal", "Nameless", "no name")
+        recorder.event(POD, "Normal", "Broken", "a\udcff\0b")
+        record(recorder, 1, 1)
+    assert messages(read_incoming(embedded_url, settings)) == ["0", "a��b", "1"]
+    assert broadcaster.losses.counts == {"refused": 2}
+
+
+# -- Redis away ----------------------------------------------------------------------------------------------------
+
+
+def test_recording_does_not_wait_for_a_redis_that_is_unreachable(
+    settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
+) -> None:
+    recorder = open_broadcaster(NOWHERE, settings).new_recorder("c")
+    began = time.perf_counter()
+    record(recorder, 20_000)
+    assert time.perf_counter() - began < 1.5
+
+
+def test_recording_does_not_wait_for_a_redis_that_stands_still(
+    short_path: Path, settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
+) -> None:
+    with own_server(short_path) as server:
+        broadcaster = open_broadcaster(server.url or "", settings)
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        with frozen(server.pid):
+            began = time.perf_counter()
+            record(recorder, 5_000, 1)
+            assert time.perf_counter() - began < 1
+            assert not broadcaster.flush(0.05)
+        assert broadcaster.flush(10)
+        assert messages(read_incoming(server.url or "", settings)) == numbers(5_001)
+
+
+def test_the_first_event_reaches_a_redis_that_comes_up_later(
+    short_path: Path, settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
+) -> None:
+    with own_server(short_path) as server:
+        url = server.url or ""
+        server.stop()
+        broadcaster = open_broadcaster(url, settings)
+        record(broadcaster.new_recorder("c"), 10)
+        assert not broadcaster.flush(0.1)
+        server.start()
+        assert broadcaster.flush(10)
+        assert messages(read_incoming(url, settings)) == numbers(10)
+
+
+def test_an_unreachable_redis_is_told_in_one_line_that_says_what_to_do(
+    settings: Settings, open_broadcaster: Callable[..., EventBroadcaster], caplog: pytest.LogCaptureFixture
+) -> None:
+    broadcaster = open_broadcaster(NOWHERE, settings)
+    record(broadcaster.new_recorder("c"), 3)
+    assert not broadcaster.flush(0.5)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "eventbus"]
+    assert "nothing listens there: start the server or correct EVENTBUS_REDIS_URL" in line
+    assert "events wait" in line
+
+
+# -- exactly once --------------------------------------------------------------------------------------------------
+
+
+def test_lost_replies_neither_lose_nor_double_anything(short_path: Path, settings: Settings) -> None:
+    """Every seventh reply breaks the line instead of arriving; the next few are those of the new connection."""
+    replies = itertools.count(1)
+    cutting = False
+    with (
+        own_server(short_path) as server,
+        CuttingProxy(server.url or "", lambda: cutting and next(replies) % 7 == 0) as proxy,
+        EventBroadcaster(proxy.url, settings=settings) as broadcaster,
+    ):
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        cutting = True
+        for start in range(1, 4_001, 100):
+            record(recorder, 100, start)
+            assert broadcaster.flush(5)
+        cutting = False
+        assert messages(read_incoming(server.url or "", settings)) == numbers(4_001)
+        assert proxy.cuts > 3
+        assert not broadcaster.losses.counts
+
+
+def test_the_same_lost_replies_double_what_is_merely_repeated(short_path: Path) -> None:
+    """The control of the test above."""
+    replies = itertools.count(1)
+    with (
+        own_server(short_path) as server,
+        CuttingProxy(server.url or "", lambda: next(replies) % 7 == 0) as proxy,
+        make_client(proxy.url) as client,
+    ):
+        for i in range(100):
+            for _ in range(20):
+                with suppress(Exception):
+                    client.xadd("control", {"i": i})
+                    break
+        with make_client(server.url or "") as straight:
+            assert straight.xlen("control") > 100
+
+
+def test_a_redis_killed_again_and_again_loses_nothing_and_doubles_nothing(short_path: Path, prefix: str) -> None:
+    settings = settings_of(prefix, partitions=2)
+    with own_server(short_path, appendfsync="always") as server:
+        broadcaster = EventBroadcaster(server.url, settings=settings)
+        recorder = broadcaster.new_recorder("c")
+        done = threading.Event()
+        recorded = 0
+
+        def go_on() -> None:
+            nonlocal recorded
+            while not done.is_set():
+                record(recorder, 50, recorded)
+                recorded += 50
+                time.sleep(0.005)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            for _ in range(4):
+                time.sleep(0.25)
+                kill_server(server)
+                server.start()
+        finally:
+            done.set()
+            thread.join()
+        assert broadcaster.flush(20)
+        events = read_incoming(server.url or "", settings)
+        assert sorted(map(int, messages(events))) == list(range(recorded))
+        assert not broadcaster.losses.counts
+        broadcaster.shutdown()
+
+
+def test_a_redis_that_was_flushed_gets_everything_again_from_the_ring(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 500)
+        assert broadcaster.flush(5)
+        before = uids(read_incoming(server.url or "", settings))
+        with make_client(server.url or "") as client:
+            client.flushall()
+        record(recorder, 1, 500)
+        assert broadcaster.flush(5)
+        after = read_incoming(server.url or "", settings)
+        assert messages(after) == numbers(501)
+        assert uids(after)[:500] == before
+        assert not broadcaster.losses.counts
+
+
+def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_path: Path, settings: Settings) -> None:
+    """What a kill with `everysec` or a failover leaves, made for certain: the append-only file is cut by hand."""
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        for start in range(0, 1_000, 10):
+            record(recorder, 10, start)
+            assert broadcaster.flush(5)
+        server.stop()
+        (log,) = short_path.glob("*/appendonlydir/*.incr.aof")
+        os.truncate(log, log.stat().st_size * 2 // 3)
+        server.start()
+        assert 0 < len(read_incoming(server.url or "", settings)) < 1_000
+        record(recorder, 10, 1_000)
+        assert broadcaster.flush(10)
+        events = read_incoming(server.url or "", settings)
+        assert messages(events) == numbers(1_010)
+        assert len(set(uids(events))) == 1_010
+        assert not broadcaster.losses.counts
+
+
+def test_what_the_ring_no_longer_has_is_counted_and_the_rest_goes_on_under_a_fresh_id(
+    short_path: Path, prefix: str
+) -> None:
+    settings = settings_of(prefix, ring_bytes=20_000)
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1_000)
+        assert broadcaster.flush(5)
+        with make_client(server.url or "") as client:
+            client.flushall()
+        record(recorder, 10, 1_000)
+        assert broadcaster.flush(5)
+        events = read_incoming(server.url or "", settings)
+        assert 10 < len(events) < 1_000
+        assert messages(events) == numbers(len(events), 1_010 - len(events))
+        assert broadcaster.losses.counts == {"lost": 1_010 - len(events)}
+        assert uids(events)[0].endswith(":1")
+        record(recorder, 10, 1_010)
+        assert broadcaster.flush(5)
+        assert messages(read_incoming(server.url or "", settings))[-20:] == numbers(20, 1_000)
+
+
+def test_a_stream_destroyed_by_hand_is_reported_and_what_follows_goes_on(embedded_url: str, settings: Settings) -> None:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 100)
+        assert broadcaster.flush(5)
+        with make_client(embedded_url) as client:
+            client.delete(Keys(settings.prefix, 0).incoming)
+        record(recorder, 100, 100)
+        assert broadcaster.flush(5)
+        assert messages(read_incoming(embedded_url, settings)) == numbers(100, 100)
+        assert broadcaster.losses.counts["destroyed"] > 0
+
+
+def test_functions_that_were_flushed_are_loaded_again(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 10)
+        assert broadcaster.flush(5)
+        with make_client(server.url or "") as client:
+            client.function_flush()
+        record(recorder, 10, 10)
+        assert broadcaster.flush(5)
+        assert messages(read_incoming(server.url or "", settings)) == numbers(20)
+
+
+# -- full ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_stream_keeps_events_in_the_buffer_names_who_holds_it_and_goes_on_when_there_is_room(
+    embedded_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = bus_with(embedded_url, settings, incoming_bytes=MIB)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        for i in range(200):
+            recorder.event(POD, "Normal", "Large", f"{i:03}" + "x" * 8_000)
+        eventually(lambda: "group 'sink' holds it; start its workers" in caplog.text)
+        held = len(read_incoming(embedded_url, settings))
+        assert 100 < held < 140  # 1 MiB of 8 KB each
+        assert not broadcaster.losses.counts
+        with make_client(embedded_url) as client:
+            # What a sink worker and its housekeeping do in the end: all is acknowledged and trimmed.
+            client.xgroup_setid(bus.keys[0].incoming, "sink", "$")
+            bus.functions(client, 0).trim(bus.options)
+        assert broadcaster.flush(15)
+        assert len(read_incoming(embedded_url, settings)) == 200 - held
+
+
+def test_a_full_buffer_drops_the_newest_and_counts_each(short_path: Path, prefix: str) -> None:
+    settings = settings_of(prefix, buffer_events=1_000)
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        with frozen(server.pid):
+            record(recorder, 5_000, 1)
+        assert broadcaster.flush(10)
+        kept = messages(read_incoming(server.url or "", settings))
+        dropped = broadcaster.losses.counts["dropped"]
+        assert len(kept) + dropped == 5_001
+        assert kept[:1_001] == numbers(1_001)  # never an old one for a new one
+        assert len(kept) <= 1_001 + 8 * 64  # the buffer, and what the flusher has in hand
+
+
+def test_accepted_and_dropped_add_up_to_recorded_with_many_threads(short_path: Path, prefix: str) -> None:
+    settings = settings_of(prefix, buffer_events=200)
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        threads = [threading.Thread(target=record, args=(recorder, 1_000)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert broadcaster.flush(10)
+        accepted = len(read_incoming(server.url or "", settings))
+        assert accepted + broadcaster.losses.counts.get("dropped", 0) == 8_000
+
+
+def test_waiting_for_room_loses_nothing_while_redis_answers(embedded_url: str, prefix: str) -> None:
+    settings = settings_of(prefix, buffer_events=50, buffer_full=FullBuffer.WAIT)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        threads = [threading.Thread(target=record, args=(recorder, 500)) for _ in range(8)]
+        began = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.perf_counter() - began < 4  # nobody waited for a deadline
+    assert len(read_incoming(embedded_url, settings)) == 4_000
+    assert not broadcaster.losses.counts
+
+
+def test_waiting_for_room_for_large_messages_ends_as_soon_as_there_is_room(embedded_url: str, prefix: str) -> None:
+    settings = settings_of(prefix, buffer_bytes=100_000, buffer_full=FullBuffer.WAIT)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        began = time.perf_counter()
+        for _ in range(300):
+            recorder.event(POD, "Normal", "Large", "x" * 15_000)
+        assert time.perf_counter() - began < 4
+    assert len(read_incoming(embedded_url, settings)) == 300
+    assert not broadcaster.losses.counts
+
+
+def test_waiting_for_room_has_a_deadline_and_then_drops(
+    prefix: str, open_broadcaster: Callable[..., EventBroadcaster]
+) -> None:
+    settings = settings_of(prefix, buffer_events=10, buffer_full=FullBuffer.WAIT, buffer_wait_s=0.2)
+    broadcaster = open_broadcaster(NOWHERE, settings)
+    recorder = broadcaster.new_recorder("c")
+    record(recorder, 10)
+    began = time.perf_counter()
+    record(recorder, 1, 10)
+    assert 0.15 < time.perf_counter() - began < 2
+    assert broadcaster.losses.counts == {"dropped": 1}
+
+
+def test_shutdown_frees_those_who_wait_for_room(prefix: str, open_broadcaster: Callable[..., EventBroadcaster]) -> None:
+    settings = settings_of(prefix, buffer_events=10, buffer_full=FullBuffer.WAIT, buffer_wait_s=60)
+    broadcaster = open_broadcaster(NOWHERE, settings)
+    recorder = broadcaster.new_recorder("c")
+    record(recorder, 10)
+    waiter = threading.Thread(target=record, args=(recorder, 1, 10))
+    waiter.start()
+    waiter.join(0.05)
+    assert waiter.is_alive()
+    broadcaster.shutdown(0.1)
+    waiter.join(5)
+    assert not waiter.is_alive()
+    counts = broadcaster.losses.counts
+    assert sum(counts.values()) == 11
+
+
+# -- flush and close -----------------------------------------------------------------------------------------------
+
+
+def test_flush_returns_when_everything_put_before_is_in_redis(embedded_url: str, settings: Settings) -> None:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        for start in range(0, 500, 100):
+            record(recorder, 100, start)
+            assert broadcaster.flush(5)
+            assert messages(read_incoming(embedded_url, settings)) == numbers(start + 100)
+
+
+def test_flush_ends_while_others_go_on_recording(embedded_url: str, prefix: str) -> None:
+    """Large events make many batches, so that something is always under way."""
+    settings = settings_of(prefix, partitions=4)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        done = threading.Event()
+
+        def go_on(n: int) -> None:
+            while not done.is_set():
+                recorder.event(make_reference(name=f"web-{n}"), "Normal", "Large", "x" * 10_000)
+
+        threads = [threading.Thread(target=go_on, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            time.sleep(0.2)
+            recorder.event(POD, "Normal", "Marked", "")
+            assert broadcaster.flush(4)
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+
+
+def test_a_flush_of_nothing_returns_at_once_even_without_redis(
+    settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
+) -> None:
+    began = time.perf_counter()
+    assert open_broadcaster(NOWHERE, settings).flush(5)
+    assert time.perf_counter() - began < 1
+
+
+def test_a_flush_after_shutdown_returns_at_once(embedded_url: str, settings: Settings) -> None:
+    broadcaster = EventBroadcaster(embedded_url, settings=settings)
+    record(broadcaster.new_recorder("c"), 1)
+    assert broadcaster.shutdown()
+    began = time.perf_counter()
+    broadcaster.flush(5)
+    assert time.perf_counter() - began < 1
+
+
+def test_closing_counts_what_never_reached_a_redis_that_is_unreachable(settings: Settings) -> None:
+    broadcaster = EventBroadcaster(NOWHERE, settings=settings)
+    record(broadcaster.new_recorder("c"), 700)
+    began = time.perf_counter()
+    assert not broadcaster.shutdown(0.3)
+    assert time.perf_counter() - began < 2
+    assert broadcaster.losses.counts == {"unsent": 700}
+
+
+def test_closing_counts_what_was_under_way_to_a_redis_that_stands_still(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server:
+        broadcaster = EventBroadcaster(server.url, settings=settings)
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        with frozen(server.pid):
+            record(recorder, 100, 1)
+            time.sleep(0.05)  # the flusher has them in hand and waits for the reply
+            began = time.perf_counter()
+            assert not broadcaster.shutdown(0.3)
+            assert time.perf_counter() - began < 2
+            assert broadcaster.losses.counts == {"unsent": 100}
+            eventually(lambda: not _outbox_threads(), 2)
+
+
+def test_closing_counts_what_was_under_way_to_a_redis_that_died(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server:
+        broadcaster = EventBroadcaster(server.url, settings=settings)
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        kill_server(server)
+        record(recorder, 100, 1)
+        time.sleep(0.05)
+        assert not broadcaster.shutdown(0.3)
+        assert broadcaster.losses.counts == {"unsent": 100}
+        eventually(lambda: not _outbox_threads(), 2)
+
+
+def test_closing_waits_for_a_redis_that_answers_in_time(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server:
+        broadcaster = EventBroadcaster(server.url, settings=settings)
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        os.kill(server.pid or 0, signal.SIGSTOP)
+        record(recorder, 1_000, 1)
+        timer = threading.Timer(0.3, os.kill, (server.pid, signal.SIGCONT))
+        timer.start()
+        assert broadcaster.shutdown(5)
+        timer.join()
+        assert messages(read_incoming(server.url or "", settings)) == numbers(1_001)
+
+
+def test_threads_that_record_during_shutdown_lose_nothing_uncounted(embedded_url: str, settings: Settings) -> None:
+    """client-go's NonRacyShutdown, without the waiting."""
+    broadcaster = EventBroadcaster(embedded_url, settings=settings)
+    recorder = broadcaster.new_recorder("c")
+    recorded = [0] * 8
+    problems: list[BaseException] = []
+
+    def go_on(n: int) -> None:
+        try:
+            while not broadcaster.losses.counts.get("refused", 0):
+                record(recorder, 20, recorded[n])
+                recorded[n] += 20
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=go_on, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    broadcaster.shutdown()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    accepted = len(read_incoming(embedded_url, settings))
+    assert accepted + sum(broadcaster.losses.counts.values()) == sum(recorded)
+
+
+def _outbox_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "eventbus-outbox"]
+
+
+def test_a_signal_handler_may_record_while_its_own_thread_records_the_first_event(
+    embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes in the worst moment: while the flusher is being started."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if thread.name == "eventbus-outbox":
+            signal.raise_signal(signal.SIGUSR1)
+        start(thread)
+
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        before = signal.signal(signal.SIGUSR1, lambda *_: record(recorder, 1, 1))
+        try:
+            monkeypatch.setattr(threading.Thread, "start", interrupted)
+            record(recorder, 1)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert broadcaster.flush(5)
+        assert len(_outbox_threads()) == 1
+    assert messages(read_incoming(embedded_url, settings)) == numbers(2)
+
+
+def test_a_logging_handler_of_the_flusher_may_shut_everything_down(settings: Settings) -> None:
+    broadcaster = EventBroadcaster(NOWHERE, settings=settings)
+    ended = threading.Event()
+
+    class ShutsDown(logging.Handler):
+        def emit(self, _record: logging.LogRecord) -> None:
+            if threading.current_thread().name == "eventbus-outbox":
+                broadcaster.shutdown(0.1)
+                ended.set()
+
+    handler = ShutsDown()
+    logging.getLogger("eventbus").addHandler(handler)
+    try:
+        record(broadcaster.new_recorder("c"), 1)
+        assert ended.wait(5)
+        eventually(lambda: not _outbox_threads())
+        assert broadcaster.losses.counts == {"unsent": 1}
+    finally:
+        logging.getLogger("eventbus").removeHandler(handler)
+
+
+# -- the end of the process ----------------------------------------------------------------------------------------
+
+AT_EXIT = """
+import sys
+from eventbus import EventBroadcaster, ObjectReference, Settings
+broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2]))
+recorder = broadcaster.new_recorder("c")
+for i in range(3_000):
+    recorder.eventf(ObjectReference("Pod", "default", "web-0"), "Normal", "Counted", "%d", i)
+"""
+
+LATE = """
+import atexit, sys
+atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Late", "refused"))
+from eventbus import EventBroadcaster, ObjectReference, Settings
+broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2]))
+recorder = broadcaster.new_recorder("c")
+atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Counted", "0"))
+"""
+
+
+def _run(program: str, url: str, prefix: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, url, prefix],
+        check=False,
+        timeout=20,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "ending", ["", "sys.exit(3)", "raise RuntimeError", "import os, signal; os.kill(os.getpid(), 15)"]
+)
+def test_a_process_that_ends_flushes_first(embedded_url: str, settings: Settings, ending: str) -> None:
+    _run(AT_EXIT + ending, embedded_url, settings.prefix)
+    assert messages(read_incoming(embedded_url, settings)) == numbers(3_000)
+
+
+def test_the_first_event_of_a_process_may_come_while_it_exits(embedded_url: str, settings: Settings) -> None:
+    ran = _run(LATE, embedded_url, settings.prefix)
+    assert ran.returncode == 0
+    assert messages(read_incoming(embedded_url, settings)) == ["0"]
+    assert ran.stderr.count("\n") == 1
+    assert "1 event refused: the broadcaster is shut down" in ran.stderr
+
+
+def test_a_process_ends_in_time_without_redis(settings: Settings) -> None:
+    began = time.perf_counter()
+    ran = _run(AT_EXIT.replace("prefix=", "flush_s=0.3, prefix="), NOWHERE, settings.prefix)
+    assert time.perf_counter() - began < 5
+    assert ran.returncode == 0
+    assert "3000 events unsent: closed before Redis had them" in ran.stderr
+
+
+def test_events_are_sent_even_if_no_thread_can_start_any_more(
+    embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an interpreter does that is shutting down."""
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    broadcaster = EventBroadcaster(embedded_url, settings=settings)
+    monkeypatch.setattr(threading, "Thread", NoThread)
+    record(broadcaster.new_recorder("c"), 100)
+    assert broadcaster.shutdown(5)
+    monkeypatch.undo()
+    assert messages(read_incoming(embedded_url, settings)) == numbers(100)

@@ -1,0 +1,351 @@
+"""The PostgreSQL sink against a real server: rows, versions, bad data, schema, and the ways a server can be away."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkUnreachable, Throttled
+from eventbus.event import Event, EventSeries
+from eventbus.sinks import BatchSink, EventPatch, SinkMode, SinkWrite, Verb, make_sink
+from eventbus.sinks.postgres import PostgresSink
+from eventbus.sinks.postgres_schema import STEPS
+from tests.builders import NOW, make_event, make_reference
+from tests.conftest import IN_CI
+from tests.integration.postgres_server import NoPostgres, PostgresServer, a_database, a_server_url, find_programs
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    try:
+        context = a_server_url()
+        with context as url:
+            yield url
+    except NoPostgres as error:
+        _unavailable(str(error))
+
+
+@pytest.fixture
+def url(server_url: str) -> Iterator[str]:
+    with a_database(server_url) as url:
+        yield url
+
+
+@pytest.fixture
+def sink(url: str) -> Iterator[PostgresSink]:
+    sink = open_sink(url)
+    yield sink
+    sink.close()
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A cluster of the test's own, to be frozen, stopped and asked for passwords."""
+    try:
+        find_programs()
+    except NoPostgres as error:
+        _unavailable(str(error))
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+def _unavailable(reason: str) -> None:
+    if IN_CI:
+        pytest.fail(f"{reason}; in CI that is a failure", pytrace=False)
+    pytest.skip(reason)
+
+
+def open_sink(url: str, environ: dict[str, str] | None = None, **options: Any) -> PostgresSink:
+    sink = make_sink(url, environ or {}, **options)
+    assert isinstance(sink, PostgresSink)
+    return sink
+
+
+def stored(name: str, *, rv: int, count: int = 1, **overrides: Any) -> Event:
+    """An event as the store has it."""
+    event = make_event(count=count, **overrides)
+    metadata = {"name": name, "uid": f"producer:{name}", "resource_version": str(rv)}
+    return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, **metadata))
+
+
+def writes(*events: Event) -> list[SinkWrite]:
+    return [SinkWrite.of(Verb.CREATE, event) for event in events]
+
+
+def rows(url: str, columns: str = "name, rv, count", where: str = "true") -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        query: Any = f"SELECT {columns} FROM eventbus_events WHERE {where} ORDER BY namespace, name"
+        return connection.execute(query).fetchall()
+
+
+def test_it_is_a_sink_that_upserts_in_batches(sink: PostgresSink) -> None:
+    assert isinstance(sink, BatchSink)
+    assert sink.mode is SinkMode.UPSERT
+
+
+def test_a_row_holds_the_whole_event_and_what_is_asked_for_in_columns(sink: PostgresSink, url: str) -> None:
+    event = stored(
+        "web-0.1", rv=7, count=3, message='it\'s 100 % \\ "quoted" — ü 🚀\n\ttab', type="Warning", reason="BackOff"
+    )
+    assert sink.create(event) == event
+    columns = (
+        "namespace, uid, rv, object_kind, object_name, object_uid, type, reason, message, count, first_seen, last_seen"
+    )
+    assert rows(url, columns) == [
+        ("default", "producer:web-0.1", 7, "Pod", "web-0", "uid-1", "Warning", "BackOff", event.message, 3, NOW, NOW)
+    ]
+    ((body,),) = rows(url, "event")
+    assert (body["kind"], body["involvedObject"]["name"], body["message"]) == ("Event", "web-0", event.message)
+    assert body["firstTimestamp"] == "2024-01-01T12:00:00Z"
+
+
+def test_an_event_of_a_series_was_last_seen_when_the_series_was(sink: PostgresSink, url: str) -> None:
+    late = NOW.replace(hour=13)
+    sink.create(stored("a", rv=1, event_time=NOW, series=EventSeries(count=9, last_observed_time=late)))
+    assert rows(url, "last_seen") == [(late,)]
+
+
+def test_a_larger_version_replaces_the_row_and_an_older_or_equal_one_does_not(sink: PostgresSink, url: str) -> None:
+    sink.create(stored("a", rv=9, count=2))
+    sink.patch(stored("a", rv=10, count=3), EventPatch(name="a", count=3))
+    assert rows(url) == [("a", 10, 3)]
+    sink.update(stored("a", rv=9, count=2))  # as text "9" is larger than "10"
+    sink.update(stored("a", rv=10, count=99))
+    assert rows(url) == [("a", 10, 3)]
+
+
+def test_versions_of_different_events_are_not_compared(sink: PostgresSink, url: str) -> None:
+    # Two partitions count on their own.
+    sink.write(writes(stored("a", rv=1763700000000001), stored("b", rv=5)))
+    sink.write(writes(stored("b", rv=6, count=2)))
+    assert rows(url) == [("a", 1763700000000001, 1), ("b", 6, 2)]
+
+
+def test_a_batch_written_again_and_again_by_several_workers_leaves_every_event_once(url: str) -> None:
+    def work(seed: int) -> None:
+        sink = open_sink(url)
+        for version in (1, 2, 3):
+            batch = [stored(f"e{n}", rv=version, count=version) for n in range(300)]
+            sink.write(writes(*(batch if seed % 2 else reversed(batch))))
+        sink.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    found = rows(url)
+    assert len(found) == 300
+    assert {(rv, count) for _, rv, count in found} == {(3, 3)}
+
+
+def test_an_event_of_another_object_with_the_same_name_is_rejected_not_overwritten(
+    sink: PostgresSink, url: str
+) -> None:
+    sink.create(stored("web.1", rv=5))
+    other = stored("web.1", rv=9, involved_object=make_reference(kind="Deployment"))
+    first, second = sink.write(writes(other, stored("web.2", rv=6)))
+    assert isinstance(first, EventRejected)
+    assert isinstance(second, Event)
+    assert rows(url, "name, object_kind") == [("web.1", "Pod"), ("web.2", "Pod")]
+
+
+def test_nul_and_surrogates_are_replaced_because_neither_text_nor_jsonb_can_hold_them(
+    sink: PostgresSink, url: str
+) -> None:
+    sink.create(stored("a", rv=1, message="nul \0 lone \ud800 pair \ud83d\ude80", reason="a\0b"))
+    assert rows(url, "reason, message, event->>'message'") == [
+        ("a\ufffdb", "nul \ufffd lone \ufffd pair 🚀", "nul \ufffd lone \ufffd pair 🚀")
+    ]
+
+
+def test_text_is_never_read_as_sql(sink: PostgresSink, url: str) -> None:
+    text = "'); DROP TABLE eventbus_events; -- %s %(a)s $1 {}"
+    sink.create(stored("a", rv=1, message=text, reason=text))
+    assert rows(url, "reason, message") == [(text, text)]
+
+
+def test_bad_rows_are_answered_alone_and_their_neighbours_are_written(sink: PostgresSink, url: str) -> None:
+    too_long_for_an_index = stored("c", rv=1, type="Warning", reason="".join(map(chr, range(0x4E00, 0x4E00 + 20_000))))
+    no_version = msgspec.structs.replace(
+        stored("d", rv=1), metadata=msgspec.structs.replace(stored("d", rv=1).metadata, resource_version="x1")
+    )
+    before = [stored(f"b{n}", rv=1) for n in range(20)]
+    answers = sink.write(writes(*before, too_long_for_an_index, no_version, stored("e", rv=1)))
+    assert answers[:20] == before
+    assert [type(answer) for answer in answers[20:]] == [EventRejected, EventUnbuildable, Event]
+    assert [name for (name,) in rows(url, "name")] == sorted([*(f"b{n}" for n in range(20)), "e"])
+
+
+def test_a_rejection_is_raised_by_a_single_call_and_quotes_nothing_of_the_row(sink: PostgresSink, url: str) -> None:
+    sink.create(stored("a", rv=1))
+    with psycopg.connect(url) as connection:
+        connection.execute("ALTER TABLE eventbus_events ADD CHECK (message <> 'hunter2')")
+    with pytest.raises(EventRejected, match="23514") as caught:
+        sink.update(stored("a", rv=2, message="hunter2"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_workers_that_start_at_once_make_one_schema(url: str) -> None:
+    start = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        sink = open_sink(url)
+        start.wait()
+        sink.create(stored(f"e{number}", rv=1))
+        sink.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert len(rows(url)) == 6
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT version FROM eventbus_schema").fetchall() == [
+            (n,) for n in range(1, len(STEPS) + 1)
+        ]
+
+
+def test_tables_of_a_newer_version_are_left_alone(sink: PostgresSink, url: str) -> None:
+    sink.create(stored("a", rv=1))
+    with psycopg.connect(url) as connection:
+        connection.execute("INSERT INTO eventbus_schema (version) VALUES (1000)")
+    other = open_sink(url)
+    with pytest.raises(SinkUnreachable, match="upgrade"):
+        other.create(stored("b", rv=1))
+    other.close()
+    assert rows(url) == [("a", 1, 1)]
+
+
+def test_a_role_without_the_right_to_make_tables_writes_into_those_that_are_there(url: str, sink: PostgresSink) -> None:
+    role = f"writer_{url.rsplit('eb_', 1)[1][:12]}"
+    sink.create(stored("a", rv=1))
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(psycopg.sql.SQL("CREATE ROLE {}").format(psycopg.sql.Identifier(role)))
+        try:
+            admin.execute(
+                psycopg.sql.SQL("GRANT SELECT, INSERT, UPDATE ON eventbus_events TO {}").format(
+                    psycopg.sql.Identifier(role)
+                )
+            )
+            admin.execute(psycopg.sql.SQL("GRANT SELECT ON eventbus_schema TO {}").format(psycopg.sql.Identifier(role)))
+            separator = "&" if "?" in url else "?"
+            limited = open_sink(f"{url}{separator}options=-crole%3D{role}")
+            limited.create(stored("b", rv=1))
+            admin.execute(psycopg.sql.SQL("REVOKE ALL ON eventbus_events FROM {}").format(psycopg.sql.Identifier(role)))
+            with pytest.raises(SinkUnreachable, match="42501"):
+                limited.create(stored("c", rv=1))
+            limited.close()
+        finally:
+            admin.execute(psycopg.sql.SQL("DROP OWNED BY {}").format(psycopg.sql.Identifier(role)))
+            admin.execute(psycopg.sql.SQL("DROP ROLE {}").format(psycopg.sql.Identifier(role)))
+    assert [name for (name,) in rows(url, "name")] == ["a", "b"]
+
+
+def test_the_queries_of_the_docs_use_their_indexes(sink: PostgresSink, url: str) -> None:
+    sink.write(writes(*(stored(f"e{n}", rv=1, type="Warning") for n in range(50))))
+    queries = {
+        "eventbus_events_object": "namespace = 'default' AND object_kind = 'Pod' AND object_name = 'web-0'",
+        "eventbus_events_last_seen": "last_seen < now()",
+        "eventbus_events_warnings": "type = 'Warning' AND reason = 'x' AND last_seen > now()",
+    }
+    with psycopg.connect(url) as connection:
+        connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off")
+        for index, condition in queries.items():
+            explain: Any = f"EXPLAIN SELECT event FROM eventbus_events WHERE {condition} ORDER BY last_seen DESC"
+            plan = "\n".join(line for (line,) in connection.execute(explain).fetchall())
+            assert f"using {index} " in plan, plan
+
+
+def test_a_lock_that_is_held_ends_in_a_timeout_and_the_sink_goes_on_afterwards(url: str) -> None:
+    sink = open_sink(url, timeout_s=0.5)
+    sink.create(stored("a", rv=1))
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE eventbus_events")
+        with pytest.raises(SinkUnreachable, match="57014"):
+            sink.update(stored("a", rv=2))
+    sink.update(stored("a", rv=2))
+    sink.close()
+    assert rows(url) == [("a", 2, 1)]
+
+
+def test_a_deadlock_asks_for_a_pause(url: str, sink: PostgresSink) -> None:
+    sink.write(writes(stored("a", rv=1), stored("b", rv=1)))
+    with psycopg.connect(url) as other:
+        other.execute("SET deadlock_timeout = '10s'")
+        other.execute("UPDATE eventbus_events SET rv = 1 WHERE name = 'b'")
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(sink.write, writes(stored("a", rv=2), stored("b", rv=2)))
+            # It holds a and waits for b; now this one wants a.
+            _wait_for_a_lock(url)
+            other.execute("UPDATE eventbus_events SET rv = 1 WHERE name = 'a'")
+            with pytest.raises(Throttled, match="40P01"):
+                written.result(timeout=20)
+
+
+def _wait_for_a_lock(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        while connection.execute(query).fetchone() == (0,):
+            pass
+
+
+def test_a_server_that_is_away_raises_unreachable_and_is_found_again(server: PostgresServer) -> None:
+    sink = open_sink(server.url())
+    sink.create(stored("a", rv=1))
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(SinkUnreachable):
+            sink.create(stored("b", rv=1))
+    server.restart()
+    sink.create(stored("b", rv=1))
+    sink.close()
+    assert [name for (name,) in rows(server.url(), "name")] == ["a", "b"]
+
+
+def test_a_frozen_server_is_waited_for_no_longer_than_the_timeout(server: PostgresServer) -> None:
+    sink = open_sink(server.url(), timeout_s=1.0)
+    sink.create(stored("a", rv=1))
+    assert sink._connection is not None
+    backend = sink._connection.info.backend_pid
+    server.signal_backend(backend, signal.SIGSTOP)
+    try:
+        with pytest.raises(SinkUnreachable):
+            sink.create(stored("b", rv=1))
+    finally:
+        server.signal_backend(backend, signal.SIGCONT)
+    sink.create(stored("b", rv=1))
+    sink.close()
+
+
+def test_the_password_comes_from_the_environment_or_a_file_and_is_shown_nowhere(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    bare = server.url(password="x").replace(":x@", "@")
+    file = tmp_path / "password"
+    file.write_text("wrong\n")
+    sink = open_sink(bare, {"EVENTBUS_POSTGRES_PASSWORD_FILE": str(file)})
+    with pytest.raises(SinkUnreachable) as caught:
+        sink.create(stored("a", rv=1))
+    assert "wrong" not in f"{caught.value}"
+    file.write_text(server.password)  # changed while the worker waits
+    sink.create(stored("a", rv=1))
+    sink.close()
+    given = open_sink(server.url(password=server.password), {})
+    assert server.password not in repr(given)
+    by_variable = open_sink(bare, {"EVENTBUS_POSTGRES_PASSWORD": server.password})
+    by_variable.create(stored("b", rv=1))
+    by_variable.close()
+
+
+def test_a_url_that_cannot_be_read_is_a_config_error_without_its_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_sink("postgresql://me:hunter2@host/db?no_such_thing=1", {})
+    assert "hunter2" not in str(caught.value)

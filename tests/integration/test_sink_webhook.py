@@ -1,0 +1,374 @@
+"""The webhook sink against real HTTP and HTTPS servers: what arrives, what answers mean, and where it refuses to go."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+
+from eventbus.codec import decode_core
+from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.event import Event
+from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
+from tests.builders import NOW, make_event
+from tests.integration.certificates import make_certificate
+from tests.integration.webhook_server import Answer, Endpoint, receiving
+
+ALLOWED = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    return Endpoint()
+
+
+@pytest.fixture
+def url(endpoint: Endpoint) -> Iterator[str]:
+    with receiving(endpoint) as port:
+        yield f"http://127.0.0.1:{port}/hooks/T0P?team=a"
+
+
+@pytest.fixture
+def sinks() -> Iterator[list[EventSink]]:
+    """Whatever the test puts here is closed."""
+    made: list[EventSink] = []
+    yield made
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def sink(url: str, sinks: list[EventSink]) -> EventSink:
+    sinks.append(make_sink(url, ALLOWED, timeout_s=5))
+    return sinks[-1]
+
+
+def stored(number: int = 1, *, count: int = 1, **overrides: Any) -> Event:
+    event = make_event(count=count, **overrides)
+    metadata = {"name": f"web-0.{number}", "uid": f"producer:{number}", "resource_version": str(number)}
+    return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, **metadata))
+
+
+def batch_of(*events: Event) -> list[SinkWrite]:
+    return [SinkWrite.of(Verb.CREATE, event) for event in events]
+
+
+def open_batch_sink(url: str, sinks: list[EventSink]) -> BatchSink:
+    sink = make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_MODE": "batch"}, timeout_s=5)
+    sinks.append(sink)
+    assert isinstance(sink, BatchSink)
+    return sink
+
+
+@pytest.mark.parametrize("mode", ["structured", "binary"])
+def test_a_delivery_is_a_cloud_event_that_the_sdk_can_read(
+    endpoint: Endpoint, url: str, sinks: list[EventSink], mode: str
+) -> None:
+    sink = make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_MODE": mode, "EVENTBUS_WEBHOOK_SOURCE": "/prod"})
+    sinks.append(sink)
+    event = stored(7, count=3, type="Warning", reason="Back Off é", message='ü 🚀 "quoted" % \n')
+    assert sink.create(event) == event
+    (delivery,) = endpoint.deliveries
+    assert delivery.path == "/hooks/T0P?team=a"
+    found = from_http_event(HTTPMessage(delivery.headers, delivery.body))
+    assert found.get_specversion() == "1.0"
+    assert (found.get_id(), found.get_source(), found.get_type()) == ("producer:7/3", "/prod", "io.eventbus.event.v1")
+    assert (found.get_subject(), found.get_time()) == ("default/Pod/web-0", NOW)
+    assert found.get_extension("eventtype") == "Warning"
+    assert found.get_extension("reason") == "Back Off é"
+    assert found.get_extension("sequence") == "7"
+    assert decode_core(msgspec.json.encode(found.get_data())) == event
+    assert ("ce-id" in delivery.headers) == (mode == "binary")
+    assert delivery.headers["content-type"] == (
+        "application/json" if mode == "binary" else "application/cloudevents+json"
+    )
+
+
+def test_it_appends_one_by_one_and_a_patch_sends_the_whole_event(endpoint: Endpoint, sink: EventSink) -> None:
+    assert sink.mode is SinkMode.APPEND
+    assert not isinstance(sink, BatchSink)
+    event = stored(count=2)
+    assert sink.patch(event, EventPatch(name="", count=2)) == event
+    assert sink.update(event) == event
+    bodies = [msgspec.json.decode(delivery.body)["data"] for delivery in endpoint.deliveries]
+    assert [body["count"] for body in bodies] == [2, 2]
+    assert bodies[0]["involvedObject"]["name"] == "web-0"
+
+
+def test_the_delivery_id_is_the_idempotency_key_the_same_for_a_repeat_and_another_for_the_next_count(
+    endpoint: Endpoint, sink: EventSink
+) -> None:
+    endpoint.answers.append(Answer(0))  # taken, and the reply is lost
+    with pytest.raises(SinkUnreachable):
+        sink.create(stored(7))
+    sink.create(stored(7))
+    sink.create(stored(7, count=2))
+    keys = [delivery.headers["idempotency-key"] for delivery in endpoint.deliveries]
+    assert keys == ["producer:7/1", "producer:7/1", "producer:7/2"]
+
+
+def test_one_connection_serves_many_deliveries(endpoint: Endpoint, sink: EventSink) -> None:
+    for number in range(5):
+        sink.create(stored(number))
+    assert (len(endpoint.deliveries), endpoint.connections) == (5, 1)
+
+
+def test_a_signature_covers_the_time_and_the_body(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
+    sinks.append(make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_SECRET": "hunter2", "EVENTBUS_WEBHOOK_TOKEN": "t0ken"}))
+    sinks[-1].create(stored())
+    (delivery,) = endpoint.deliveries
+    timestamp = delivery.headers["x-eventbus-timestamp"]
+    assert abs(int(timestamp) - time.time()) < 60
+    expected = hmac.new(b"hunter2", timestamp.encode() + b"." + delivery.body, hashlib.sha256).hexdigest()
+    assert delivery.headers["x-eventbus-signature"] == f"sha256={expected}"
+    assert delivery.headers["authorization"] == "Bearer t0ken"
+
+
+def test_without_a_secret_nothing_is_signed(endpoint: Endpoint, sink: EventSink) -> None:
+    sink.create(stored())
+    assert not {"authorization", "x-eventbus-signature"} & set(endpoint.deliveries[0].headers)
+
+
+def test_a_secret_in_a_file_is_read_anew_and_shown_nowhere(
+    endpoint: Endpoint, url: str, sinks: list[EventSink], tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    sinks.append(make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_TOKEN_FILE": str(file)}))
+    sinks[-1].create(stored())
+    file.write_text("second\n")
+    sinks[-1].create(stored())
+    assert [delivery.headers["authorization"] for delivery in endpoint.deliveries] == ["Bearer first", "Bearer second"]
+    assert "second" not in repr(sinks[-1])
+    assert "T0P" not in repr(sinks[-1])
+    file.unlink()
+    with pytest.raises(SinkUnreachable, match="TOKEN_FILE"):
+        sinks[-1].create(stored())
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (200, None),
+        (202, None),
+        (204, None),
+        (409, None),
+        (301, SinkUnreachable),
+        (307, SinkUnreachable),
+        (400, EventRejected),
+        (413, EventRejected),
+        (422, EventRejected),
+        (401, SinkUnreachable),
+        (403, SinkUnreachable),
+        (404, SinkUnreachable),
+        (410, SinkUnreachable),
+        (429, Throttled),
+        (500, UnexpectedReply),
+        (502, SinkUnreachable),
+        (503, SinkUnreachable),
+    ],
+)
+def test_an_answer_means(endpoint: Endpoint, sink: EventSink, status: int, error: type[EventBusError] | None) -> None:
+    endpoint.answers.append(Answer(status, headers={"Location": "http://127.0.0.1:1/"}))
+    if error is None:
+        sink.create(stored())
+    else:
+        with pytest.raises(EventBusError) as caught:
+            sink.create(stored())
+        assert type(caught.value) is error
+    assert len(endpoint.deliveries) == 1, "redirects must not be followed"
+    sink.create(stored())
+
+
+def test_retry_after_may_be_seconds_or_a_date(endpoint: Endpoint, sink: EventSink) -> None:
+    endpoint.answers.append(Answer(429, headers={"Retry-After": "3"}))
+    endpoint.answers.append(Answer(429, headers={"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}))
+    found = []
+    for _ in range(2):
+        with pytest.raises(Throttled) as caught:
+            sink.create(stored())
+        found.append(caught.value.retry_after_s)
+    assert found == [3.0, 600.0]
+
+
+def test_what_the_endpoint_says_is_made_harmless_and_short(endpoint: Endpoint, sink: EventSink) -> None:
+    endpoint.answers.append(Answer(422, body=b"\x1b]52;no\r\n" + b"x" * 100_000))
+    with pytest.raises(EventRejected) as caught:
+        sink.create(stored())
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    sink.create(stored())
+
+
+def test_an_endpoint_that_drips_is_left_after_the_timeout(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
+    sinks.append(make_sink(url, ALLOWED, timeout_s=0.5))
+    endpoint.answers.append(Answer(200, drip_s=0.05))
+    start = time.monotonic()
+    with pytest.raises(SinkUnreachable):
+        sinks[-1].create(stored())
+    assert time.monotonic() - start < 20
+    sinks[-1].create(stored())
+
+
+def test_an_endpoint_that_never_answers_is_left_after_the_timeout(sinks: list[EventSink]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sinks.append(make_sink(f"http://127.0.0.1:{silent.getsockname()[1]}/", ALLOWED, timeout_s=0.3))
+        with pytest.raises(SinkUnreachable):
+            sinks[-1].create(stored())
+
+
+def test_nobody_listening_is_unreachable(sinks: list[EventSink]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED))
+    with pytest.raises(SinkUnreachable):
+        sinks[-1].create(stored())
+
+
+def test_a_batch_is_one_request_that_holds_each_event_with_its_id(
+    endpoint: Endpoint, url: str, sinks: list[EventSink]
+) -> None:
+    sink = open_batch_sink(url, sinks)
+    events = [stored(number) for number in range(30)]
+    assert sink.write(batch_of(*events)) == events
+    assert sink.write(batch_of(*events)) == events
+    first, again = endpoint.deliveries
+    assert first.headers["content-type"].startswith("application/cloudevents-batch+json")
+    assert [one["id"] for one in msgspec.json.decode(first.body)] == [f"producer:{number}/1" for number in range(30)]
+    assert first.headers["idempotency-key"] == again.headers["idempotency-key"]
+
+
+def test_of_a_batch_only_the_culprit_is_answered_with_an_error(
+    endpoint: Endpoint, url: str, sinks: list[EventSink]
+) -> None:
+    sink = open_batch_sink(url, sinks)
+    endpoint.refuse_if = b"poison"
+    events = [stored(number, message="poison" if number == 11 else "fine") for number in range(20)]
+    answers = sink.write(batch_of(*events))
+    assert [place for place, answer in enumerate(answers) if not isinstance(answer, Event)] == [11]
+    assert isinstance(answers[11], EventRejected)
+    taken = [
+        one["id"]
+        for delivery in endpoint.deliveries
+        if b"poison" not in delivery.body
+        for one in msgspec.json.decode(delivery.body)
+    ]
+    assert taken == [f"producer:{number}/1" for number in range(20) if number != 11]
+
+
+def test_batches_are_bounded_in_number_and_in_bytes(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
+    sink = open_batch_sink(url, sinks)
+    sink.write(batch_of(*(stored(number, message="x" * 10_000) for number in range(150))))
+    assert all(len(delivery.body) <= 512 * 1024 for delivery in endpoint.deliveries)
+    assert sum(len(msgspec.json.decode(delivery.body)) for delivery in endpoint.deliveries) == 150
+
+
+def test_a_batch_to_an_endpoint_that_is_away_is_raised_whole(
+    endpoint: Endpoint, url: str, sinks: list[EventSink]
+) -> None:
+    sink = open_batch_sink(url, sinks)
+    endpoint.answers.append(Answer(503))
+    with pytest.raises(SinkUnreachable):
+        sink.write(batch_of(stored(1), stored(2)))
+    assert len(endpoint.deliveries) == 1
+
+
+def test_tls_connects_to_the_address_that_was_checked_and_asks_for_the_name(
+    endpoint: Endpoint, sinks: list[EventSink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted, tls = make_certificate(tmp_path, "DNS:hooks.example")
+    asked = answer_names(monkeypatch, {"hooks.example": ["127.0.0.1"]})
+    with receiving(endpoint, tls=tls) as port:
+        environ = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "hooks.example", "EVENTBUS_WEBHOOK_CA_FILE": str(trusted)}
+        sinks.append(make_sink(f"https://hooks.example:{port}/x", environ))
+        sinks[-1].create(stored())
+        sinks[-1].create(stored())
+    assert endpoint.server_names == ["hooks.example"]
+    assert endpoint.deliveries[0].headers["host"] == f"hooks.example:{port}"
+    assert asked == ["hooks.example"]  # once a connection: there is no second look-up to be deceived by
+
+
+def test_a_certificate_nobody_vouches_for_or_of_another_name_is_unreachable(
+    endpoint: Endpoint, sinks: list[EventSink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted, tls = make_certificate(tmp_path, "DNS:hooks.example")
+    answer_names(monkeypatch, {"hooks.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]})
+    allowed = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "hooks.example,other.example"}
+    with receiving(endpoint, tls=tls) as port:
+        sinks.append(make_sink(f"https://hooks.example:{port}/", allowed))
+        sinks.append(make_sink(f"https://other.example:{port}/", allowed | {"EVENTBUS_WEBHOOK_CA_FILE": str(trusted)}))
+        for sink in sinks:
+            with pytest.raises(SinkUnreachable, match="certificate"):
+                sink.create(stored())
+    assert endpoint.deliveries == []
+
+
+@pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "fd00::1", "::ffff:127.0.0.1"])
+def test_a_name_with_one_address_inside_is_refused_though_the_first_is_outside(
+    sinks: list[EventSink], monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    answer_names(monkeypatch, {"hooks.example": ["192.88.99.1", inside]})
+    connected = refuse_to_connect(monkeypatch)
+    sinks.append(make_sink("https://hooks.example/x", {}))
+    with pytest.raises(SinkUnreachable, match="no webhook may go"):
+        sinks[-1].create(stored())
+    assert connected == []
+
+
+@pytest.mark.parametrize(
+    ("url", "environ"),
+    [
+        ("http://hooks.example/", {}),
+        ("https://hooks.example:9000/", {}),
+        ("https://127.0.0.1/", {}),
+        ("https://me:hunter2@hooks.example/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"}),
+        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_MODE": "sideways"}),
+        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "perhaps"}),
+        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_CA_FILE": "/no/such/file"}),
+        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_SECRET_FILE": "/no/such/file"}),
+    ],
+)
+def test_settings_that_will_not_do_are_a_config_error(url: str, environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_sink(url, environ)
+    assert "hunter2" not in str(caught.value)
+
+
+def answer_names(patch: pytest.MonkeyPatch, names: dict[str, list[str]]) -> list[str]:
+    """The resolver answers *names*, and addresses as ever. Returns: the names it was asked for, growing."""
+    real, asked = socket.getaddrinfo, list[str]()
+
+    def getaddrinfo(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
+        if host not in names:
+            return real(host, port, *args, **kwargs)
+        asked.append(host)
+        return [found for address in names[host] for found in real(address, port, *args, **kwargs)]
+
+    patch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+def refuse_to_connect(patch: pytest.MonkeyPatch) -> list[Any]:
+    connected: list[Any] = []
+
+    def create_connection(address: Any, *_args: Any, **_kwargs: Any) -> Any:
+        connected.append(address)
+        raise OSError("no connection was expected")
+
+    patch.setattr(socket, "create_connection", create_connection)
+    return connected
+
+
+def test_no_thread_is_left_by_a_delivery(sink: EventSink) -> None:
+    before = set(threading.enumerate())
+    sink.create(stored())
+    assert not [thread for thread in set(threading.enumerate()) - before if isinstance(thread, threading.Timer)]

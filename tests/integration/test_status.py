@@ -1,0 +1,210 @@
+"""The numbers of a bus, against what was done to it: lag event by event, who holds the stream, who is alive."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eventbus.broker import status as status_module
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.functions import beat_command
+from eventbus.broker.groups import delete_group
+from eventbus.broker.status import BusStatus, Group, read_status
+from eventbus.event import ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.settings import Settings
+from tests.integration.harness import bus_with, eventually, settings_of
+
+PODS = [ObjectReference("Pod", "default", f"web-{number}", f"uid-{number}", "v1") for number in range(40)]
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def bus(server_url: str, settings: Settings) -> Bus:
+    return open_bus(server_url, settings)
+
+
+@pytest.fixture
+def client(bus: Bus) -> Iterator[Any]:
+    client = bus.client()
+    yield client
+    client.close()
+
+
+def publish(bus: Bus, settings: Settings, *batches: int) -> None:
+    """Batches of so many events each, as one recorder after the other sends them."""
+    for n in batches:
+        with EventBroadcaster(bus.url, settings=settings) as broadcaster:
+            recorder = broadcaster.new_recorder("test")
+            for number in range(n):
+                recorder.event(PODS[number % len(PODS)], "Normal", "Tested", "message")
+            assert broadcaster.flush(10)
+
+
+def group_of(status: BusStatus, name: str) -> Group:
+    return next(group for group in status.groups if group.name == name)
+
+
+def take(client: Any, bus: Bus, group: str, worker: str, count: int) -> list[bytes]:
+    reply = client.xreadgroup(group, worker, {bus.keys[0].incoming: ">"}, count=count)
+    return [entry_id for entry_id, _ in reply[0][1]]
+
+
+def test_lag_is_what_was_not_read_and_what_is_pending(bus: Bus, settings: Settings, client: Any) -> None:
+    for n in (3, 5, 7):
+        publish(bus, settings, n)
+    entries = client.xlen(bus.keys[0].incoming)
+    assert group_of(read_status(bus, client), "sink").lag == 15
+    ids = take(client, bus, "sink", "w", entries - 1)
+    assert group_of(read_status(bus, client), "sink").lag == 15
+    sizes = dict((entry, int(fields[b"n"])) for entry, fields in client.xrange(bus.keys[0].incoming))
+    # in the middle: what is acknowledged behind a pending batch counts no longer
+    client.xack(bus.keys[0].incoming, "sink", ids[-1])
+    found = group_of(read_status(bus, client), "sink")
+    assert (found.lag, found.lag_exact, found.pending) == (15 - sizes[ids[-1]], True, len(ids) - 1)
+
+
+def test_a_group_that_has_done_everything_is_not_behind(bus: Bus, settings: Settings, client: Any) -> None:
+    publish(bus, settings, 4)
+    ids = take(client, bus, "sink", "w", 100)
+    client.xack(bus.keys[0].incoming, "sink", *ids)
+    found = group_of(read_status(bus, client), "sink")
+    assert (found.lag, found.behind_s, found.pending, found.holds) == (0, 0.0, 0, ())
+
+
+def test_with_many_batches_pending_the_lag_is_a_bound(
+    bus: Bus, settings: Settings, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventbus.broker.partition_status.PENDING_OPENED", 1)
+    publish(bus, settings, 2, 3, 4)
+    take(client, bus, "sink", "w", 100)
+    found = group_of(read_status(bus, client), "sink")
+    assert (found.lag, found.lag_exact) == (9, False)
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest(bus: Bus, settings: Settings, client: Any) -> None:
+    publish(bus, settings, 1)
+    time.sleep(0.2)
+    publish(bus, settings, 1)
+    assert 0.2 <= group_of(read_status(bus, client), "sink").behind_s < 30
+
+
+def test_the_group_with_the_lowest_floor_holds_the_stream(bus: Bus, settings: Settings, client: Any) -> None:
+    bus.open_partition(client, 0, "audit", "WAIT", "0")
+    publish(bus, settings, 3, 3)
+    take(client, bus, "sink", "w", 1)
+    ids = take(client, bus, "sink", "w", 100)
+    client.xack(bus.keys[0].incoming, "sink", *ids)
+    status = read_status(bus, client)
+    assert status.partitions[0].holder in ("sink", "audit")  # both still need the first entry
+    pending = client.xpending_range(bus.keys[0].incoming, "sink", "-", "+", 100)
+    client.xack(bus.keys[0].incoming, "sink", *(row["message_id"] for row in pending))
+    status = read_status(bus, client)
+    assert status.partitions[0].holder == "audit"
+    assert group_of(status, "audit").holds == (0,)
+    assert group_of(status, "audit").policy == "WAIT"
+
+
+def test_fullness_is_measured_against_the_options(server_url: str, settings: Settings) -> None:
+    bus = bus_with(server_url, settings, incoming_bytes=2**20, max_stored=100, max_records=500)
+    publish(bus, settings, 40)
+    client = bus.client()
+    (partition,) = read_status(bus, client).partitions
+    client.close()
+    assert partition.incoming.bound == 2**20
+    assert partition.incoming.used is not None
+    assert 40 * 50 < partition.incoming.used < 40 * 1000
+    assert (partition.stored.bound, partition.records.bound) == (100, 500)
+
+
+def test_counters_are_those_of_all_partitions(server_url: str, prefix: str) -> None:
+    settings = settings_of(prefix, partitions=3)
+    bus = open_bus(server_url, settings)
+    publish(bus, settings, 40)
+    client = bus.client()
+    with EventBroadcaster(server_url, settings=settings) as sink:
+        sink.start_recording_to_sink()
+        eventually(lambda: read_status(bus, client).counters["recorded"] == 40)
+        status = read_status(bus, client)
+    client.close()
+    assert len(status.partitions) == 3
+    assert min(partition.published or 0 for partition in status.partitions) > 0
+    assert status.counters["published"] == status.counters["created"] == 40
+    assert sum(partition.stored.used or 0 for partition in status.partitions) == 40
+    (worker,) = group_of(status, "sink").workers  # one process, three partitions
+    assert worker.alive
+
+
+def test_a_worker_that_says_nothing_is_dead(
+    bus: Bus, client: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventbus.broker.partition_status.ALIVE_S", 0.05)
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.2)
+    publish(bus, settings, 1)
+    take(client, bus, "sink", "silent", 1)
+    time.sleep(0.1)
+    (worker,) = group_of(read_status(bus, client), "sink").workers
+    assert (worker.name, worker.alive, worker.pending) == ("silent", False, 1)
+
+
+def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
+    bus: Bus, client: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventbus.broker.partition_status.ALIVE_S", 0.0)
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.5)
+    publish(bus, settings, 1)
+    take(client, bus, "sink", "busy", 1)
+    stop = threading.Event()
+
+    def beat() -> None:
+        own = bus.client()
+        while not stop.wait(0.02):
+            own.execute_command(*beat_command(bus.keys[0], "sink", "busy"))
+        own.close()
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        (worker,) = group_of(read_status(bus, client), "sink").workers
+    finally:
+        stop.set()
+        thread.join()
+    assert worker.alive
+
+
+def test_a_deleted_group_leaves_nothing_behind(bus: Bus, client: Any, settings: Settings) -> None:
+    bus.open_partition(client, 0, "billing", "DROP", "0")
+    publish(bus, settings, 2)
+    take(client, bus, "billing", "w", 1)
+    keys = bus.keys[0]
+    client.execute_command(*beat_command(keys, "billing", "w"))
+    bus.functions(client, 0).trim(bus.options)
+    bus.functions(client, 0).claim("billing", "heir", "w", "1")
+    assert client.exists(keys.attempts + b"billing")
+    assert delete_group(bus, client, "billing") == 1
+    assert [group.name for group in read_status(bus, client).groups] == ["sink"]
+    assert not [field for field in client.hkeys(keys.meta) if field.endswith(b":billing")]
+    assert not [field for field in client.hkeys(keys.workers) if field.startswith(b"billing/")]
+    assert not client.exists(keys.attempts + b"billing")
+    assert delete_group(bus, client, "billing") == 0
+
+
+def test_a_stream_that_was_destroyed_does_not_stop_the_numbers(bus: Bus, client: Any, settings: Settings) -> None:
+    publish(bus, settings, 2)
+    client.delete(bus.keys[0].incoming)
+    status = read_status(bus, client)
+    assert status.groups == ()
+    assert status.counters["published"] == 2
+
+
+def test_entries_that_somebody_else_added_make_the_lag_unknown(bus: Bus, client: Any) -> None:
+    client.xadd(bus.keys[0].incoming, {"foreign": "1"})
+    assert group_of(read_status(bus, client), "sink").lag is None

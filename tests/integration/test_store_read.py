@@ -1,0 +1,383 @@
+"""Reading the store while it is written: lists, watches, and the news that changes are lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.connection import make_client
+from eventbus.errors import Expired, NotFound
+from eventbus.event import Event, ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.settings import MIB, Settings
+from eventbus.store.changes import Change, ChangeType, ChangeWatch
+from eventbus.store.object_store import ObjectStore
+from tests.builders import make_reference
+from tests.integration.harness import bus_with, eventually, kill_server, own_server, settings_of, stored_events
+from tests.integration.mirror import full_name, reading
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def bus(embedded_url: str, settings: Settings) -> Bus:
+    return bus_with(embedded_url, settings, burst=100_000)
+
+
+@pytest.fixture
+def store(bus: Bus) -> Iterator[ObjectStore]:
+    client = bus.client()
+    yield ObjectStore(bus, client)
+    client.close()
+
+
+@pytest.fixture
+def broadcaster(embedded_url: str, settings: Settings, bus: Bus) -> Iterator[EventBroadcaster]:
+    """One whose process also runs the sink worker."""
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        yield broadcaster
+
+
+def say(broadcaster: EventBroadcaster, text: str, **about: Any) -> None:
+    broadcaster.new_recorder("c").event(make_reference(**about), "Normal", "Said", text)
+
+
+def settled(broadcaster: EventBroadcaster, bus: Bus, n: int) -> None:
+    """Wait until the store's counts add up to *n*."""
+    assert broadcaster.flush(5)
+    eventually(lambda: sum(event.count for event in stored_events(bus)) == n)
+
+
+def as_stored(bus: Bus) -> dict[str, Event]:
+    return {full_name(event): event for event in stored_events(bus)}
+
+
+# -- listing -------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_store_lists_nothing_and_can_be_watched(
+    bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster
+) -> None:
+    listed = store.list()
+    assert listed.items == ()
+    watch = store.watch(listed.resource_version)
+    try:
+        say(broadcaster, "first")
+        change = watch.get(5)
+        assert change is not None
+        assert (change.type, change.object.message) == (ChangeType.ADDED, "first")
+    finally:
+        watch.stop()
+
+
+def test_a_stored_event_is_the_recorded_one_with_what_the_store_adds(
+    bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster
+) -> None:
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append)
+    broadcaster.new_recorder("c", "h").annotated_eventf(
+        make_reference(field_path="spec"), {"a": "b"}, "Warning", "Said", "é☃"
+    )
+    settled(broadcaster, bus, 1)
+    (stored,) = store.list().items
+    metadata = stored.metadata
+    assert metadata.uid == seen[0].metadata.uid
+    assert metadata.creation_timestamp is not None
+    assert int(metadata.resource_version) > 0
+    plain = msgspec.structs.replace(metadata, resource_version="", creation_timestamp=None)
+    assert msgspec.structs.replace(stored, metadata=plain) == seen[0]
+
+
+def test_lists_are_by_namespace_or_by_object_with_kinds_in_any_case(
+    bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster
+) -> None:
+    say(broadcaster, "a", namespace="one", name="web-0")
+    say(broadcaster, "b", namespace="one", name="web-0", uid="another")
+    say(broadcaster, "c", namespace="one", name="web-00")
+    say(broadcaster, "d", namespace="two", name="web-0")
+    say(broadcaster, "e", namespace="one", kind="Job", name="web-0")
+    say(broadcaster, "f", namespace="", kind="Node", name="node-1")
+    say(broadcaster, "g", namespace="on", name="e-x")
+    settled(broadcaster, bus, 7)
+
+    def found(namespace: str | None = None, **about: str) -> str:
+        return "".join(sorted(event.message for event in store.list(namespace, **about).items))
+
+    assert found() == "abcdefg"
+    assert found("one") == "abce"
+    assert found("default") == "f"
+    assert found("none") == ""
+    assert found("one", kind="Pod", name="web-0") == "ab"
+    assert found("one", kind="pOD", name="web-0") == "ab"
+    assert found("one", kind="Pod") == "abc"
+    assert found("one", name="web-0") == "abe"
+    assert found(kind="pod", name="web-0") == "abd"
+    assert found("default", kind="node", name="node-1") == "f"
+    assert found("one", kind="Pod", name="web") == ""
+
+
+def test_an_event_is_got_and_deleted_by_name(bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster) -> None:
+    say(broadcaster, "a")
+    settled(broadcaster, bus, 1)
+    (event,) = store.list().items
+    assert store.get("default", event.metadata.name) == event
+    with pytest.raises(NotFound, match=f'^events "{event.metadata.name[:-1]}" not found$'):
+        store.get("default", event.metadata.name[:-1])
+    with pytest.raises(NotFound):
+        store.get("other", event.metadata.name)
+    store.delete("default", event.metadata.name)
+    assert store.list().items == ()
+    with pytest.raises(NotFound):
+        store.delete("default", event.metadata.name)
+
+
+def test_a_list_longer_than_a_page_is_whole_and_in_order(embedded_url: str, prefix: str) -> None:
+    settings = settings_of(prefix, partitions=2)
+    bus = bus_with(embedded_url, settings, burst=100_000)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        for i in range(2_300):
+            say(broadcaster, "x", name=f"web-{i:04}")
+        settled(broadcaster, bus, 2_300)
+    found = [event.involved_object.name for event in stored_events(bus)]
+    assert sorted(found) == [f"web-{i:04}" for i in range(2_300)]
+    half = next(i for i in range(1, 2_300) if found[i] < found[i - 1])
+    assert found[:half] == sorted(found[:half])
+    assert found[half:] == sorted(found[half:])
+
+
+# -- watching ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_reader_from_the_start_ends_with_the_stores_state_and_sees_no_version_twice_or_backwards(
+    embedded_url: str, prefix: str, partitions: int
+) -> None:
+    settings = settings_of(prefix, partitions=partitions)
+    bus = bus_with(embedded_url, settings)  # client-go's numbers: creates, patches, aggregates, suppression
+    with reading(bus) as reader, EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        for _ in range(3):
+            broadcaster.start_recording_to_sink()
+        for i in range(3_000):
+            say(broadcaster, f"{i % 37}", name=f"web-{i % 20}")
+        assert broadcaster.flush(5)
+        eventually(lambda: _waiting(bus) == 0)
+        with bus.client() as client:
+            store = ObjectStore(bus, client)
+            for event in store.list().items[::5]:
+                store.delete(event.metadata.namespace, event.metadata.name)
+        eventually(lambda: reader.state == as_stored(bus))
+        assert reader.problems == []
+        assert reader.relists == 0
+        assert {change.type for change in reader.changes} == set(ChangeType)
+        assert len(reader.changes) > 100
+
+
+def _waiting(bus: Bus) -> int:
+    with bus.client() as client:
+        groups: list[Any] = [client.xinfo_groups(keys.incoming) for keys in bus.keys]
+    return sum(info["pending"] + (info["lag"] or 0) for found in groups for info in found)
+
+
+def test_a_watch_from_a_list_replays_what_changed_while_it_was_read(
+    bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster
+) -> None:
+    listed = store.list()
+    say(broadcaster, "between")
+    say(broadcaster, "between")
+    settled(broadcaster, bus, 2)
+    watch = store.watch(listed.resource_version)
+    try:
+        found = [watch.get(5), watch.get(5)]
+        assert [change and change.type for change in found] in (
+            [ChangeType.ADDED, ChangeType.MODIFIED],
+            [ChangeType.ADDED, None],  # both in one call of record: one change an object
+        )
+        assert [change.object.count for change in found if change][-1] == 2
+    finally:
+        watch.stop()
+
+
+def test_iterating_a_watch_ends_when_it_is_stopped(bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster) -> None:
+    watch = store.watch(store.list().resource_version)
+    say(broadcaster, "x")
+    for change in watch:
+        assert change.object.message == "x"
+        watch.stop()
+    watch.stop()
+
+
+@pytest.mark.parametrize("version", ["", "x", "1-2", "-1", "1.5"])
+def test_a_version_that_is_none_of_this_bus_is_expired(store: ObjectStore, version: str) -> None:
+    with pytest.raises(Expired):
+        store.watch(version).stop()
+
+
+# -- changes that are lost -----------------------------------------------------------------------------------------
+
+
+def first_of(watch: ChangeWatch) -> Change | None:
+    try:
+        return watch.get(5)
+    finally:
+        watch.stop()
+
+
+def test_a_watch_behind_what_was_trimmed_is_expired(
+    bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster
+) -> None:
+    version = store.list().resource_version
+    for i in range(10):
+        say(broadcaster, str(i))
+    settled(broadcaster, bus, 10)
+    with bus.client() as client:
+        client.xtrim(bus.keys[0].changes, maxlen=5, approximate=False)
+    with pytest.raises(Expired, match="too old resource version"):
+        first_of(store.watch(version))
+
+
+def test_changes_are_trimmed_to_their_bytes_and_a_reader_that_keeps_up_does_not_notice(
+    embedded_url: str, settings: Settings
+) -> None:
+    bus = bus_with(embedded_url, settings, burst=100_000, changes_bytes=MIB)
+    with reading(bus) as reader, EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        for i in range(300):
+            say(broadcaster, "x" * 10_000, name=f"web-{i}")
+            time.sleep(0.001)
+        settled(broadcaster, bus, 300)
+        eventually(lambda: reader.state == as_stored(bus))
+        assert reader.problems == []
+        with bus.client() as client:
+            eventually(lambda: client.xlen(bus.keys[0].changes) < 250)
+        assert reader.relists == 0
+
+
+@pytest.mark.parametrize("restart", ["flushall", "kill -9", "an older state"])
+def test_a_reader_finds_every_loss_and_ends_with_the_stores_state(
+    short_path: Path, settings: Settings, restart: str
+) -> None:
+    with own_server(short_path, appendfsync="always") as server:
+        url = server.url or ""
+        bus = bus_with(url, settings, burst=100_000)
+        with reading(bus) as reader, EventBroadcaster(url, settings=settings) as broadcaster:
+            broadcaster.start_recording_to_sink()
+            for i in range(200):
+                say(broadcaster, str(i))
+            settled(broadcaster, bus, 200)
+            eventually(lambda: len(reader.state) == len(as_stored(bus)))
+            match restart:
+                case "flushall":
+                    with make_client(url) as client:
+                        client.flushall()
+                case "kill -9":
+                    kill_server(server)
+                    server.start()
+                case "an older state":
+                    server.stop()
+                    (log,) = short_path.glob("*/appendonlydir/*.incr.aof")
+                    with log.open("r+b") as file:
+                        file.truncate(log.stat().st_size * 2 // 3)
+                    server.start()
+            for i in range(200, 400):
+                say(broadcaster, str(i))
+            assert broadcaster.flush(10)
+            eventually(lambda: sum(event.count for event in stored_events(bus)) == 400)
+            eventually(lambda: reader.state == as_stored(bus))
+        assert reader.problems == []
+        assert reader.relists > 0  # a server process that did not write the last version jumps ahead of it
+
+
+def test_a_watch_waits_through_an_absence_of_redis(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path, appendfsync="always") as server:
+        url = server.url or ""
+        bus = bus_with(url, settings)
+        with EventBroadcaster(url, settings=settings) as broadcaster:
+            broadcaster.start_recording_to_sink()
+            with bus.client() as client:
+                watch = ObjectStore(bus, client).watch(ObjectStore(bus, client).list().resource_version)
+            try:
+                server.stop()
+                assert watch.get(0.1) is None
+                server.start()
+                say(broadcaster, "after")
+                change = watch.get(10)
+                assert change is None or change.object.message == "after"
+            except Expired:
+                pass  # a restarted server may jump; it must say so rather than keep silent
+            finally:
+                watch.stop()
+
+
+def test_what_cannot_be_read_in_changes_does_not_end_a_watch(
+    bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster
+) -> None:
+    """Somebody wrote by hand, or a later version did."""
+    listed = store.list()
+    say(broadcaster, "one")
+    settled(broadcaster, bus, 1)
+    with bus.client() as client:
+        last = int(client.hget(bus.keys[0].meta, "rv") or 0)
+        junk: list[dict[str, Any]] = [
+            {"t": "A", "k": "k" * 32, "o": b"junk"},
+            {"x": "y"},
+            {"t": "?", "k": "k", "o": client.xrevrange(bus.keys[0].changes, count=1)[0][1][b"o"]},
+            {"t": "A", "k": "k", "o": msgspec.msgpack.encode([1] * 20)},
+            {"t": "A", "k": "k", "o": msgspec.msgpack.encode([[1], {}, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4])},
+        ]
+        for i, fields in enumerate(junk, last + 1):
+            client.xadd(bus.keys[0].changes, fields, id=f"{i}-0")
+        client.hset(bus.keys[0].meta, "rv", last + len(junk))
+    watch = store.watch(listed.resource_version)
+    try:
+        first = watch.get(5)
+        assert first is not None
+        assert first.object.message == "one"
+        assert watch.get(0.2) is None
+        assert all(thread.is_alive() for thread in watch._threads)
+    finally:
+        watch.stop()
+
+
+# -- the bus itself ------------------------------------------------------------------------------------------------
+
+
+def test_a_bus_that_was_flushed_keeps_its_partitions_for_those_who_open_it_later(short_path: Path, prefix: str) -> None:
+    settings = settings_of(prefix, partitions=4)
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        bus_with(server.url or "", settings, burst=7)
+        for n in range(20):
+            say(broadcaster, "before", name=f"web-{n}")
+        assert broadcaster.flush(5)
+        with make_client(server.url or "") as client:
+            client.flushall()
+        for n in range(20):
+            say(broadcaster, "after", name=f"web-{n}")
+        assert broadcaster.flush(5)
+        late = open_bus(server.url or "", settings_of(prefix))
+        assert late.partitions == 4
+        assert late.options.burst == 7
+
+
+def test_an_object_whose_name_had_to_be_repaired_lies_where_its_name_says(embedded_url: str, prefix: str) -> None:
+    """Recorded with a surrogate or with what that becomes: the same object, so the same partition and one count."""
+    settings = settings_of(prefix, partitions=16)
+    bus = bus_with(embedded_url, settings)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        recorder = broadcaster.new_recorder("c")
+        for name in ("a\udcffb", "a�b", "a\0b"):
+            recorder.event(ObjectReference("Pod", "default", name), "Normal", "Said", "x")
+        settled(broadcaster, bus, 3)
+    (event,) = stored_events(bus)
+    assert (event.involved_object.name, event.count) == ("a�b", 3)

@@ -1,0 +1,287 @@
+"""stream.py against real servers: members of a group share its entries, a position is nobody's business but its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from eventbus.broker.stream import READ_COUNT, Delivery, GroupReader, Position
+from eventbus.errors import GroupMissing
+from tests.builders import make_event
+from tests.functions.partition import Partition, changed
+
+
+@pytest.fixture
+def partition(server_url: str, prefix: str) -> Iterator[Partition]:
+    made = Partition(server_url, prefix)
+    yield made
+    made.close()
+
+
+def publish(partition: Partition, *sizes: int) -> None:
+    """Entries of so many events each."""
+    for size in sizes:
+        partition.publish(*[make_event()] * size)
+
+
+def ids(deliveries: list[Delivery]) -> list[bytes]:
+    return [delivery.id for delivery in deliveries]
+
+
+def reader_of(partition: Partition, consumer: str = "one", group: str = "sink") -> GroupReader:
+    """A member with a connection of its own, as workers have."""
+    return GroupReader(
+        bus=partition.bus,
+        client=partition.bus.client(block_ms=5_000),
+        partition=0,
+        group=group,
+        consumer=consumer,
+        policy="WAIT",
+        start="0",
+    )
+
+
+def position_of(partition: Partition) -> Position:
+    return Position(bus=partition.bus, client=partition.admin, partition=0)
+
+
+# -- members of a group ---------------------------------------------------------------------------------------------
+
+
+def test_a_delivery_says_what_was_published_and_when(partition: Partition) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    publish(partition, 3, 2)
+    first, second = partition.reader().read(0)
+    assert (first.events, first.to, second.events, second.to) == (3, 3, 2, 5)
+    assert before_ms - 1_000 <= first.clock_ms <= time.time_ns() // 1_000_000 + 1_000
+    assert not first.again
+    assert first.deaths == 0
+
+
+def test_members_share_the_entries_and_each_is_given_once(partition: Partition) -> None:
+    publish(partition, *[1] * (READ_COUNT + 10))
+    one, two = partition.reader("one"), partition.reader("two")
+    mine, theirs, rest = one.read(0), two.read(0), one.read(0)
+    assert (len(mine), len(theirs), rest) == (READ_COUNT, 10, [])
+    assert not set(ids(mine)) & set(ids(theirs))
+
+
+def test_groups_do_not_disturb_each_other(partition: Partition) -> None:
+    publish(partition, 1, 1)
+    log = partition.reader(group="log")
+    log.open()
+    assert len(log.read(0)) == len(partition.reader().read(0)) == 2
+
+
+def test_one_round_trip_acknowledges_beats_and_reads(partition: Partition) -> None:
+    publish(partition, 1, 1)
+    reader = partition.reader()
+    deliveries = reader.read(0)
+    publish(partition, 1)
+    (third,) = reader.read(0, ack=ids(deliveries), beat=True)
+    assert [entry for entry, _ in partition.pending()] == [third.id]
+    assert reader.heartbeats() == {"one": "1"}
+
+
+def test_a_read_blocks_no_longer_than_told(partition: Partition) -> None:
+    start = time.monotonic()
+    assert partition.reader().read(50) == []
+    assert 0.04 < time.monotonic() - start < 2
+    start = time.monotonic()
+    assert partition.reader().read(0) == []
+    assert time.monotonic() - start < 0.5
+
+
+def test_a_blocked_read_wakes_with_the_next_entry(partition: Partition) -> None:
+    reader, got = reader_of(partition), []
+    thread = threading.Thread(target=lambda: got.extend(reader.read(5_000)))
+    thread.start()
+    while not any(client["cmd"] == "xreadgroup" for client in partition.admin.client_list()):
+        time.sleep(0.002)
+    start = time.monotonic()
+    publish(partition, 1)
+    thread.join(5)
+    reader._client.close()
+    assert len(got) == 1
+    assert time.monotonic() - start < 1
+
+
+def test_what_was_given_and_not_acknowledged_is_found_again(partition: Partition) -> None:
+    publish(partition, *[1] * (READ_COUNT + 5))
+    reader = partition.reader()
+    given = [*reader.read(0), *reader.read(0)]  # whose replies were lost
+    again = reader.own_pending()
+    assert ids(again) == ids(given)[:READ_COUNT]
+    assert all(delivery.again for delivery in again)
+    assert again[0].body == given[0].body
+    reader.ack(ids(again))
+    assert ids(reader.own_pending()) == ids(given)[READ_COUNT:]
+
+
+def test_what_is_pending_and_no_longer_in_the_stream_is_counted_and_not_in_the_way(partition: Partition) -> None:
+    publish(partition, *[1] * (READ_COUNT + 5))
+    reader = partition.reader()
+    given = [*reader.read(0), *reader.read(0)]
+    partition.admin.hset(partition.keys.attempts + b"sink", given[0].id, 2)
+    partition.admin.xtrim(partition.keys.incoming, minid=given[READ_COUNT].id, approximate=False)
+
+    assert ids(reader.own_pending()) == ids(given)[READ_COUNT:]
+
+    assert partition.meta("lost_batches:sink") == READ_COUNT
+    assert not partition.admin.exists(partition.keys.attempts + b"sink")
+
+
+def test_what_another_has_taken_over_is_no_longer_ones_own(partition: Partition) -> None:
+    publish(partition, 1, 1, 1)
+    slow, quick = partition.reader("slow"), partition.reader("quick")
+    first, second, third = slow.read(0)
+    partition.admin.xclaim(partition.keys.incoming, "sink", "quick", 0, [second.id])
+    slow.ack([first.id])
+    assert slow.still_own([first.id, second.id, third.id]) == {third.id}
+    assert quick.still_own([second.id]) == {second.id}
+
+
+def test_what_is_taken_over_says_how_many_died_of_it(partition: Partition) -> None:
+    publish(partition, 1)
+    partition.reader("first").read(0)
+    (second_hand,) = partition.reader("second").claim("first", "")
+    (third_hand,) = partition.reader("third").claim("second", "")
+    assert (second_hand.deaths, third_hand.deaths) == (1, 2)
+    assert third_hand.again
+
+
+def test_heartbeats_tell_every_member_also_one_that_never_beat(partition: Partition) -> None:
+    publish(partition, 1)
+    partition.reader("beating").read(0, beat=True)
+    partition.reader("silent").read(0)
+    partition.reader("beating").beat()
+    partition.reader("elsewhere", group="log").open()
+    partition.reader("elsewhere", group="log").read(0, beat=True)
+    assert partition.reader().heartbeats() == {"beating": "2", "silent": ""}
+
+
+def test_who_leaves_with_nothing_pending_is_forgotten_and_with_something_is_kept(partition: Partition) -> None:
+    publish(partition, 1)
+    holder, other = partition.reader("holder"), partition.reader("other")
+    holder.read(0, beat=True)
+    other.read(0, beat=True)
+    holder.leave()
+    other.leave()
+    assert other.heartbeats() == {"holder": "1"}
+
+
+def test_a_destroyed_group_is_told_and_made_anew(partition: Partition) -> None:
+    publish(partition, 1)
+    reader = partition.reader()
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+    with pytest.raises(GroupMissing):
+        reader.read(0)
+    assert reader.open() is True
+    assert reader.open() is False
+    assert len(reader.read(0)) == 1
+
+
+def test_a_destroyed_stream_is_told_and_made_anew(partition: Partition) -> None:
+    reader = partition.reader()
+    partition.admin.delete(partition.keys.incoming)
+    with pytest.raises(GroupMissing):
+        reader.read(0)
+    assert reader.open() is True
+    assert reader.read(0) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"x": "y"}, {"b": "", "n": "many", "to": "-1"}, {"n": "9" * 18}],
+    ids=["no fields of ours", "odd", "no body"],
+)
+def test_an_entry_that_somebody_else_has_added_is_delivered_as_it_is(
+    partition: Partition, fields: dict[str, str]
+) -> None:
+    partition.admin.xadd(partition.keys.incoming, fields)
+    (delivery,) = partition.reader().read(0)
+    assert delivery.body == b""
+    assert delivery.to == 0
+
+
+# -- positions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_position_leaves_nothing_in_redis_and_reads_beside_the_groups(partition: Partition) -> None:
+    publish(partition, 1, 1)
+    before = partition.state()
+    assert len(position_of(partition).read(1)) == 2
+    assert changed(before, partition.state()) == set()
+    assert len(partition.reader().read(0)) == 2
+
+
+def test_from_the_end_it_sees_what_comes_and_nothing_before(partition: Partition) -> None:
+    publish(partition, 1)
+    position = position_of(partition)
+    position.at_end()
+    assert position.read(1) == []
+    publish(partition, 2)
+    (delivery,) = position.read(1)
+    assert (delivery.events, delivery.to) == (2, 3)
+    assert position.missed == 0
+
+
+def test_from_the_end_of_an_empty_stream_it_sees_everything(partition: Partition) -> None:
+    position = position_of(partition)
+    position.at_end()
+    publish(partition, 1)
+    assert len(position.read(1)) == 1
+
+
+@pytest.mark.parametrize(("ms", "seen"), [(0, 4), (1, 4), (99, 4), (100, 3), (101, 1), (102, 0)])
+def test_from_a_time_it_sees_what_was_taken_then_or_later(partition: Partition, ms: int, seen: int) -> None:
+    for entry_id in ("99-3", "100-0", "100-1", "101-0"):
+        partition.admin.xadd(partition.keys.incoming, {"n": 1, "to": 1, "at": 0, "b": "x"}, id=entry_id)
+    position = position_of(partition)
+    position.at_time(ms)
+    assert len(position.read(1)) == seen
+
+
+def test_what_was_trimmed_before_it_could_be_read_is_counted(partition: Partition) -> None:
+    publish(partition, 5)
+    position = position_of(partition)
+    position.read(1)
+    publish(partition, 3, 4, 2)
+    newest = partition.admin.xrevrange(partition.keys.incoming, count=1)[0][0]
+    partition.admin.xtrim(partition.keys.incoming, minid=newest, approximate=False)
+    assert [delivery.to for delivery in position.read(1)] == [14]
+    assert position.missed == 7
+
+
+def test_what_was_before_its_beginning_is_not_missed(partition: Partition) -> None:
+    publish(partition, 5, 3)
+    newest = partition.admin.xrevrange(partition.keys.incoming, count=1)[0][0]
+    partition.admin.xtrim(partition.keys.incoming, minid=newest, approximate=False)
+    position = position_of(partition)
+    position.read(1)
+    assert position.missed == 0
+
+
+def test_an_entry_without_a_running_number_is_not_taken_for_a_loss(partition: Partition) -> None:
+    publish(partition, 5)
+    position = position_of(partition)
+    position.read(1)
+    partition.admin.xadd(partition.keys.incoming, {"x": "y"})
+    publish(partition, 3)
+    assert [delivery.to for delivery in position.read(1)] == [0, 8]
+    assert position.missed == 0
+
+
+def test_after_the_stream_was_destroyed_it_goes_on(partition: Partition) -> None:
+    publish(partition, 5)
+    position = position_of(partition)
+    position.read(1)
+    partition.admin.delete(partition.keys.incoming)
+    time.sleep(0.002)  # ids are times: what is added within the same millisecond would look like the old entry
+    partition.bus.open_partition(partition.admin, 0)
+    publish(partition, 1)
+    assert [delivery.to for delivery in position.read(1)] == [1]
+    assert position.missed == 0

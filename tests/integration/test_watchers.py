@@ -1,0 +1,495 @@
+"""Watchers of the whole bus: nameless ones with a place of their own, and named groups that share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.broker.connection import make_client
+from eventbus.broker.keys import Keys
+from eventbus.errors import ConfigError
+from eventbus.event import Event
+from eventbus.record import consumer as consumer_module
+from eventbus.record import watcher as watcher_module
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.consumer import Consumer
+from eventbus.settings import Settings
+from eventbus.wire import pack_batch, pack_event, unpack_batch
+from tests.builders import make_event, make_reference
+from tests.integration.harness import (
+    eventually,
+    kill_server,
+    messages,
+    own_server,
+    read_incoming,
+    settings_of,
+    uids,
+)
+
+Make = Callable[..., EventBroadcaster]
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def broadcaster(embedded_url: str, settings: Settings) -> Iterator[EventBroadcaster]:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        yield broadcaster
+
+
+@pytest.fixture
+def other(embedded_url: str, settings: Settings) -> Iterator[EventBroadcaster]:
+    """What another process would be."""
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        yield broadcaster
+
+
+def say(broadcaster: EventBroadcaster, *texts: str, name: str = "web-0") -> None:
+    recorder = broadcaster.new_recorder("c")
+    for text in texts:
+        recorder.event(make_reference(name=name), "Normal", "Said", text)
+
+
+def texts(n: int, start: int = 0) -> list[str]:
+    return [str(i) for i in range(start, start + n)]
+
+
+# -- nameless ------------------------------------------------------------------------------------------------------
+
+
+def test_a_watcher_sees_nothing_from_before_the_call_and_everything_after_in_order(
+    server_url: str, settings: Settings
+) -> None:
+    with EventBroadcaster(server_url, settings=settings) as broadcaster:
+        seen: list[Event] = []
+        say(broadcaster, *texts(500))
+        broadcaster.start_event_watcher(seen.append)
+        say(broadcaster, *texts(500, 500))
+        eventually(lambda: len(seen) == 500)
+    assert messages(seen) == texts(500, 500)
+    assert uids(seen) == uids(read_incoming(server_url, settings))[500:]
+
+
+def test_a_watcher_sees_the_events_of_other_processes(broadcaster: EventBroadcaster, other: EventBroadcaster) -> None:
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append)
+    say(other, "a", "b")
+    say(broadcaster, "c")
+    eventually(lambda: len(seen) == 3)
+    assert sorted(messages(seen)) == ["a", "b", "c"]
+
+
+def test_nameless_watchers_each_see_everything(broadcaster: EventBroadcaster) -> None:
+    seen: list[list[Event]] = [[], []]
+    for each in seen:
+        broadcaster.start_event_watcher(each.append)
+    say(broadcaster, *texts(100))
+    eventually(lambda: all(len(each) == 100 for each in seen))
+    assert [messages(each) for each in seen] == [texts(100)] * 2
+
+
+def test_with_many_partitions_the_order_of_each_object_is_kept(embedded_url: str, prefix: str) -> None:
+    with EventBroadcaster(embedded_url, settings=settings_of(prefix, partitions=4)) as broadcaster:
+        seen: list[Event] = []
+        broadcaster.start_event_watcher(seen.append)
+        for i in range(50):
+            for n in range(16):
+                say(broadcaster, str(i), name=f"web-{n}")
+        eventually(lambda: len(seen) == 800)
+    for n in range(16):
+        assert messages([event for event in seen if event.involved_object.name == f"web-{n}"]) == texts(50)
+
+
+def test_since_begins_with_what_was_recorded_then(broadcaster: EventBroadcaster) -> None:
+    say(broadcaster, "long ago")
+    assert broadcaster.flush(5)
+    time.sleep(0.02)
+    then = datetime.now(UTC)
+    time.sleep(0.02)
+    say(broadcaster, "before the call")
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append, since=then)
+    say(broadcaster, "after the call")
+    eventually(lambda: len(seen) == 2)
+    assert messages(seen) == ["before the call", "after the call"]
+
+
+def test_since_without_a_zone_is_an_error(broadcaster: EventBroadcaster) -> None:
+    with pytest.raises(ConfigError, match="aware"):
+        broadcaster.start_event_watcher(print, since=datetime(2024, 1, 1))
+
+
+def test_since_may_be_older_than_the_stream(broadcaster: EventBroadcaster) -> None:
+    say(broadcaster, *texts(200))
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append, since=datetime.now(UTC) - timedelta(days=400))
+    eventually(lambda: len(seen) == 200)
+    assert messages(seen) == texts(200)
+
+
+def test_a_nameless_watcher_leaves_nothing_in_redis(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster
+) -> None:
+    say(broadcaster, "x")
+    assert broadcaster.flush(5)
+    with make_client(embedded_url) as client:
+
+        def state() -> dict[bytes, bytes]:
+            return {key: client.dump(key) for key in client.keys(f"{settings.prefix}:*")}
+
+        before = state()
+        seen: list[Event] = []
+        watcher = broadcaster.start_event_watcher(seen.append, since=datetime.now(UTC) - timedelta(hours=1))
+        eventually(lambda: seen)
+        assert state() == before
+        watcher.stop()
+        assert state() == before
+
+
+def test_a_stopped_watcher_ends_soon_and_its_connection_too(embedded_url: str, broadcaster: EventBroadcaster) -> None:
+    watcher = broadcaster.start_event_watcher(print)
+    began = time.perf_counter()
+    watcher.stop()
+    watcher.stop()
+    assert time.perf_counter() - began < 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("eventbus-watch")]
+
+
+def test_a_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster) -> None:
+    seen: list[Event] = []
+
+    def handle(event: Event) -> None:
+        seen.append(event)
+        watcher.stop()
+
+    watcher = broadcaster.start_event_watcher(handle)
+    say(broadcaster, *texts(100))
+    eventually(lambda: seen)
+    broadcaster.shutdown()
+    assert messages(seen) == ["0"]
+
+
+def test_an_event_whose_handler_raises_is_tried_three_times_logged_with_its_uid_and_skipped(
+    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Event] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event)
+        if event.message == "1":
+            raise RuntimeError("no")
+
+    watcher: Any = broadcaster.start_event_watcher(handle)
+    say(broadcaster, *texts(3))
+    eventually(lambda: len(calls) == 5)
+    assert messages(calls) == ["0", "1", "1", "1", "2"]
+    assert f"handler failed 3 times for event {calls[1].metadata.uid}" in caplog.text
+    assert watcher.skipped == 1
+
+
+def test_what_cannot_be_read_is_skipped_and_counted(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster
+) -> None:
+    seen: list[Event] = []
+    watcher: Any = broadcaster.start_event_watcher(seen.append)
+    incoming = Keys(settings.prefix, 0).incoming
+    mixed = pack_batch("p", 1, [pack_event(make_event(message="good")), b"\xc1", pack_event(make_event(message="too"))])
+    with make_client(embedded_url) as client:
+        client.xadd(incoming, {"n": 2, "to": 2, "at": 0, "b": b"junk"})
+        client.xadd(incoming, {"x": "y"})
+        client.xadd(incoming, {"n": "\xff", "to": "-", "b": mixed})
+        client.xadd(incoming, {"n": 1, "to": 6, "b": pack_batch("p", 1, [])})
+    say(broadcaster, "after")
+    eventually(lambda: len(seen) == 3)
+    assert messages(seen) == ["good", "too", "after"]
+    assert watcher.skipped == 4  # two of the junk, one for the entry without a number, one event
+
+
+def test_what_was_trimmed_before_it_could_be_read_is_counted(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster
+) -> None:
+    seen: list[Event] = []
+    go = threading.Event()
+
+    def handle(event: Event) -> None:
+        seen.append(event)
+        go.wait(10)
+
+    watcher: Any = broadcaster.start_event_watcher(handle)
+    say(broadcaster, "first")
+    eventually(lambda: seen)
+    for text in texts(50):
+        say(broadcaster, text)
+        assert broadcaster.flush(5)
+    with make_client(embedded_url) as client:
+        client.xtrim(Keys(settings.prefix, 0).incoming, maxlen=10, approximate=False)
+    go.set()
+    eventually(lambda: len(seen) == 11)
+    assert messages(seen)[1:] == texts(10, 40)
+    assert watcher.missed == 40
+
+
+def test_a_slow_watcher_holds_nobody_back(broadcaster: EventBroadcaster) -> None:
+    go = threading.Event()
+    broadcaster.start_event_watcher(lambda _event: go.wait(10))
+    quick: list[Event] = []
+    broadcaster.start_event_watcher(quick.append)
+    say(broadcaster, *texts(1_000))
+    eventually(lambda: len(quick) == 1_000)
+    go.set()
+
+
+def test_a_watcher_goes_on_where_it_was_after_redis_was_away(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path, appendfsync="always") as server:
+        with EventBroadcaster(server.url, settings=settings) as broadcaster:
+            seen: list[Event] = []
+            broadcaster.start_event_watcher(seen.append)
+            say(broadcaster, *texts(10))
+            eventually(lambda: len(seen) == 10)
+            kill_server(server)
+            say(broadcaster, *texts(10, 10))
+            server.start()
+            say(broadcaster, *texts(10, 20))
+            eventually(lambda: len(seen) >= 30)
+        assert messages(seen) == texts(30)
+
+
+@pytest.mark.parametrize("destroy", ["the stream", "everything"])
+def test_a_watcher_lives_on_when_its_stream_is_destroyed(short_path: Path, settings: Settings, destroy: str) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        seen: list[Event] = []
+        broadcaster.start_event_watcher(seen.append)
+        say(broadcaster, "before")
+        eventually(lambda: seen)
+        with make_client(server.url or "") as client:
+            client.flushall() if destroy == "everything" else client.delete(Keys(settings.prefix, 0).incoming)
+        say(broadcaster, "after")
+        eventually(lambda: "after" in messages(seen))
+
+
+def test_a_watcher_and_its_writer_never_miss_each_other_at_the_start(embedded_url: str, prefix: str) -> None:
+    """Another thread records all the while; what the watcher sees is an unbroken run to the end."""
+    with EventBroadcaster(embedded_url, settings=settings_of(prefix)) as broadcaster:
+        done = threading.Event()
+        said: list[str] = []
+
+        def go_on() -> None:
+            while not done.is_set():
+                say(broadcaster, str(len(said)))
+                said.append("")
+                time.sleep(0.0005)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        runs: list[tuple[int, list[Event], int]] = []
+        try:
+            for _ in range(5):
+                time.sleep(0.02)
+                seen: list[Event] = []
+                before = len(said)
+                broadcaster.start_event_watcher(seen.append)
+                runs.append((before, seen, len(said)))
+        finally:
+            done.set()
+            thread.join()
+        say(broadcaster, "end")
+        for before, seen, after in runs:
+            eventually(lambda seen=seen: seen and seen[-1].message == "end")  # type: ignore[misc]
+            first = int(seen[0].message) if len(seen) > 1 else len(said)
+            assert messages(seen) == [*texts(len(said) - first, first), "end"]
+            assert before <= first <= after + 1
+
+
+# -- named groups --------------------------------------------------------------------------------------------------
+
+
+def test_the_workers_of_a_group_share_each_event_reaches_one(
+    broadcaster: EventBroadcaster, other: EventBroadcaster
+) -> None:
+    seen: list[list[Event]] = [[], []]
+    broadcaster.start_event_watcher(seen[0].append, group="audit")
+    other.start_event_watcher(seen[1].append, group="audit")
+    for start in range(0, 1_000, 20):
+        say(broadcaster, *texts(20, start))
+        assert broadcaster.flush(5)
+    eventually(lambda: sum(map(len, seen)) == 1_000)
+    assert sorted(int(text) for each in seen for text in messages(each)) == list(range(1_000))
+    assert all(seen)
+
+
+def test_groups_do_not_share_with_each_other(broadcaster: EventBroadcaster) -> None:
+    seen: list[list[Event]] = [[], []]
+    for name, each in zip(("a", "b"), seen, strict=True):
+        broadcaster.start_event_watcher(each.append, group=name)
+    say(broadcaster, *texts(200))
+    eventually(lambda: all(len(each) == 200 for each in seen))
+    assert [messages(each) for each in seen] == [texts(200)] * 2
+
+
+def test_a_new_group_sees_nothing_from_before_the_call_and_everything_after(broadcaster: EventBroadcaster) -> None:
+    seen: list[Event] = []
+    say(broadcaster, "before")
+    broadcaster.start_event_watcher(seen.append, group="audit")
+    say(broadcaster, *texts(300))
+    eventually(lambda: len(seen) == 300)
+    assert messages(seen) == texts(300)
+
+
+def test_a_new_group_may_begin_in_the_past(broadcaster: EventBroadcaster) -> None:
+    seen: list[Event] = []
+    say(broadcaster, "before")
+    broadcaster.start_event_watcher(seen.append, group="audit", since=datetime.now(UTC) - timedelta(hours=1))
+    say(broadcaster, "after")
+    eventually(lambda: len(seen) == 2)
+    assert messages(seen) == ["before", "after"]
+
+
+def test_a_group_goes_on_where_it_was_left(broadcaster: EventBroadcaster, other: EventBroadcaster) -> None:
+    seen: list[Event] = []
+    watcher = broadcaster.start_event_watcher(seen.append, group="audit")
+    say(broadcaster, "1")
+    eventually(lambda: seen)
+    watcher.stop()
+    say(broadcaster, "2")
+    assert broadcaster.flush(5)
+    other.start_event_watcher(seen.append, group="audit")
+    say(broadcaster, "3")
+    eventually(lambda: len(seen) == 3)
+    assert messages(seen) == ["1", "2", "3"]
+
+
+def test_an_event_whose_handler_raises_is_buried_alone_and_its_neighbours_are_handled(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Event] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event)
+        if event.message == "1":
+            raise RuntimeError("no")
+
+    watcher: Any = broadcaster.start_event_watcher(handle, group="audit")
+    say(broadcaster, *texts(3))
+    eventually(lambda: len(calls) == 5)
+    assert messages(calls) == ["0", "1", "1", "1", "2"]
+    assert f"handler failed 3 times for event {calls[1].metadata.uid}" in caplog.text
+    keys = Keys(settings.prefix, 0)
+    with make_client(embedded_url) as client:
+        eventually(lambda: client.xpending(keys.incoming, "audit")["pending"] == 0)
+        ((_, fields),) = client.xrange(keys.dead)
+    assert (fields[b"group"], fields[b"cause"]) == (b"audit", b"handler-failed")
+    assert unpack_batch(fields[b"b"]).uid(0) == calls[1].metadata.uid
+    assert watcher.buried == 1
+
+
+def test_an_entry_that_cannot_be_read_is_buried_whole(
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster
+) -> None:
+    seen: list[Event] = []
+    broadcaster.start_event_watcher(seen.append, group="audit")
+    keys = Keys(settings.prefix, 0)
+    with make_client(embedded_url) as client:
+        client.xadd(keys.incoming, {"n": 1, "to": 1, "at": 0, "b": b"junk"})
+        say(broadcaster, "after")
+        eventually(lambda: seen)
+        eventually(lambda: client.xpending(keys.incoming, "audit")["pending"] == 0)
+        ((_, fields),) = client.xrange(keys.dead)
+    assert (fields[b"cause"], fields[b"b"]) == (b"unreadable", b"junk")
+
+
+def test_a_group_worker_goes_on_after_redis_was_away_and_misses_nothing(short_path: Path, settings: Settings) -> None:
+    with (
+        own_server(short_path, appendfsync="always") as server,
+        EventBroadcaster(server.url, settings=settings) as broadcaster,
+    ):
+        seen: list[Event] = []
+        broadcaster.start_event_watcher(seen.append, group="audit")
+        say(broadcaster, *texts(100))
+        eventually(lambda: len(seen) == 100)
+        kill_server(server)
+        say(broadcaster, *texts(100, 100))
+        server.start()
+        eventually(lambda: len(set(uids(seen))) == 200)
+        assert messages(seen)[-1] == "199"
+
+
+@pytest.mark.parametrize("destroy", ["the group", "the stream", "everything", "the functions"])
+def test_a_group_worker_lives_on_and_sees_all_that_comes_after_a_destruction(
+    short_path: Path, settings: Settings, destroy: str
+) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        seen: list[Event] = []
+        broadcaster.start_event_watcher(seen.append, group="audit")
+        say(broadcaster, "before")
+        eventually(lambda: seen)
+        incoming = Keys(settings.prefix, 0).incoming
+        with make_client(server.url or "") as client:
+            match destroy:
+                case "the group":
+                    client.xgroup_destroy(incoming, "audit")
+                case "the stream":
+                    client.delete(incoming)
+                case "everything":
+                    client.flushall()
+                case "the functions":
+                    client.function_flush()
+        say(broadcaster, *texts(100))
+        eventually(lambda: set(texts(100)) <= set(messages(seen)))
+
+
+@pytest.fixture
+def _dead_after_half_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    make: Any = Consumer.__init__
+    monkeypatch.setitem(make.__kwdefaults__, "take_over_s", 0.5)
+    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.1)
+    monkeypatch.setattr(watcher_module, "BEAT_EVERY_S", 0.1)
+
+
+@pytest.mark.usefixtures("_dead_after_half_a_second")
+def test_what_a_stopped_worker_had_read_but_not_handled_goes_to_another_once(
+    broadcaster: EventBroadcaster, other: EventBroadcaster
+) -> None:
+    """Stopping waits for the batch that is being handled, not for the hundreds of events read with it."""
+    seen: list[str] = []
+
+    def slow(event: Event) -> None:
+        time.sleep(0.003)
+        seen.append(event.message)
+
+    watcher = broadcaster.start_event_watcher(slow, group="audit")
+    say(broadcaster, *texts(1_000))
+    eventually(lambda: seen)
+    began = time.perf_counter()
+    watcher.stop()
+    assert time.perf_counter() - began < 1
+    assert len(seen) < 500
+    other.start_event_watcher(lambda event: seen.append(event.message), group="audit")
+    eventually(lambda: len(seen) >= 1_000)
+    assert sorted(map(int, seen)) == list(range(1_000))
+
+
+@pytest.mark.usefixtures("_dead_after_half_a_second")
+def test_a_slow_handler_is_not_taken_for_dead(broadcaster: EventBroadcaster, other: EventBroadcaster) -> None:
+    """A batch takes far longer than a dead worker is given; each event far less."""
+    seen: list[str] = []
+
+    def slow(event: Event) -> None:
+        time.sleep(0.02)
+        seen.append(event.message)
+
+    broadcaster.start_event_watcher(slow, group="audit")
+    other.start_event_watcher(slow, group="audit")
+    say(broadcaster, *texts(120))
+    eventually(lambda: len(seen) >= 120)
+    time.sleep(0.3)
+    assert sorted(map(int, seen)) == list(range(120))
