@@ -1,0 +1,90 @@
+"""The console command as real processes: run to its end, or started and watched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+COMMAND = (sys.executable, "-m", "workers")
+
+
+def environment(url: str, prefix: str, **settings: str) -> dict[str, str]:
+    """That of the tests, with this bus and *settings*, like worker_block_ms="100"."""
+    ours = {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix, "PYTHONWARNINGS": "error"}
+    return dict(os.environ) | ours | {f"EVENTBUS_{name.upper()}": value for name, value in settings.items()}
+
+
+def run(*arguments: str | bytes, env: Mapping[str, str], timeout_s: float = 20) -> subprocess.CompletedProcess[str]:
+    """Run `eventbus *arguments*` to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments], env=env, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+
+
+class Program:
+    """`eventbus *arguments*`, running until the block ends. What it writes is in files."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str], folder: Path) -> None:
+        number = len(list(folder.glob("program-*.out")))
+        self._out, self._err = folder / f"program-{number}.out", folder / f"program-{number}.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen([*COMMAND, *arguments], env=env, stdout=out, stderr=err)
+
+    @property
+    def out(self) -> str:
+        """What it has written to standard output so far."""
+        return self._out.read_text("utf-8")
+
+    @property
+    def err(self) -> str:
+        """The same of standard error."""
+        return self._err.read_text("utf-8")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = 10) -> int:
+        """Wait for its end; returns the exit code, negative for a signal."""
+        return self._process.wait(timeout_s)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self.kill()
+        if error is not None:
+            sys.stderr.write(f"--- {self._process.args!r}\n{self.out[-2000:]}\n{self.err[-4000:]}\n")
+
+
+def eventually(condition: Callable[[], object], *, within_s: float = 10) -> float:
+    """Wait until *condition* is true; returns how long that took. Raises: AssertionError: it never was."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begun < within_s, f"not within {within_s} s"
+        time.sleep(0.02)
+    return time.monotonic() - begun

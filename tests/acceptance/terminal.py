@@ -1,0 +1,114 @@
+"""The console command on a real terminal of its own: what a person would see, colours and width included."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from tests.acceptance.programs import COMMAND
+
+_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """`eventbus *arguments*` on a terminal *columns* wide, until the block ends; `raw` is all it has written."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str], columns: int = 100) -> None:
+        ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        settings = dict(env) | {"TERM": "xterm-256color"}
+        self._process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=settings,
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+            preexec_fn=_own_terminal,  # so that Ctrl-C reaches it
+        )
+        os.close(its)
+        self._terminal = ours
+        self._written = bytearray()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def raw(self) -> str:
+        """All it has written, with its control sequences."""
+        return self._written.decode("utf-8", "replace").replace("\r\n", "\n")
+
+    @property
+    def text(self) -> str:
+        """The same as a person reads it."""
+        return _SEQUENCE.sub("", self.raw)
+
+    def press(self, text: str) -> None:
+        """Press these keys; Ctrl-C is \\x03."""
+        os.write(self._terminal, text.encode())
+
+    def wait_for(self, text: str, within_s: float = 20) -> None:
+        """Until *text* stands there. Raises: AssertionError: it never did."""
+        deadline = time.monotonic() + within_s
+        while text not in self.text:
+            assert time.monotonic() < deadline, f"{text!r} never came; there is: {self.text!r}"
+            time.sleep(0.02)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def resize(self, rows: int, columns: int) -> None:
+        """As pulling at the window does."""
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def wait(self, timeout_s: float = 30) -> int:
+        """Its exit code, once everything it wrote has been read."""
+        code = self._process.wait(timeout_s)
+        self._reader.join(5)
+        return code
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
+        self.press("\x03")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._reader.join(5)
+        os.close(self._terminal)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._terminal, 65_536)
+            except OSError:  # the other end is closed
+                return
+            if not data:
+                return
+            self._written += data
+
+
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def run_on_terminal(*arguments: str, env: Mapping[str, str], columns: int = 100) -> tuple[int, Terminal]:
+    """Run to the end; the exit code, and what stands on the terminal."""
+    with Terminal(*arguments, env=env, columns=columns) as terminal:
+        return terminal.wait(), terminal

@@ -1,0 +1,189 @@
+"""`eventbus worker log --output FILE`: each uid stands in the file once, whoever is killed or frozen when."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.wire import to_event, unpack_batch, unpack_wire
+from tests.acceptance.programs import Program, environment, eventually
+from workers.lines import json_line
+
+ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix, worker_block_ms="100")
+
+
+@pytest.fixture
+def settings(embedded_url: str, prefix: str) -> Settings:
+    return Settings(redis_url=embedded_url, prefix=prefix, buffer_full=FullBuffer.WAIT, buffer_wait_s=30)
+
+
+@pytest.fixture
+def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
+    with EventBroadcaster(settings=settings) as made:
+        yield made
+
+
+@pytest.fixture
+def bus(settings: Settings) -> Bus:
+    return open_bus(settings.redis_url, settings)
+
+
+@pytest.fixture
+def client(bus: Bus) -> Iterator[Any]:
+    made = bus.client()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "events.log"
+
+
+def worker(file: Path, env: dict[str, str], *more: str) -> Program:
+    arguments = ("worker", "log", "--format", "json", "--output", str(file), *more)
+    return Program(*arguments, env=env, folder=file.parent)
+
+
+def record(broadcaster: EventBroadcaster, n: int) -> None:
+    recorder = broadcaster.new_recorder("test")
+    for number in range(n):
+        recorder.event(ABOUT, "Normal", "Tested", f"message {number}")
+
+
+def messages(file: Path) -> list[str]:
+    """Those of the test's own events, in order; the workers' own are left out. Every line must be whole."""
+    data = file.read_bytes()
+    assert data.endswith(b"\n")
+    lines = [json.loads(line) for line in data.splitlines()]
+    uids = [line["metadata"]["uid"] for line in lines]
+    assert len(set(uids)) == len(uids)
+    return [line["message"] for line in lines if line["source"]["component"] == "test"]
+
+
+def freeze_at_work(program: Program, client: Any, bus: Bus, file: Path) -> None:
+    """Stop *program* at a moment when it holds batches that it has not acknowledged, but not the file."""
+    for _ in range(200):
+        program.signal(signal.SIGSTOP)
+        if client.xpending(bus.keys[0].incoming, "log")["pending"] and not is_locked(file):
+            return
+        program.signal(signal.SIGCONT)
+        time.sleep(0.01)
+    pytest.fail("the worker never held anything")
+
+
+def is_locked(file: Path) -> bool:
+    with file.open("rb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def pending_lines(client: Any, bus: Bus) -> list[bytes]:
+    """The lines of all batches that the group `log` has been given and has not acknowledged, the oldest first."""
+    stream = bus.keys[0].incoming
+    lines: list[bytes] = []
+    for row in client.xpending_range(stream, "log", "-", "+", 1000):
+        ((_, fields),) = client.xrange(stream, row["message_id"], row["message_id"])
+        batch = unpack_batch(fields[b"b"])
+        lines += [
+            json_line(to_event(unpack_wire(packed), uid=batch.uid(position))).encode()
+            for position, packed in enumerate(batch.events)
+        ]
+    return lines
+
+
+def test_a_successor_goes_on_where_a_killed_worker_was_cut_off(
+    env: dict[str, str], broadcaster: EventBroadcaster, client: Any, bus: Bus, file: Path
+) -> None:
+    n = 20_000
+    with worker(file, env) as first:
+        eventually(lambda: "works on" in first.err)
+        record(broadcaster, n)
+        eventually(lambda: file.stat().st_size > 1_000_000)
+        freeze_at_work(first, client, bus, file)
+        first.kill()
+    # Wherever the kill fell: a little later it would have fallen in the middle of a line.
+    missing = [line for line in pending_lines(client, bus) if line not in file.read_bytes()]
+    with file.open("ab") as later:
+        later.write(b"".join(missing[:10]) + b"".join(missing[10:11])[:40])
+    with worker(file, env, "--take-over-s", "2") as second:
+        assert broadcaster.flush(20)
+        eventually(lambda: file.read_bytes().count(b'"component":"test"') >= n, within_s=20)
+        assert second.stop() == 0
+    assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
+
+
+def test_workers_that_share_a_file_survive_each_others_death(
+    env: dict[str, str], broadcaster: EventBroadcaster, file: Path, client: Any, bus: Bus
+) -> None:
+    n = 20_000
+    with worker(file, env, "--take-over-s", "2") as killed, worker(file, env, "--take-over-s", "2") as other:
+        eventually(lambda: "works on" in killed.err and "works on" in other.err)
+        record(broadcaster, n)
+        eventually(lambda: file.stat().st_size > 1_000_000)
+        killed.kill()
+        assert broadcaster.flush(20)
+        eventually(lambda: file.read_bytes().count(b'"component":"test"') >= n, within_s=20)
+        assert other.stop() == 0
+    assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
+def test_a_full_disk_is_waited_for_and_costs_nothing(
+    env: dict[str, str], broadcaster: EventBroadcaster, file: Path, client: Any, bus: Bus
+) -> None:
+    n = 2000
+    with worker(file, env) as log:
+        eventually(lambda: file.exists() and file.stat().st_size > 0)
+        unlimited = resource.prlimit(log.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(log.pid, resource.RLIMIT_FSIZE, (50_000, unlimited[1]))  # what a full disk is to a process
+        record(broadcaster, n)
+        assert broadcaster.flush()
+        eventually(lambda: "events.log cannot be written" in log.err)
+        time.sleep(0.5)
+        assert client.xpending(bus.keys[0].incoming, "log")["pending"]
+        assert file.stat().st_size <= 50_000
+        resource.prlimit(log.pid, resource.RLIMIT_FSIZE, unlimited)
+        eventually(lambda: file.read_bytes().count(b'"component":"test"') >= n, within_s=20)
+        assert log.stop() == 0
+        assert log.err.count("cannot be written") == 1
+        assert "Traceback" not in log.err
+    assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
+
+
+def test_a_worker_that_stood_still_writes_nothing_that_was_taken_over(
+    env: dict[str, str], broadcaster: EventBroadcaster, file: Path, client: Any, bus: Bus
+) -> None:
+    n = 10_000
+    with worker(file, env, "--take-over-s", "1") as frozen:
+        eventually(lambda: "works on" in frozen.err)
+        record(broadcaster, n)
+        eventually(lambda: file.stat().st_size > 100_000)
+        freeze_at_work(frozen, client, bus, file)
+        with worker(file, env, "--take-over-s", "1") as other:
+            assert broadcaster.flush(20)
+            eventually(lambda: "took over" in other.err, within_s=15)
+            eventually(lambda: file.read_bytes().count(b'"component":"test"') == n)
+            frozen.signal(signal.SIGCONT)
+            time.sleep(1)
+            assert [frozen.stop(), other.stop()] == [0, 0]
+    assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))

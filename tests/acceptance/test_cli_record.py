@@ -1,0 +1,190 @@
+"""`eventbus record` and `eventbus options` as processes: strict, quiet, with the right exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus import Event, Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.wire import to_event, unpack_batch, unpack_wire
+from tests.acceptance.programs import environment, run
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix)
+
+
+@pytest.fixture
+def bus(embedded_url: str, prefix: str) -> Bus:
+    return open_bus(embedded_url, Settings(prefix=prefix))
+
+
+@pytest.fixture
+def client(bus: Bus) -> Iterator[Any]:
+    made = bus.client()
+    yield made
+    made.close()
+
+
+def queued(client: Any, bus: Bus) -> list[Event]:
+    batches = [unpack_batch(fields[b"b"]) for _, fields in client.xrange(bus.keys[0].incoming)]
+    return [to_event(unpack_wire(packed)) for batch in batches for packed in batch.events]
+
+
+def test_an_event_is_in_redis_when_the_command_ends(env: dict[str, str], client: Any, bus: Bus) -> None:
+    arguments = ("--type", "Warning", "--reason", "BackOff", "--message", "ré\nstarting", "--component", "cron")
+    ended = run("record", "Pod/web-0", "-n", "shop", *arguments, "--annotation", "a=b=c", env=env)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    (event,) = queued(client, bus)
+    about = event.involved_object
+    assert (about.kind, about.namespace, about.name) == ("Pod", "shop", "web-0")
+    assert (event.type, event.reason, event.message) == ("Warning", "BackOff", "ré\nstarting")
+    assert (event.source.component, event.metadata.annotations, event.count) == ("cron", {"a": "b=c"}, 1)
+    assert event.first_timestamp == event.last_timestamp
+
+
+def test_it_may_say_so_and_be_about_another_time_and_a_cluster_scoped_object(
+    env: dict[str, str], client: Any, bus: Bus
+) -> None:
+    at = "2026-01-02T03:04:05+01:00"
+    ended = run("record", "node/n1", "-n", "", "--reason", "R", "--message", "m", "--at", at, "-v", env=env)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "event recorded\n")
+    (event,) = queued(client, bus)
+    assert event.first_timestamp == event.last_timestamp
+    assert event.first_timestamp is not None
+    assert event.first_timestamp.isoformat() == "2026-01-02T02:04:05+00:00"
+    assert (event.involved_object.namespace, event.metadata.namespace) == ("", "default")
+
+
+GOOD = {"about": "pod/web-0", "--reason": "R", "--message": "m"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"about": "web-0"}, "KIND/NAME"),
+        ({"about": "pod/"}, "KIND/NAME"),
+        ({"about": "/web-0"}, "KIND/NAME"),
+        ({"about": "pod/web/0"}, "more than one slash"),
+        ({"about": "pod/" + "x" * 254}, "253"),
+        ({"about": b"pod/\xff"}, "UTF-8"),
+        ({"-n": "Not_A_Label"}, "DNS label"),
+        ({"--type": "normal"}, "normal"),
+        ({"--type": "Info"}, "Info"),
+        ({"--reason": ""}, "reason"),
+        ({"--reason": "x" * 129}, "128"),
+        ({"--message": b"\xff"}, "UTF-8"),
+        ({"--message": "x" * 20_000}, "16384"),
+        ({"--message": None}, "--message"),
+        ({"--component": "x" * 129}, "128"),
+        ({"--component": b"\xc3"}, "UTF-8"),
+        ({"--annotation": "novalue"}, "KEY=VALUE"),
+        ({"--annotation": "a=" + "x" * 1025}, "1024"),
+        ({"--annotation": b"a=\xff"}, "UTF-8"),
+        ({"--at": "noon"}, "noon"),
+        ({"--at": "2020-01-01T00:00:00"}, "zone"),
+        ({"--at": "1970-01-01T00:00:00Z"}, "ten years"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_sent(
+    changed: dict[str, str | bytes | None], said: str, env: dict[str, str], client: Any, bus: Bus
+) -> None:
+    options = {**GOOD, **changed}
+    about = options.pop("about")
+    given = [word for option, value in options.items() if value is not None for word in (option, value)]
+    assert about is not None
+    ended = run("record", about, *given, env=env)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert queued(client, bus) == []
+
+
+def test_a_redis_that_is_away_is_said_with_exit_code_1(env: dict[str, str]) -> None:
+    ended = run(
+        *("record", "pod/web-0", "--reason", "R", "--message", "m"),
+        env=env | {"EVENTBUS_REDIS_URL": "unix:///nobody.sock"},
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert ended.stderr.startswith("error: ")
+
+
+def test_an_event_that_redis_does_not_take_in_time_is_not_called_recorded(short_path: Path) -> None:
+    server = EmbeddedServer(short_path / "s")
+    settings = Settings(redis_url=server.start(), flush_s=0.5)
+    env = environment(settings.redis_url, "eb", flush_s="0.5")
+    bus = open_bus(settings.redis_url, settings)
+    client = bus.client()
+    try:
+        # Full: the stream's bytes are at their bound, and the sink that holds it is not running.
+        client.hset(bus.keys[0].incoming_meta, "bytes", bus.options.incoming_bytes)
+        ended = run("record", "pod/web-0", "--reason", "R", "--message", "m", "-v", env=env)
+        assert ended.returncode == 1
+        assert "error: not recorded: Redis did not take the event within 0.5 s" in ended.stderr
+        assert "event recorded" not in ended.stderr
+        assert queued(client, bus) == []
+    finally:
+        client.close()
+        server.stop()
+
+
+def test_options_are_shown_and_changed_for_all(env: dict[str, str]) -> None:
+    before = json.loads(run("options", "get", "-o", "json", env=env).stdout)
+    assert (before["version"], before["options"]["burst"]) == (1, 25)
+    ended = run("options", "set", "burst=50", "exempt_types=Warning", env=env)
+    assert (ended.returncode, ended.stdout) == (0, "burst=50\nexempt_types=Warning\noptions version 2\n")
+    after = json.loads(run("options", "get", "-o", "json", env=env).stdout)
+    assert after == {"version": 2, "options": before["options"] | {"burst": 50, "exempt_types": ["Warning"]}}
+    assert "nothing to change" in run("options", "set", "burst=50", env=env).stdout
+    table = run("options", "get", env=env).stdout
+    assert table.splitlines()[0].split() == ["OPTION", "VALUE", "DEFAULT"]
+    assert table.splitlines()[1].split() == ["burst", "50", "25"]
+    assert table.endswith("options version 2\n")
+
+
+@pytest.mark.parametrize("pairs", [("burst=0",), ("burst=50", "nonsense=1"), ("burst",), ("burst=1", "burst=2"), ()])
+def test_wrong_options_change_nothing(env: dict[str, str], pairs: tuple[str, ...]) -> None:
+    ended = run("options", "set", *pairs, env=env)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert json.loads(run("options", "get", "-o", "json", env=env).stdout)["version"] == 1
+
+
+def test_options_set_at_the_same_time_are_all_set(env: dict[str, str]) -> None:
+    pairs = ["burst=31", "max_events=32", "max_interval_s=33", "hold_s=34"]
+    with ThreadPoolExecutor(4) as pool:
+        assert [ended.returncode for ended in pool.map(lambda pair: run("options", "set", pair, env=env), pairs)] == [
+            0
+        ] * 4
+    found = json.loads(run("options", "get", "-o", "json", env=env).stdout)
+    assert found["version"] == 5
+    assert pairs == [f"{name}={found['options'][name]}" for name in ("burst", "max_events", "max_interval_s", "hold_s")]
+
+
+def test_help_names_the_commands_and_the_exit_codes(env: dict[str, str]) -> None:
+    ended = run("--help", env=env, timeout_s=5)
+    assert ended.returncode == 0
+    assert "Exit codes:" in ended.stdout
+    commands = {line.split()[0] for line in ended.stdout.partition("Commands:\n")[2].splitlines()}
+    assert commands >= {"get", "options", "record", "worker"}
+
+
+def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
+    loaded = run_python("import sys, workers.cli; sys.stdout.write(' '.join(sys.modules))", env)
+    assert "workers.cli" in loaded
+    assert not {"redis", "eventbus.cli.get_events", "workers.runtime", "hiredis"} & set(loaded)
+
+
+def run_python(code: str, env: dict[str, str]) -> list[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    ).stdout.split()

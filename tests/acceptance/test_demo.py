@@ -1,0 +1,259 @@
+"""`make demo` as a process: it shows each thing it promises, its numbers add up, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from examples.demo.packages import LOGS, Log, follow
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "examples.demo"]
+COLUMNS = 100
+
+
+class Run(NamedTuple):
+    code: int
+    output: str
+    errors: str
+    took_s: float
+    folder: Path
+
+    def numbers(self, pattern: str) -> list[int]:
+        """The numbers that the groups of *pattern* find in one line of the output."""
+        found = re.search(rf"^ +{pattern}", self.output, re.MULTILINE)
+        assert found, f"no line like {pattern!r} in:\n{self.output}"
+        return [int(number) for number in found.groups()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The whole demo, once: its summary is looked at from several sides."""
+    folder = tmp_path_factory.mktemp("demo")
+    began = time.monotonic()
+    done = subprocess.run(
+        COMMAND, cwd=ROOT, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
+    )
+    return Run(done.returncode, done.stdout, done.stderr, time.monotonic() - began, folder)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return os.environ | {"TMPDIR": str(folder), "COLUMNS": str(COLUMNS), "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
+
+
+# One process runs them all, so that the demo runs once.
+pytestmark = [pytest.mark.timeout(75), pytest.mark.xdist_group("demo")]
+
+
+def test_it_ends_by_itself_within_a_minute_and_without_complaints(run: Run) -> None:
+    assert (run.code, run.errors) == (0, ""), run.output
+    assert run.took_s < 60
+
+
+def test_what_the_programs_recorded_and_the_workers_own_events_is_what_was_published(run: Run) -> None:
+    total, *parts = run.numbers(r"recorded +(\d+) events: (\d+) by commands, (\d+) by packages, (\d+) by program$")
+    published, own = run.numbers(r"published +(\d+) events: those, and (\d+) of the workers about themselves$")
+
+    assert total == sum(parts)
+    assert all(part > 0 for part in parts)
+    assert published == total + own
+    assert own == 2, "each of the two workers says that it starts"
+
+
+def test_the_log_has_every_event_once_and_the_store_accounts_for_every_one(run: Run) -> None:
+    (published,) = run.numbers(r"published +(\d+) ")
+    lines, uids = run.numbers(r"group log +(\d+) lines in the log, (\d+) different uids$")
+    handled, *fates = run.numbers(r"group sink +(\d+) events: (\d+) created, (\d+) patched, (\d+) held back as spam$")
+
+    assert lines == uids == published
+    assert handled == sum(fates) == published
+
+
+def test_what_the_programs_count_themselves_is_what_the_log_has_of_each(run: Run) -> None:
+    of_exec, of_packages, of_program, of_workers = run.numbers(
+        r"log lines +(\d+) of eventbus-exec, (\d+) of packages, (\d+) of program, (\d+) of workers$"
+    )
+
+    counted = run.numbers(r"recorded +\d+ events: (\d+) by commands, (\d+) by packages, (\d+) by program$")
+    assert counted == [of_exec, of_packages, of_program]
+    assert of_workers == 2
+
+
+def test_the_store_holds_plain_repeated_aggregated_and_suppressed_events(run: Run) -> None:
+    (stored,) = run.numbers(r"stored +(\d+) events$")
+    created, held_back = run.numbers(r"group sink .* (\d+) created, .* (\d+) held back")
+    plain, once = run.numbers(r"plain +(\d+), e\.g\. (\d+) × ")
+    repeated, times = run.numbers(r"repeated +(\d+), e\.g\. (\d+) × ")
+    aggregates, folded = run.numbers(
+        r"aggregate +(\d+), e\.g\. (\d+) × \w+ \w+/\S+: \(combined from similar events\): "
+    )
+    suppressed, told = run.numbers(r"suppressed +(\d+), e\.g\. (\d+) × EventsSuppressed \w+/\S+: ")
+
+    assert stored == plain + repeated + aggregates + suppressed
+    assert stored == created + suppressed, "EventsSuppressed is written besides what was recorded"
+    assert once == 1
+    assert times > 1
+    assert folded > 1
+    assert (suppressed, told) == (1, held_back), "one source was held back, and its event says how often"
+
+
+def test_events_are_shown_as_they_come_with_their_counts(run: Run) -> None:
+    table = run.output.partition("LAST SEEN")[2].partition("Summary")[0]
+
+    for shown in (
+        r"^\d+s +Warning +Failed +Job/lost-directory +ls: exit code \d after \S+ ls: ",
+        r"^\d+s +Warning +Failed +Job/not-installed +no-such-program cannot be started:",
+        r"^\d+s +Warning +BackOff +Job/crash-loop +Back-off 0\.25s restarting cat$",
+        r"^\d+s \(x\d+ over \d+s\) +Warning +Failed +Job/crash-loop +cat: exit code 1 ",
+        r"^\d+s \(x8 over \d+s\) +Normal +Started +Job/clock ",
+        r"^\d+s +Normal +Completed +Job/crash-loop +Completed cat ",
+        r"^\d+s .* Module/encodings +\(combined from similar events\): ",
+        r"^\w+ .* Package/",
+        r"^\d+s .* EventsSuppressed +Module/encodings ",
+    ):
+        assert re.search(shown, table, re.MULTILINE), f"{shown!r} was not shown:\n{table}"
+
+
+def test_the_answer_of_the_command_is_shown(run: Run) -> None:
+    answer = run.output.partition("$ eventbus describe job/crash-loop ")[2]
+
+    assert re.search(r"^Name: +crash-loop$", answer, re.MULTILINE)
+    assert re.search(
+        r"^  Warning +Failed +\d+s \(x\d+ over \d+s\) +eventbus-exec +cat: exit code 1 ", answer, re.MULTILINE
+    )
+
+
+def test_lines_fit_the_terminal_and_have_no_colours_in_a_pipe(run: Run) -> None:
+    assert max(map(len, run.output.splitlines())) <= COLUMNS
+    assert "\x1b" not in run.output
+
+
+def test_nothing_is_left_behind(run: Run) -> None:
+    found = re.search(r"embedded, process \d+, in (\S+)$", run.output, re.MULTILINE)
+
+    assert found
+    assert Path(found[1]).parent == run.folder
+    assert list(run.folder.iterdir()) == []
+    assert processes_naming(run.folder) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupted_demo_stops_what_it_started(number: signal.Signals, short_path: Path) -> None:
+    demo = subprocess.Popen(COMMAND, cwd=ROOT, env=environment(short_path), stdout=subprocess.PIPE, text=True)
+    assert demo.stdout is not None
+    try:
+        wait_for_line(demo.stdout, " Job/crash-loop ")
+        demo.send_signal(number)
+        rest = demo.stdout.read()
+        code = demo.wait(timeout=30)
+    finally:
+        demo.kill()
+        demo.stdout.close()
+
+    assert code == 130
+    assert "interrupted: stopping what was started" in rest
+    assert list(short_path.iterdir()) == []
+    assert processes_naming(short_path) == []
+
+
+def wait_for_line(lines: Iterable[str], mark: str) -> None:
+    seen = []
+    for line in lines:
+        seen.append(line)
+        if mark in line:
+            return
+    pytest.fail(f"the demo ended before it showed {mark!r}: {''.join(seen)}")
+
+
+def processes_naming(folder: Path) -> list[str]:
+    """Command lines and environments that name the folder: the server, the workers, the programs."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            said = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in said:
+            found.append(f"{process.name}: {said[:200].decode('utf-8', 'replace')}")
+    return found
+
+
+# -- the log of the package manager ----------------------------------------------------------------------------------
+
+
+LINES = [
+    ("dpkg", "2025-06-24 10:18:53 status installed man-db:amd64 2.11.2-2", "installed", "man-db", "2.11.2-2"),
+    ("dpkg", "2025-06-24 10:18:53 upgrade libc6:amd64 2.36-9 2.36-10", "upgrade", "libc6", "2.36-9 2.36-10"),
+    ("dpkg", "2025-06-24 10:18:53 trigproc mime-support 3.66 <none>", "trigproc", "mime-support", "3.66 <none>"),
+    (
+        "dnf",
+        "2025-06-24T10:18:53+0000 SUBDEBUG Upgrade: tmux-3.3a-7.fc40.x86_64",
+        "Upgrade",
+        "tmux",
+        "3.3a-7.fc40.x86_64",
+    ),
+    ("pacman", "[2025-06-24T10:18:53+0000] [ALPM] upgraded zlib (1:1.3-1 -> 1:1.3.1-1)", "upgraded", "zlib", None),
+    ("zypp", "2025-06-24 10:18:53|install|tmux|3.3a-1.1|x86_64||repo|sum|", "install", "tmux", "3.3a-1.1"),
+    (
+        "install",
+        '2025-06-24 10:18:53+02 host installd[528]: Installed "Payloads" (140)',
+        "Installed",
+        "Payloads",
+        "140",
+    ),
+]
+
+
+def log_named(part: str) -> Log:
+    (log,) = (log for log in LOGS if part in log.path)
+    return log
+
+
+@pytest.mark.parametrize(("name", "line", "what", "package", "rest"), LINES, ids=[line[1][:60] for line in LINES])
+def test_a_line_of_a_package_managers_log_is_understood(
+    name: str, line: str, what: str, package: str, rest: str | None
+) -> None:
+    found = log_named(name).line.match(line)
+
+    assert found
+    assert (found["what"], found["package"]) == (what, package)
+    assert rest is None or found["rest"] == rest
+    assert datetime.fromisoformat(found["when"]).replace(tzinfo=UTC) == datetime(2025, 6, 24, 10, 18, 53, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "line", ["2025-06-24 10:18:53 startup archives unpack", "2025-06-24 10:18:53 conffile /etc/x keep", "", "garbage"]
+)
+def test_a_line_about_no_package_is_left_out(line: str) -> None:
+    assert log_named("dpkg").line.match(line) is None
+
+
+def test_a_log_is_followed_over_half_lines_and_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    seen: list[str] = []
+    path.write_text("old 1\nold 2\n")
+    reader = threading.Thread(target=lambda: seen.extend(follow(path, time.monotonic() + 2.5)))
+    reader.start()
+    time.sleep(0.6)
+    with path.open("a") as file:
+        file.write("half ")
+        file.flush()
+        time.sleep(0.5)
+        file.write("line\n")
+    time.sleep(0.5)
+    path.rename(tmp_path / "log.1")
+    path.write_text("new\n")
+    reader.join()
+
+    assert seen == ["old 1\n", "old 2\n", "half line\n", "new\n"]

@@ -1,0 +1,169 @@
+"""Somebody who knows kubectl, and has read no page, finds out why web-0 fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus import EventBroadcaster, ObjectReference, Settings
+from tests.acceptance.programs import Program, environment, eventually, run
+from tests.acceptance.terminal import Terminal, run_on_terminal
+
+WEB_0 = ObjectReference("Pod", "default", "web-0", "6f1f0b0a", "v1")
+NODE = ObjectReference("Node", "", "n1", "", "v1")
+CAUSE = "Back-off restarting failed container web"
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix, worker_block_ms="50")
+
+
+def record(url: str, prefix: str) -> None:
+    """A pod that is pulled, started, and then fails five times; beside it others that are well."""
+    with EventBroadcaster(url, settings=Settings(prefix=prefix)) as broadcaster:
+        kubelet = broadcaster.new_recorder("kubelet", "n1")
+        kubelet.event(WEB_0, "Normal", "Pulled", "Container image already present on machine")
+        for _ in range(5):
+            kubelet.event(WEB_0, "Warning", "BackOff", CAUSE)
+        kubelet.event(ObjectReference("Pod", "default", "db-0"), "Normal", "Started", "Started container db")
+        kubelet.event(ObjectReference("Pod", "shop", "cart-0"), "Normal", "Started", "Started container cart")
+        kubelet.event(NODE, "Normal", "NodeReady", "Node n1 status is now: NodeReady")
+        assert broadcaster.flush(10)
+
+
+@pytest.fixture
+def stored(env: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+    record(embedded_url, prefix)
+    with Program("worker", "sink", env=env, folder=tmp_path):
+        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout, within_s=30)
+        yield env
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("describe", "pod", "web-0"),
+        ("describe", "pod/web-0"),
+        ("describe", "po/web-0"),
+        ("describe", "pods", "web-0"),
+        ("describe", "pod", "web"),
+        ("describe", "-n", "default", "pod", "web-0"),
+        ("describe", "pod", "web-0", "-A"),
+        ("events", "--for", "pod/web-0"),
+        ("events", "--for=pods/web-0", "--types=Warning"),
+        ("events", "-A"),
+        ("get", "events"),
+    ],
+    ids=" ".join,
+)
+def test_why_web_0_fails_is_found(stored: dict[str, str], words: tuple[str, ...]) -> None:
+    code, terminal = run_on_terminal(*words, env=stored)
+    assert code == 0
+    (line,) = [line for line in terminal.text.splitlines() if CAUSE in line and "Warning" in line]
+    assert "BackOff" in line
+    if "get" not in words:
+        assert "(x5 over " in line
+
+
+def test_the_page_tells_since_when_how_often_and_who_says_so(stored: dict[str, str]) -> None:
+    lines = run("describe", "pod", "web-0", env=stored).stdout.splitlines()
+    starts = ["Name:         web-0", "Namespace:    default", "Kind:         Pod", "API Version:  v1"]
+    assert lines[:4] == starts
+    assert "UID:          6f1f0b0a" in lines
+    assert "Reasons:      Warning  BackOff x5" in lines
+    assert "              Normal   Pulled x1" in lines
+    assert "Sources:      kubelet, n1" in lines
+    assert lines[lines.index("Events:") + 1].split() == ["Type", "Reason", "Age", "From", "Message"]
+
+
+def test_warnings_are_yellow_on_a_terminal_and_plain_elsewhere(stored: dict[str, str]) -> None:
+    _, terminal = run_on_terminal("describe", "pod", "web-0", env=stored)
+    assert "\x1b[33mWarning\x1b[0m" in terminal.raw
+    _, plain = run_on_terminal("describe", "pod", "web-0", env={**stored, "NO_COLOR": "1"})
+    assert "\x1b[" not in plain.raw
+    assert "\x1b" not in run("describe", "pod", "web-0", env=stored).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("pod", "cart-0"), "did you mean pod/cart-0 -n shop?"),
+        (("deploy", "web-0"), "did you mean pod/web-0?"),
+        (("pod", "nobody"), "no event about it is stored"),
+    ],
+    ids=" ".join,
+)
+def test_where_nothing_is_known_it_says_where_to_look(
+    stored: dict[str, str], words: tuple[str, ...], hint: str
+) -> None:
+    ran = run("describe", *words, env=stored)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert hint in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_name_without_its_kind_is_told_the_form(stored: dict[str, str]) -> None:
+    ran = run("describe", "web-0", env=stored)
+    assert ran.returncode == 2
+    assert "pod/web-0" in ran.stderr
+
+
+def test_an_object_without_a_namespace_is_found(stored: dict[str, str]) -> None:
+    assert "NodeReady" in run("describe", "node", "n1", env=stored).stdout
+
+
+def test_events_that_wait_for_a_worker_are_not_kept_quiet(env: dict[str, str], embedded_url: str, prefix: str) -> None:
+    record(embedded_url, prefix)
+    for words in (("describe", "pod/web-0"), ("events",)):
+        ran = run(*words, env=env)
+        assert "no sink worker is alive" in ran.stderr
+        assert "eventbus worker sink" in ran.stderr
+
+
+def test_json_is_for_scripts(stored: dict[str, str]) -> None:
+    described = json.loads(run("describe", "pod/web-0", "-o", "json", env=stored).stdout)
+    assert described["reasons"][0] == {"type": "Warning", "reason": "BackOff", "events": 1, "seen": 5}
+    assert {event["reason"] for event in described["events"]} == {"BackOff", "Pulled"}
+    listed = json.loads(run("events", "-o", "json", env=stored).stdout)
+    assert listed["kind"] == "List"
+    # an object without a namespace has its events in default
+    assert {event["involvedObject"]["name"] for event in listed["items"]} == {"web-0", "db-0", "n1"}
+
+
+def test_no_events_is_said_in_kubectl_s_words(stored: dict[str, str]) -> None:
+    ran = run("events", "-n", "empty", env=stored)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "No events found in empty namespace.\n")
+    assert run("events", "--for", "pod/none", "-A", env=stored).stderr == "No events found.\n"
+    assert json.loads(run("events", "-n", "empty", "-o", "json", env=stored).stdout)["items"] == []
+
+
+def test_a_type_that_does_not_exist_is_refused_in_kubectl_s_words(stored: dict[str, str]) -> None:
+    ran = run("events", "--types", "Error", env=stored)
+    assert ran.returncode == 2
+    assert "valid --types are Normal or Warning" in ran.stderr
+
+
+def test_events_are_followed_until_ctrl_c(stored: dict[str, str]) -> None:
+    with Terminal("events", "--for", "pod/web-0", "-w", env=stored) as terminal:
+        terminal.wait_for(CAUSE)
+        for kind, reason in (("Pod/db-0", "Unrelated"), ("Pod/web-0", "Killing")):
+            ran = run("record", kind, "--reason", reason, "--message", "Stopping container", env=stored)
+            assert ran.returncode == 0, ran.stderr
+        terminal.wait_for("Killing")
+        terminal.interrupt()
+        assert terminal.wait() == 130
+    assert "Unrelated" not in terminal.text
+    assert "Traceback" not in terminal.text
+
+
+def test_a_bus_that_is_away_is_one_line(env: dict[str, str]) -> None:
+    away = {**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
+    for words in (("describe", "pod/web-0"), ("events",)):
+        ran = run(*words, env=away)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr.startswith("error: redis://127.0.0.1:1/0: nothing listens there")
+        assert ran.stderr.count("\n") == 1

@@ -1,0 +1,267 @@
+"""`eventbus doctor` on servers that are well, badly configured, full, closed, away; the users of `eventbus acl`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus import EventBroadcaster, ObjectReference, Options, Settings
+from eventbus.broker.bus import open_bus
+from eventbus.broker.connection import make_client
+from eventbus.broker.embedded import EmbeddedServer
+from tests.acceptance.programs import Program, environment, eventually, run
+from tests.acceptance.terminal import run_on_terminal
+
+ROLES = ("producer", "reader", "worker", "metrics", "deploy")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def server(short_path: Path) -> Iterator[EmbeddedServer]:
+    """A server of this test's own, to be configured badly."""
+    made = EmbeddedServer(short_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def env(server: EmbeddedServer, prefix: str) -> dict[str, str]:
+    assert server.url
+    return environment(server.url, prefix, worker_block_ms="50")
+
+
+def configure(env: Mapping[str, str], **settings: str | int) -> None:
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        for name, value in settings.items():
+            admin.config_set(name.replace("_", "-"), value)
+
+
+def look(env: Mapping[str, str], *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit code, and the worst finding of each check."""
+    ran = run("doctor", "-o", "json", *arguments, env=env)
+    found = json.loads(ran.stdout)
+    order = ["ok", "warning", "error"]
+    assert ran.returncode == order.index(found["severity"])
+    assert found["severity"] == max((one["severity"] for one in found["findings"]), key=order.index)
+    worst: dict[str, dict[str, Any]] = {}
+    for one in sorted(found["findings"], key=lambda one: order.index(one["severity"])):
+        worst[one["check"]] = one
+    for one in found["findings"]:
+        assert bool(one["cure"]) == (one["severity"] != "ok"), one
+    return ran.returncode, worst
+
+
+def test_a_fresh_server_is_well_and_stays_untouched(env: dict[str, str]) -> None:
+    code, found = look(env)
+    assert code == 0, found
+    assert "none yet" in found["bus"]["message"]
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        assert admin.dbsize() == 0
+        assert admin.function_list() == []
+
+
+def test_a_bus_with_its_workers_is_well(env: dict[str, str], tmp_path: Path) -> None:
+    with Program("worker", "sink", env=env, folder=tmp_path):
+        eventually(lambda: "sink worker alive" in look(env)[1].get("workers", {}).get("message", ""), within_s=30)
+        assert look(env)[0] == 0
+
+
+def test_the_embedded_server_is_started_and_its_disk_looked_at(short_path: Path, prefix: str) -> None:
+    env = environment("", prefix, state_dir=str(short_path / "state"))
+    try:
+        code, found = look(env)
+        assert code == 0
+        assert str(short_path) in found["disk"]["message"]
+    finally:
+        EmbeddedServer(short_path / "state").stop()
+
+
+@pytest.mark.parametrize(
+    ("config", "check", "severity"),
+    [
+        ({"appendonly": "no", "save": ""}, "persistence", "error"),
+        ({"appendonly": "no", "save": "3600 1"}, "persistence", "warning"),
+        ({"appendfsync": "no"}, "persistence", "warning"),
+        ({"maxmemory": 200_000_000}, "memory", "warning"),
+        ({"maxmemory": 1_000_000}, "memory", "error"),
+    ],
+)
+def test_a_bad_configuration_is_named(
+    env: dict[str, str], config: dict[str, str | int], check: str, severity: str
+) -> None:
+    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
+    configure(env, **config)
+    assert look(env)[1][check]["severity"] == severity
+
+
+def test_a_server_that_evicts_is_named_though_no_bus_opens_on_it(env: dict[str, str]) -> None:
+    configure(env, maxmemory_policy="allkeys-lru")
+    code, found = look(env)
+    assert (code, found["eviction"]["severity"]) == (2, "error")
+    assert "noeviction" in found["eviction"]["cure"]
+
+
+def test_events_that_wait_without_a_worker_are_named(env: dict[str, str]) -> None:
+    with EventBroadcaster(env["EVENTBUS_REDIS_URL"], settings=Settings(prefix=env["EVENTBUS_PREFIX"])) as broadcaster:
+        broadcaster.new_recorder("test").event(ObjectReference("Pod", "default", "web-0"), "Normal", "Tested", "x")
+        assert broadcaster.flush(10)
+    code, found = look(env)
+    assert (code, found["workers"]["severity"]) == (1, "warning")
+    assert found["workers"]["cure"] == "eventbus worker sink"
+
+
+def test_a_full_stream_is_named_with_who_holds_it(env: dict[str, str]) -> None:
+    settings = Settings(prefix=env["EVENTBUS_PREFIX"], flush_s=0.1)
+    open_bus(env["EVENTBUS_REDIS_URL"], settings, options=Options(incoming_bytes=2**20))
+    with EventBroadcaster(env["EVENTBUS_REDIS_URL"], settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("test")
+        for number in range(400):
+            recorder.event(ObjectReference("Pod", "default", f"web-{number}"), "Normal", "Tested", "x" * 10_000)
+        assert not broadcaster.flush(2)
+    code, found = look(env)
+    assert (code, found["stream"]["severity"]) == (2, "error")
+    assert "group sink holds it" in found["stream"]["message"]
+
+
+def test_functions_that_were_lost_are_named(env: dict[str, str]) -> None:
+    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        admin.function_flush()
+    code, found = look(env)
+    assert (code, found["functions"]["severity"]) == (2, "error")
+
+
+def test_options_that_cannot_be_read_are_named(env: dict[str, str]) -> None:
+    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        admin.hset(f"{env['EVENTBUS_PREFIX']}:{{0}}:bus", "options", '{"burst": "many"}')
+    code, found = look(env)
+    assert (code, found["bus"]["severity"]) == (2, "error")
+
+
+def test_a_bus_that_is_away_is_the_first_finding(env: dict[str, str]) -> None:
+    away = {**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
+    code, found = look(away)
+    assert code == 2
+    assert next(iter(json.loads(run("doctor", "-o", "json", env=away).stdout)["findings"]))["check"] == "connection"
+    assert found["workers package"]["severity"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "code"),
+    [
+        ({"EVENTBUS_REDIS_URL": "none"}, "connection", 1),
+        ({"EVENTBUS_REDIS_URL": "http://127.0.0.1"}, "connection", 2),
+        ({"EVENTBUS_BUFFER_EVENTS": "many"}, "settings", 2),
+        ({"EVENTBUS_PREFIX": "NO GOOD"}, "acl", 2),
+    ],
+)
+def test_settings_that_cannot_be_used_are_findings_too(
+    env: dict[str, str], changes: dict[str, str], check: str, code: int
+) -> None:
+    exit_code, found = look({**env, **changes})
+    assert exit_code == code
+    assert found[check]["severity"] != "ok"
+
+
+def test_the_page_is_for_people(env: dict[str, str]) -> None:
+    configure(env, appendfsync="no")
+    code, terminal = run_on_terminal("doctor", env=env)
+    assert code == 1
+    assert "→ CONFIG SET appendfsync everysec" in terminal.text
+    assert "\x1b[33mwarning\x1b[0m" in terminal.raw
+
+
+def test_a_foreign_workers_package_is_found_where_ours_cannot_even_start(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / "__init__.py").touch()
+    command = [sys.executable, "-m", "eventbus.cli", "doctor", "-o", "json"]
+    path = f"{tmp_path}:{ROOT}"
+    ran = subprocess.run(
+        command, cwd=tmp_path, env={**env, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    findings = {one["check"]: one for one in json.loads(ran.stdout)["findings"]}
+    assert (ran.returncode, findings["workers package"]["severity"]) == (2, "error")
+
+
+def make_user(env: Mapping[str, str], role: str, folder: Path) -> str:
+    """A user as `eventbus acl` prints it; returns its url."""
+    secret = folder / f"{role}.password"
+    secret.write_text(f"{role}-s3cret\n")
+    ran = run("acl", "--role", role, "--user", role, "--password-file", str(secret), env=env)
+    assert ran.returncode == 0, ran.stderr
+    words = ran.stdout.split()
+    assert words[:3] == ["ACL", "SETUSER", role]
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        assert admin.execute_command(" ".join(words[:2]), *words[2:])
+    return env["EVENTBUS_REDIS_URL"].replace("unix://", f"unix://{role}:{role}-s3cret@")
+
+
+def test_a_user_that_acl_made_passes_for_its_role_and_for_no_other(env: dict[str, str], tmp_path: Path) -> None:
+    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
+    as_producer = {**env, "EVENTBUS_REDIS_URL": make_user(env, "producer", tmp_path)}
+    assert look(as_producer, "--role", "producer")[1]["acl"]["severity"] == "ok"
+    assert look(as_producer, "--role", "worker")[1]["acl"]["severity"] == "error"
+    # the door beside it is still open
+    assert look(as_producer)[1]["user"]["severity"] == "warning"
+    configure(env, requirepass="shut")
+    assert look(as_producer)[1]["user"]["severity"] == "ok"
+
+
+def test_commands_run_as_the_users_of_their_roles(env: dict[str, str], tmp_path: Path) -> None:
+    urls = {role: make_user(env, role, tmp_path) for role in ROLES}
+
+    def as_role(role: str) -> dict[str, str]:
+        return {**env, "EVENTBUS_REDIS_URL": urls[role]}
+
+    record = ("record", "Pod/web-0", "--reason", "Failed", "--message", "no more disk", "--type", "Warning")
+    assert run(*record, env=as_role("producer")).returncode != 0  # nobody has made the bus
+    assert run("options", "get", env=as_role("deploy")).returncode == 0
+    ran = run(*record, env=as_role("producer"))
+    assert ran.returncode == 0, ran.stderr
+    with Program("worker", "sink", env=as_role("worker"), folder=tmp_path):
+        eventually(lambda: "no more disk" in run("describe", "pod/web-0", env=as_role("reader")).stdout, within_s=30)
+        assert "recorded" in run("status", env=as_role("metrics")).stdout
+        assert run("doctor", "--role", "metrics", env=as_role("metrics")).returncode < 2
+    for words in (("status",), ("group", "delete", "sink", "--yes", "--force")):
+        refused = run(*words, env=as_role("reader"))
+        assert refused.returncode == 2
+        assert "role metrics" in refused.stderr
+
+
+def test_without_a_password_the_line_is_refused_by_every_server(env: dict[str, str]) -> None:
+    ran = run("acl", "--role", "reader", env=env)
+    assert "SHA-256" in ran.stderr
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin, pytest.raises(Exception, match=r"(?i)error in acl setuser"):
+        admin.execute_command("ACL SETUSER", *ran.stdout.split()[2:])
+
+
+def test_a_file_of_users_is_read_at_start(env: dict[str, str], short_path: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("s3cret")
+    lines = [
+        run("acl", "--role", role, "--password-file", str(secret), "--format", "aclfile", env=env).stdout
+        for role in ROLES
+    ]
+    users = tmp_path / "users.acl"
+    users.write_text("user default on nopass ~* &* +@all\n" + "".join(lines))
+    server = EmbeddedServer(short_path / "other", config={"aclfile": str(users)})
+    try:
+        with make_client(server.start()) as admin:
+            names = set(admin.acl_users())
+    finally:
+        server.stop()
+    assert names == {"default", *(f"{env['EVENTBUS_PREFIX']}-{role}" for role in ROLES)}
+
+
+def test_a_producer_s_url_for_the_bus_says_nothing_of_its_password(env: dict[str, str], tmp_path: Path) -> None:
+    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
+    ran = run("doctor", env={**env, "EVENTBUS_REDIS_URL": make_user(env, "metrics", tmp_path)})
+    assert "s3cret" not in ran.stdout + ran.stderr

@@ -1,0 +1,415 @@
+"""`eventbus exec`: a command lives as it would without us, on a terminal and off it, and its life is recorded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus import EventBroadcaster, ObjectReference, Options, Settings
+from eventbus.broker.bus import open_bus
+from tests.acceptance.programs import COMMAND, Program, environment, eventually, run
+from tests.acceptance.recorded import Recorded, recorded_on
+from tests.acceptance.terminal import Terminal
+
+#: Says that it is ready, then waits for signals; $1 is what it does with them.
+WAITING = "{trap}; echo ready; i=0; while [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done"
+AWAY = "redis://127.0.0.1:1/0"
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix)
+
+
+@pytest.fixture
+def recorded(embedded_url: str, prefix: str) -> Iterator[Recorded]:
+    with recorded_on(embedded_url, prefix) as found:
+        yield found
+
+
+def sh(script: str) -> tuple[str, ...]:
+    return ("--", "sh", "-c", script)
+
+
+def waiting(trap: str) -> tuple[str, ...]:
+    return sh(WAITING.format(trap=trap))
+
+
+# -- what is recorded ------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_succeeds_is_started_and_completed(env: dict[str, str], recorded: Recorded) -> None:
+    done = run("exec", "true", env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    started, completed = recorded.wait_for("true", "Started", "Completed")
+    assert (started.type, completed.type) == ("Normal", "Normal")
+    assert completed.message == "Completed true after <1s"
+    assert completed.involved_object == ObjectReference("Command", "default", "true")
+    assert completed.source.component == "eventbus-exec"
+
+
+def test_a_command_that_fails_is_recorded_with_code_and_last_line(env: dict[str, str], recorded: Recorded) -> None:
+    done = run("exec", "--object", "Job/nightly", "-n", "ops", *sh("echo one; echo two >&2; exit 3"), env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "one\n", "two\n")
+    _, failed = recorded.wait_for("nightly", "Started", "Failed")
+    assert (failed.type, failed.message) == ("Warning", "sh: exit code 3 after <1s: two")
+    assert failed.involved_object == ObjectReference("Job", "ops", "nightly")
+
+
+def test_arguments_are_not_recorded_for_they_may_hold_secrets(env: dict[str, str], recorded: Recorded) -> None:
+    run("exec", "--", "ls", "/no/such/s3cret", env=env | {"LC_ALL": "C"})
+    run("exec", "--keep-stderr", "--", "ls", "/no/such/s3cret", env=env)
+    events = recorded.wait_for("ls", "Started", "Failed", "Started", "Failed")
+    assert "s3cret" in events[1].message, "it said so itself"
+    assert "s3cret" not in events[3].message
+
+
+def test_a_command_that_a_signal_ends_takes_us_with_it(env: dict[str, str], recorded: Recorded) -> None:
+    done = run("exec", *sh("kill -SEGV $$"), env=env)
+    assert done.returncode == -signal.SIGSEGV
+    _, failed = recorded.wait_for("sh", "Started", "Failed")
+    assert failed.message == "sh: ended by SIGSEGV after <1s"
+
+
+def test_a_command_that_is_not_there_is_127_and_failed(env: dict[str, str], recorded: Recorded) -> None:
+    done = run("exec", "no-such-command", env=env)
+    assert (done.returncode, done.stderr) == (127, "error: no-such-command: No such file or directory\n")
+    (failed,) = recorded.wait_for("no-such-command", "Failed")
+    assert failed.message == "no-such-command cannot be started: No such file or directory"
+
+
+@pytest.mark.parametrize("command", ["", "/", "./no-program"])
+def test_what_is_no_program_ends_as_in_a_shell(command: str, env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "no-program").write_text("text")
+    done = subprocess.run(
+        [*COMMAND, "exec", "--", command], env=env, cwd=tmp_path, capture_output=True, timeout=20, check=False
+    )
+    assert done.returncode == (126 if command else 127)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--",), ("--object", "no-slash", "true"), ("--restart", "sometimes", "true"), ("-n", "No Label", "true")],
+)
+def test_wrong_usage_is_2_and_runs_nothing(arguments: tuple[str, ...], env: dict[str, str]) -> None:
+    done = run("exec", *arguments, env=env)
+    assert done.returncode == 2
+    assert done.stderr
+
+
+# -- signals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT"])
+def test_a_signal_that_asks_to_end_is_passed_on_and_recorded(
+    name: str, env: dict[str, str], recorded: Recorded, tmp_path: Path
+) -> None:
+    with Program("exec", *waiting(f"trap 'echo got {name}; exit 9' {name}"), env=env, folder=tmp_path) as program:
+        eventually(lambda: "ready" in program.out)
+        program.signal(signal.Signals[f"SIG{name}"])
+        assert program.wait() == 9
+        assert program.out == f"ready\ngot {name}\n"
+    _, killing, failed = recorded.wait_for("sh", "Started", "Killing", "Failed")
+    assert (killing.type, killing.message) == ("Normal", f"Stopping sh: passed on SIG{name}")
+    assert failed.message.startswith("sh: exit code 9")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGRTMIN + 1])
+def test_any_other_signal_is_passed_on_and_not_recorded(
+    number: int, env: dict[str, str], recorded: Recorded, tmp_path: Path
+) -> None:
+    program_text = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: (print('got it', flush=True), sys.exit(0)))\n"
+        "print('ready', flush=True); time.sleep(30)"
+    )
+    with Program("exec", "--", sys.executable, "-c", program_text, env=env, folder=tmp_path) as program:
+        eventually(lambda: "ready" in program.out)
+        os.kill(program.pid, number)
+        assert program.wait() == 0
+        assert program.out == "ready\ngot it\n"
+    recorded.wait_for(Path(sys.executable).name, "Started", "Completed")
+
+
+def test_a_command_that_dies_of_the_signal_takes_us_with_it(env: dict[str, str], tmp_path: Path) -> None:
+    with Program("exec", *waiting(":"), env=env, folder=tmp_path) as program:
+        eventually(lambda: "ready" in program.out)
+        assert program.stop() == -signal.SIGTERM
+
+
+def test_a_signal_that_was_ignored_stays_ignored(env: dict[str, str]) -> None:
+    inner = "kill -HUP $$; kill -INT $$; echo survived"
+    ours = " ".join((*COMMAND, "exec", "--", "sh", "-c", f"'{inner}'"))
+    done = subprocess.run(
+        ["sh", "-c", f"trap '' HUP INT; {ours}"], env=env, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "survived\n")
+
+
+def test_the_command_starts_with_the_signals_as_we_were_given_them(env: dict[str, str]) -> None:
+    show = "import signal; print(signal.pthread_sigmask(0, ()), signal.getsignal(signal.SIGINT).__name__)"
+    direct = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, timeout=20, check=True)
+    assert run("exec", "--", sys.executable, "-c", show, env=env).stdout == direct.stdout
+    assert run("exec", *sh("kill -PIPE $$; echo alive"), env=env).returncode == -signal.SIGPIPE
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--keep-stderr",)])
+def test_every_byte_of_the_three_streams_passes(options: tuple[str, ...], env: dict[str, str]) -> None:
+    data = os.urandom(1_000_000)
+    done = subprocess.run(
+        [*COMMAND, "exec", *options, *sh("tee /dev/stderr")],
+        env=env,
+        input=data,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout == data
+    assert done.stderr == data
+
+
+def test_a_reader_that_goes_away_is_the_commands_to_notice(env: dict[str, str]) -> None:
+    words = [*COMMAND, "exec", *sh("yes >&2")]
+    with subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as program:
+        assert program.stderr is not None
+        assert program.stderr.readline() == b"y\n"
+        program.stderr.close()
+        assert program.wait(20) in (-signal.SIGPIPE, 128 + signal.SIGPIPE)
+
+
+def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str]) -> None:
+    begun = time.monotonic()
+    done = subprocess.run(
+        [*COMMAND, "exec", *sh("sleep 60 >&2 & echo $!")],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert done.returncode == 0
+    assert time.monotonic() - begun < 50
+
+
+def test_closed_streams_stay_closed(env: dict[str, str]) -> None:
+    ours = " ".join((*COMMAND, "exec", "--", "sh", "-c", "'echo lost >&2; echo seen'"))
+    done = subprocess.run(
+        ["sh", "-c", f"{ours} <&- 2>&-"], env=env, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "seen\n", "")
+
+
+# -- on a terminal ---------------------------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_all_three_are_terminals_of_its_size(env: dict[str, str], recorded: Recorded) -> None:
+    script = "test -t 0 && test -t 1 && test -t 2 && stty size && stty size <&2; echo 'größer' >&2; exit 1"
+    with Terminal("exec", *sh(script), env=env, columns=77) as terminal:
+        assert terminal.wait() == 1
+        # the order of the two streams is not promised; and no line may end with a second \r
+        assert sorted(terminal.raw.split("\n")) == sorted(["40 77", "40 77", "größer", ""])
+    assert recorded.wait_for("sh", "Started", "Failed")[1].message.endswith(": größer")
+
+
+def test_it_stays_in_the_foreground_group_of_its_terminal(env: dict[str, str]) -> None:
+    show = (
+        "import os; print(os.getpgrp() == os.tcgetpgrp(0) == os.getpgid(os.getppid()), os.ttyname(0) == os.ttyname(1))"
+    )
+    with Terminal("exec", "--", sys.executable, "-c", show, env=env) as terminal:
+        assert terminal.wait() == 0
+        assert terminal.text == "True True\n"
+
+
+def test_ctrl_c_reaches_it_once_and_is_not_ours_to_pass_on(env: dict[str, str], recorded: Recorded) -> None:
+    with Terminal("exec", *sh(COUNTING), env=env) as terminal:
+        terminal.wait_for("ready")
+        terminal.interrupt()
+        assert terminal.wait() == 1, "as often as it had the signal"
+    recorded.wait_for("sh", "Started", "Failed")
+
+
+def test_kill_int_on_a_terminal_is_passed_on_once(env: dict[str, str], recorded: Recorded) -> None:
+    with Terminal("exec", *sh(COUNTING), env=env) as terminal:
+        terminal.wait_for("ready")
+        os.kill(terminal.pid, signal.SIGINT)
+        assert terminal.wait() == 1, "as often as it had the signal"
+    recorded.wait_for("sh", "Started", "Killing", "Failed")
+
+
+#: Its exit code is how often it had SIGINT in the second after the first one.
+COUNTING = "n=0; trap 'n=$((n+1))' INT; echo ready; while [ $n = 0 ]; do sleep 0.1; done; sleep 0.5; sleep 0.5; exit $n"
+
+
+def test_ctrl_c_ends_a_command_and_us_by_the_same_signal(env: dict[str, str]) -> None:
+    with Terminal("exec", *waiting(":"), env=env) as terminal:
+        terminal.wait_for("ready")
+        terminal.interrupt()
+        assert terminal.wait() == -signal.SIGINT
+
+
+def test_a_window_that_is_resized_is_resized_for_standard_error_too(env: dict[str, str]) -> None:
+    # a moment later: the program and we are told at the same time
+    trap = "trap 'sleep 0.5; stty size; stty size <&2; exit 0' WINCH"
+    with Terminal("exec", *waiting(trap), env=env) as terminal:
+        terminal.wait_for("ready")
+        terminal.resize(33, 111)
+        assert terminal.wait() == 0
+        assert terminal.text.splitlines() == ["ready", "33 111", "33 111"]
+
+
+def test_it_stops_and_goes_on_as_a_job_of_a_shell(env: dict[str, str]) -> None:
+    bash = shutil.which("bash")
+    assert bash, "the shell this test drives"
+    ours = " ".join(COMMAND)
+    with Terminal("exec", "--keep-stderr", "--", bash, "--norc", "--noprofile", env=env | {"PS1": "$ "}) as terminal:
+        terminal.wait_for("$ ")
+        terminal.press(f"{ours} exec -- sh -c 'echo ready; read line; echo \"read $line\"; exit 6'\n")
+        terminal.wait_for("ready\n")
+        terminal.press("\x1a")
+        terminal.wait_for("Stopped")
+        terminal.press("fg\n")
+        terminal.press("a word\n")
+        terminal.wait_for("read a word\n")
+        terminal.press("echo code=$?\n")
+        terminal.wait_for("code=6\n")
+        terminal.press("exit 7\n")
+        assert terminal.wait() == 7
+        assert "no job control" not in terminal.text
+
+
+def test_keep_stderr_leaves_the_very_same_terminal(env: dict[str, str], recorded: Recorded) -> None:
+    show = "import os, sys; print(os.ttyname(0) == os.ttyname(2)); print('said', file=sys.stderr); sys.exit(4)"
+    with Terminal("exec", "--keep-stderr", "--", sys.executable, "-c", show, env=env) as terminal:
+        assert terminal.wait() == 4
+        assert terminal.text == "True\nsaid\n"
+    _, failed = recorded.wait_for(Path(sys.executable).name, "Started", "Failed")
+    assert "said" not in failed.message
+
+
+# -- without a bus ---------------------------------------------------------------------------------------------------
+
+
+def test_with_the_bus_away_it_runs_the_same_and_one_line_tells(env: dict[str, str]) -> None:
+    done = run("exec", *sh("echo out; echo err >&2; exit 3"), env=env | {"EVENTBUS_REDIS_URL": AWAY})
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    said, told = done.stderr.splitlines()
+    assert said == "err"
+    assert told.startswith(f"eventbus exec: 2 events not sent: {AWAY}: nothing listens there")
+
+
+def test_with_the_bus_away_on_a_terminal_it_runs_the_same(env: dict[str, str]) -> None:
+    with Terminal("exec", *sh("echo out; exit 3"), env=env | {"EVENTBUS_REDIS_URL": AWAY}) as terminal:
+        assert terminal.wait() == 3
+        said, told = terminal.text.splitlines()[:2]
+        assert (said, told[:34]) == ("out", "eventbus exec: 2 events not sent: ")
+
+
+def test_a_setting_that_cannot_be_used_does_not_keep_it_from_running(env: dict[str, str]) -> None:
+    done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_BUFFER_EVENTS": "many"})
+    assert done.returncode == 3
+    assert done.stderr.startswith("eventbus exec: no events were recorded: EVENTBUS_BUFFER_EVENTS='many'")
+
+
+def test_with_no_bus_wanted_it_is_silent(env: dict[str, str]) -> None:
+    done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_REDIS_URL": "none"})
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+def test_with_the_bus_full_it_runs_the_same_and_one_line_tells(
+    env: dict[str, str], embedded_url: str, prefix: str
+) -> None:
+    fill(Settings(redis_url=embedded_url, prefix=prefix))
+    done = run("exec", *sh("echo out; exit 3"), env=env)
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    assert done.stderr.startswith("eventbus exec: 2 events not sent: the stream of partition 0 is full")
+    assert done.stderr.count("\n") == 1
+
+
+def fill(settings: Settings) -> None:
+    """Until not even a small event has room."""
+    open_bus(settings.redis_url, settings, options=Options(incoming_bytes=1024 * 1024))
+    for size in (8_000, 500, 1):
+        broadcaster = EventBroadcaster(settings=settings)
+        recorder = broadcaster.new_recorder("filler")
+        while True:
+            recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Filled", "x" * size)
+            if not broadcaster.flush(0.5):
+                break
+        broadcaster.shutdown(0.1)
+
+
+# -- again and again -------------------------------------------------------------------------------------------------
+
+
+def test_on_failure_it_is_run_again_with_longer_pauses_until_it_succeeds(
+    env: dict[str, str], recorded: Recorded, tmp_path: Path
+) -> None:
+    script = f"echo x >> {tmp_path}/runs; test $(wc -l < {tmp_path}/runs) -ge 4"
+    pauses = ("--backoff-base", "0.05", "--backoff-max", "0.1")
+    done = run("exec", "--object", "Service/web", "--restart", "on-failure", *pauses, *sh(script), env=env)
+    assert done.returncode == 0
+    crash = ["Started", "Failed", "BackOff"]
+    events = recorded.wait_for("web", *crash, *crash, *crash, "Started", "Completed")
+    backoffs = [event for event in events if event.reason == "BackOff"]
+    assert [event.message for event in backoffs] == [
+        "Back-off 0.05s restarting sh",
+        "Back-off 0.1s restarting sh",
+        "Back-off 0.1s restarting sh",
+    ]
+    assert {event.type for event in backoffs} == {"Warning"}
+
+
+def test_a_signal_in_a_pause_ends_it_by_that_signal(env: dict[str, str], recorded: Recorded, tmp_path: Path) -> None:
+    with Program("exec", "--restart", "on-failure", *sh("exit 3"), env=env, folder=tmp_path) as program:
+        recorded.wait_for("sh", "Started", "Failed", "BackOff")
+        assert program.stop() == -signal.SIGTERM
+
+
+def test_a_command_that_was_asked_to_end_is_not_run_again(
+    env: dict[str, str], recorded: Recorded, tmp_path: Path
+) -> None:
+    with Program("exec", "--restart", "always", *waiting("trap 'exit 5' TERM"), env=env, folder=tmp_path) as program:
+        eventually(lambda: "ready" in program.out)
+        assert program.stop() == 5
+    recorded.wait_for("sh", "Started", "Killing", "Failed")
+
+
+def test_ctrl_c_ends_a_command_that_would_be_run_again(env: dict[str, str]) -> None:
+    with Terminal("exec", "--restart", "always", *waiting(":"), env=env) as terminal:
+        terminal.wait_for("ready")
+        terminal.interrupt()
+        assert terminal.wait() == -signal.SIGINT
+
+
+# -- the embedded server ---------------------------------------------------------------------------------------------
+
+
+def test_it_starts_the_embedded_server_which_outlives_it_until_down(env: dict[str, str], short_path: Path) -> None:
+    settings = {name: value for name, value in env.items() if name != "EVENTBUS_REDIS_URL"}
+    settings["EVENTBUS_STATE_DIR"] = str(short_path / "state")
+    try:
+        done = run("exec", "true", env=settings)
+        assert (done.returncode, done.stderr) == (0, "")
+        listed = run("status", "-o", "json", env=settings)
+        assert listed.returncode == 0, listed.stderr
+    finally:
+        stopped, again = run("down", env=settings), run("down", "--state-dir", str(short_path / "state"), env=env)
+    assert (stopped.returncode, again.returncode) == (0, 0)
+    assert stopped.stdout == f"stopped the embedded server in {short_path}/state; its data stays there\n"
+    assert again.stdout == f"no embedded server is running in {short_path}/state\n"

@@ -1,0 +1,283 @@
+"""`eventbus get events|nodes|leases` as processes: kubectl's flags, columns and forms, and what goes beyond them.
+
+What is expected comes from kubectl's rules (printers.go, get.go), not from what the commands print.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from eventbus import (
+    LEASE,
+    NODE,
+    EventBroadcaster,
+    Lease,
+    LeaseSpec,
+    Node,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    ObjectReference,
+    ObjectStore,
+    Settings,
+)
+from eventbus.objects.node import NodeAddress, NodeSystemInfo
+from tests.acceptance.programs import Program, environment, eventually, run
+
+WEB = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix)
+
+
+@pytest.fixture(params=[1, 3], ids=["1 partition", "3 partitions"])
+def settings(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Settings:
+    return Settings(redis_url=embedded_url, prefix=prefix, worker_block_ms=100, partitions=request.param)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[ObjectStore]:
+    with ObjectStore.open(settings=settings) as store:
+        yield store
+
+
+@pytest.fixture
+def _events(store: ObjectStore, settings: Settings) -> None:
+    now = datetime.now(UTC)
+    with EventBroadcaster(settings=settings) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        recorder = broadcaster.new_recorder("kubelet")
+        for minutes, kind, name, event_type, reason in (
+            (90, "Pod", "web-0", "Normal", "Pulled"),
+            (60, "Pod", "web-1", "Warning", "BackOff"),
+            (30, "Job", "web-0", "Normal", "Completed"),
+            (10, "Pod", "web-0", "Warning", "BackOff"),
+        ):
+            about = ObjectReference(kind, "default", name)
+            recorder.past_eventf(about, now - timedelta(minutes=minutes), event_type, reason, "text")
+        broadcaster.flush()
+        eventually(lambda: len(store.list().items) == 4)
+
+
+@pytest.fixture
+def _nodes(store: ObjectStore) -> None:
+    nodes = store.objects(NODE)
+    ready = NodeCondition("Ready", "True")
+    info = NodeSystemInfo(kubelet_version="v1.32.0", os_image="Debian", container_runtime_version="containerd://2")
+    nodes.create(
+        Node(
+            metadata=ObjectMeta(name="a", labels={"zone": "x", "node-role.kubernetes.io/control-plane": ""}),
+            status=NodeStatus(conditions=(ready,), addresses=(NodeAddress("InternalIP", "10.0.0.1"),), node_info=info),
+        )
+    )
+    unknown = NodeCondition("Ready", "Unknown")
+    nodes.create(
+        Node(metadata=ObjectMeta(name="b"), spec=NodeSpec(unschedulable=True), status=NodeStatus(conditions=(unknown,)))
+    )
+    nodes.create(Node(metadata=ObjectMeta(name="c", labels={"zone": "y"})))
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("   ") if cell.strip()]
+
+
+def listed(env: dict[str, str], *arguments: str) -> list[list[str]]:
+    found = run("get", *arguments, env=env)
+    assert (found.returncode, found.stderr) == (0, "")
+    return [cells(line) for line in found.stdout.splitlines()]
+
+
+# -- nodes and leases ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_nodes")
+def test_nodes_are_shown_as_kubectl_shows_them(env: dict[str, str]) -> None:
+    header, *rows = listed(env, "nodes", "--sort-by=.metadata.name")
+    assert header == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    assert [row[:3] for row in rows] == [
+        ["a", "Ready", "control-plane"],
+        ["b", "NotReady,SchedulingDisabled", "<none>"],
+        ["c", "Unknown", "<none>"],
+    ]
+    assert rows[0][4] == "v1.32.0"
+    header, row = listed(env, "no", "-o", "wide", "-l", "zone=x")
+    assert header[5:] == ["INTERNAL-IP", "EXTERNAL-IP", "OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"]
+    assert row[5:] == ["10.0.0.1", "<none>", "Debian", "<unknown>", "containerd://2"]
+
+
+@pytest.mark.usefixtures("_nodes")
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("nodes",), "abc"),
+        (("node", "-l", "zone"), "ac"),
+        (("no", "-l", "zone!=x"), "bc"),
+        (("nodes", "--field-selector", "spec.unschedulable=true"), "b"),
+        (("nodes", "--field-selector", "metadata.name!=a", "-l", "zone"), "c"),
+        (("nodes", "--chunk-size", "1"), "abc"),
+        (("nodes", "--chunk-size", "0"), "abc"),
+    ],
+)
+def test_selectors_and_chunks_of_nodes(env: dict[str, str], arguments: tuple[str, ...], names: str) -> None:
+    found = run("get", *arguments, "-o", "name", env=env)
+    assert "".join(sorted(line.removeprefix("node/") for line in found.stdout.splitlines())) == names
+
+
+def test_leases_have_a_holder_and_a_namespace(env: dict[str, str], store: ObjectStore) -> None:
+    for name, holder in (("n1", "n1"), ("n2", None)):
+        store.objects(LEASE).create(
+            Lease(metadata=ObjectMeta(name=name, namespace="kube-node-lease"), spec=LeaseSpec(holder_identity=holder))
+        )
+    header, *rows = listed(env, "leases", "-A", "--sort-by=.metadata.name")
+    assert header == ["NAMESPACE", "NAME", "HOLDER", "AGE"]
+    assert rows[0][:3] == ["kube-node-lease", "n1", "n1"]
+    names = run("get", "lease", "-n", "kube-node-lease", "-o", "name", env=env).stdout.splitlines()
+    assert sorted(names) == ["lease.coordination.k8s.io/n1", "lease.coordination.k8s.io/n2"]
+    nothing = run("get", "lease", env=env)
+    assert (nothing.returncode, nothing.stderr) == (0, "No resources found in default namespace.\n")
+
+
+@pytest.mark.usefixtures("_nodes")
+def test_forms_of_nodes(env: dict[str, str]) -> None:
+    whole = json.loads(run("get", "nodes", "-o", "json", "--sort-by", "{.metadata.name}", env=env).stdout)
+    assert (whole["kind"], whole["apiVersion"]) == ("List", "v1")
+    assert [(item["kind"], item["apiVersion"], item["metadata"]["name"]) for item in whole["items"]] == [
+        ("Node", "v1", name) for name in "abc"
+    ]
+
+    def of_template(template: str) -> str:
+        return run("get", "nodes", "--sort-by=.metadata.name", "-o", f"jsonpath={template}", env=env).stdout
+
+    assert of_template("{.items[*].metadata.name}") == "a b c"
+    assert of_template(r'{range .items[*]}{.metadata.name}={.spec.unschedulable}{"\n"}{end}') == "a=\nb=true\nc=\n"
+    assert of_template("{.items[?(@.spec.unschedulable==true)].metadata.name}") == "b"
+    assert of_template("{.items[0].status.addresses[?(@.type=='InternalIP')].address}") == "10.0.0.1"
+    assert of_template(r"{.items[0].metadata.labels.node-role\.kubernetes\.io/control-plane}|") == "|"
+    header, *rows = listed(
+        env, "nodes", "--sort-by=.metadata.name", "-o", "custom-columns=Name:.metadata.name,ZONE:.metadata.labels.zone"
+    )
+    assert header == ["Name", "ZONE"]
+    assert rows == [["a", "x"], ["b", "<none>"], ["c", "y"]]
+    assert listed(env, "nodes", "--no-headers", "-l", "zone=y")[0][0] == "c"
+
+
+# -- events --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_events")
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), ["Pulled", "BackOff", "Completed", "BackOff"]),
+        (("--field-selector", "type=Warning"), ["BackOff", "BackOff"]),
+        (("--field-selector", "reason!=BackOff,involvedObject.kind=Pod"), ["Pulled"]),
+        (("--field-selector", "involvedObject.kind=Pod,involvedObject.name=web-0"), ["Pulled", "BackOff"]),
+        (("-l", "a=b"), []),
+        (("-l", "!a"), ["Pulled", "BackOff", "Completed", "BackOff"]),
+        (("--for", "pods/web-0"), ["Pulled", "BackOff"]),
+        (("--for", "po/web-0", "--field-selector", "type=Normal"), ["Pulled"]),
+        (("--for", "jobs.batch/web-0"), ["Completed"]),
+        (("--since", "40m"), ["Completed", "BackOff"]),
+        (("--until", "40m"), ["Pulled", "BackOff"]),
+        (("--since", "70m", "--until", "20m"), ["BackOff", "Completed"]),
+        (("--sort-by", ".reason"), ["BackOff", "BackOff", "Completed", "Pulled"]),
+        (("--sort-by", "{.lastTimestamp}"), ["Pulled", "BackOff", "Completed", "BackOff"]),
+        (("--chunk-size", "1"), ["Pulled", "BackOff", "Completed", "BackOff"]),
+    ],
+)
+def test_what_is_asked_for_is_what_is_shown(
+    env: dict[str, str], arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    found = json.loads(run("get", "ev", *arguments, "-o", "json", env=env).stdout)
+    assert [event["reason"] for event in found["items"]] == expected
+
+
+@pytest.mark.usefixtures("_events")
+def test_unsorted_is_the_stores_order_by_name_in_each_partition(env: dict[str, str], store: ObjectStore) -> None:
+    found = json.loads(run("get", "event", "--sort-by=none", "-o", "json", env=env).stdout)
+    assert [item["metadata"]["name"] for item in found["items"]] == [e.metadata.name for e in store.list().items]
+
+
+@pytest.mark.usefixtures("_events")
+def test_groups_count_by_reason_and_kind(env: dict[str, str]) -> None:
+    header, *rows = listed(env, "events", "--group")
+    assert header == ["LAST SEEN", "TYPE", "REASON", "KIND", "OBJECTS", "EVENTS", "COUNT"]
+    assert [row[1:] for row in rows] == [
+        ["Normal", "Pulled", "Pod", "1", "1", "1"],
+        ["Normal", "Completed", "Job", "1", "1", "1"],
+        ["Warning", "BackOff", "Pod", "2", "2", "2"],
+    ]
+    assert rows[-1][0] == "10m"
+    refused = run("get", "events", "--group", "-w", env=env)
+    assert (refused.returncode, "--group" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("events", "--field-selector", "bogus=1"), "field label not supported: bogus"),
+        (("events", "--field-selector", "a"), "invalid selector: 'a'; can't understand 'a'"),
+        (("nodes", "-l", "a in"), "unable to parse requirement"),
+        (("nodes", "-o", "xml"), "unable to match a printer suitable for the output format"),
+        (("nodes", "-o", "jsonpath={.a"), "unclosed action"),
+        (("nodes", "-o", "custom-columns=A"), "expected <header>:<json-path-expr>"),
+        (("nodes", "--sort-by", "{.a[}"), "JSONPath"),
+        (("leases", "-n", "No_Namespace"), "DNS label"),
+    ],
+)
+def test_a_wrong_question_is_refused(env: dict[str, str], arguments: tuple[str, ...], said: str) -> None:
+    found = run("get", *arguments, env=env)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert said in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+# -- watching ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_nodes")
+def test_a_watch_tells_what_comes_in_changes_and_leaves(
+    env: dict[str, str], store: ObjectStore, tmp_path: Path
+) -> None:
+    nodes = store.objects(NODE)
+    arguments = ("get", "nodes", "-w", "-l", "zone=x", "--output-watch-events")
+    with Program(*arguments, env=env, folder=tmp_path) as program:
+        eventually(lambda: "a" in program.out)
+        nodes.patch("b", {"metadata": {"labels": {"zone": "x"}}})
+        nodes.patch("b", {"spec": {"unschedulable": None}})
+        nodes.patch("b", {"metadata": {"labels": {"zone": "y"}}})
+        nodes.delete("a")
+        eventually(lambda: program.out.count("DELETED") == 2)
+        program.signal(signal.SIGINT)
+        assert program.wait() in (0, 130)
+        rows = [cells(line) for line in program.out.splitlines()]
+    assert rows[0][:2] == ["EVENT", "NAME"]
+    told = [row[:2] for row in rows[1:]]
+    assert [row for row in told if row[1] == "b"] == [["ADDED", "b"], ["MODIFIED", "b"], ["DELETED", "b"]]
+    assert [row for row in told if row[1] == "a"] == [["ADDED", "a"], ["DELETED", "a"]]
+
+
+@pytest.mark.usefixtures("_nodes")
+def test_watch_only_leaves_out_the_list_and_json_says_what_happened(
+    env: dict[str, str], store: ObjectStore, tmp_path: Path
+) -> None:
+    arguments = ("get", "nodes", "--watch-only", "--output-watch-events", "-o", "jsonpath={.metadata.name} ")
+    with Program(*arguments, env=env, folder=tmp_path) as program:
+        eventually(lambda: _patched(store) and program.out, within_s=20)
+    assert set(program.out.split()) == {"c"}
+
+
+def _patched(store: ObjectStore) -> bool:
+    """Write until the watch, which may not have begun, has seen it."""
+    store.objects(NODE).patch("c", {"metadata": {"annotations": {"at": str(time.time_ns())}}})
+    return True

@@ -1,0 +1,201 @@
+"""What the README shows can be typed, and answers what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from eventbus import EventBroadcaster, Settings
+from eventbus.broker.bus import open_bus
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.store.object_store import ObjectStore
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ (eventbus [^#\n]*?) *&? *(?:#.*)?$", README, re.MULTILINE)
+
+
+def example() -> str:
+    (found,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def test_the_example_has_at_most_twenty_lines() -> None:
+    assert len(example().splitlines()) <= 20
+
+
+def test_the_example_logs_its_events_and_the_store_counts_them(short_path: Path) -> None:
+    server = EmbeddedServer(short_path)
+    environment = os.environ | {"EVENTBUS_STATE_DIR": str(short_path)}
+    environment.pop("EVENTBUS_REDIS_URL", None)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", example()], env=environment, capture_output=True, text=True, timeout=30, check=False
+        )
+
+        lines = [line for line in done.stderr.splitlines() if line.startswith("Event(")]
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert len(lines) == 13
+        assert lines[0] == (
+            'Event(v1.ObjectReference{Kind:"Pod", Namespace:"default", Name:"web-0", UID:"", APIVersion:"v1", '
+            "ResourceVersion:\"\", FieldPath:\"\"}): type: 'Normal' reason: 'Scheduled' assigned to node-1"
+        )
+        assert counts(server.start()) == {"Scheduled": 1, "BackOff": 12}
+    finally:
+        server.stop()
+
+
+def counts(url: str) -> dict[str, int]:
+    """Counts by reason, once everything is recorded: what the example's own worker left, another one does."""
+    client = (bus := open_bus(url, Settings())).client()
+    store = ObjectStore(bus, client)
+    found: dict[str, int] = {}
+    try:
+        with EventBroadcaster(url) as broadcaster:
+            broadcaster.start_recording_to_sink()
+            deadline = time.monotonic() + 20
+            while sum(found.values()) < 13 and time.monotonic() < deadline:
+                found = {event.reason: event.count for event in store.list("default").items}
+                time.sleep(0.05)
+    finally:
+        client.close()
+    return found
+
+
+def test_the_walkthrough_has_commands() -> None:
+    assert len(COMMANDS) >= 7
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_walkthrough_exists_and_takes_its_arguments(command: str) -> None:
+    from workers.cli import main
+
+    rest = shlex.split(command)[1:]
+    found: click.Command = main
+    context = click.Context(main, info_name="eventbus")
+    while isinstance(found, click.Group):
+        inner = found.get_command(context, name := rest.pop(0))
+        assert inner is not None, f"no command {name!r}"
+        found, context = inner, click.Context(inner, info_name=name, parent=context)
+    found.make_context(context.info_name, rest, parent=context.parent).close()
+
+
+# -- the walkthrough -------------------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """A command of the walkthrough, and the lines that the README shows below it."""
+
+    command: str
+    shown: list[str]
+
+
+#: What differs from run to run: ages, counts, the ends of names, folders, hosts.
+VARYING = re.compile(r"\(?x?\d+[smh]?\)?|[\w-]+\.[0-9a-f]{16}|/\S+;|-+|…")
+
+
+def walkthrough() -> list[list[Step]]:
+    """The console blocks, each with its steps."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [
+        [Step(first.partition("  #")[0].strip(), shown) for first, *shown in map(str.splitlines, steps)]
+        for steps in (re.split(r"^\$ ", block, flags=re.MULTILINE)[1:] for block in blocks)
+    ]
+
+
+def missing_lines(shown: Sequence[str], answer: str) -> list[str]:
+    """The lines shown by the README that no line of *answer* resembles."""
+    found = [set(line.split()) for line in answer.splitlines()]
+    wanted = [{word for word in line.split() if not VARYING.fullmatch(word)} for line in shown]
+    return [line for line, words in zip(shown, wanted, strict=True) if not any(words <= line for line in found)]
+
+
+@pytest.fixture
+def shell(short_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A folder with the examples in it, and an environment with the command and a state of its own."""
+    (folder := short_path / "here").mkdir()
+    (folder / "examples").symlink_to(ROOT / "examples")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("EVENTBUS_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    yield folder, ours | {"PATH": path, "EVENTBUS_STATE_DIR": str(short_path / "state"), "COLUMNS": "200"}
+    EmbeddedServer(short_path / "state").stop()
+
+
+@contextmanager
+def typed(command: str, folder: Path, env: dict[str, str]) -> Iterator[Path]:
+    """A command that runs until Ctrl-C, which the end of the block is; the file with its output."""
+    output = folder / f"output-{len(list(folder.iterdir()))}"
+    with output.open("wb") as file:
+        process = subprocess.Popen(shlex.split(command), cwd=folder, env=env, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield output
+        assert process.poll() is None, f"{command} ended by itself: {output.read_text()}"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in (0, 130), output.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_text(file: Path, text: str, within_s: float = 40) -> None:
+    deadline = time.monotonic() + within_s
+    while not file.exists() or text not in file.read_text("utf-8"):
+        assert time.monotonic() < deadline, f"{text!r} is not in {file}: {file.exists() and file.read_text('utf-8')}"
+        time.sleep(0.05)
+
+
+def answer_to(step: Step, folder: Path, env: dict[str, str], within_s: float = 40) -> None:
+    """Type it, and again while it does not yet answer what the README shows: workers need a moment."""
+    deadline = time.monotonic() + within_s
+    while True:
+        done = subprocess.run(
+            ["sh", "-c", step.command], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0 or (done.returncode == 1 and "doctor" in step.command), done.stdout + done.stderr
+        missing = missing_lines(step.shown, done.stdout)
+        if not missing:
+            return
+        assert time.monotonic() < deadline, f"{step.command} does not say {missing}, but:\n{done.stdout}"
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
+def test_the_walkthrough_answers_what_the_readme_shows(shell: tuple[Path, dict[str, str]]) -> None:
+    folder, env = shell
+    (procfile, up), questions, afterwards = walkthrough()
+    answer_to(procfile, folder, env)
+    with typed(up.command, folder, env) as output:
+        wait_for_text(output, "INFO eventbus-sink")
+        for step in questions:
+            if step.command.endswith(" -w"):
+                with typed(step.command, folder, env) as seen:
+                    wait_for_text(seen, "readiness probe failed")
+            elif " worker export " in step.command:
+                with typed(step.command, folder, env):
+                    wait_for_text(folder / "events.jsonl", "readiness probe failed")
+            else:
+                answer_to(step, folder, env)
+    for step in afterwards:
+        answer_to(step, folder, env)
+
+
+def test_a_line_that_is_not_answered_is_noticed() -> None:
+    shown = ["2s          Warning   BackOff   pod/web-0   Back-off 10s restarting cat"]
+
+    assert missing_lines(shown, "14s Warning BackOff pod/web-0 Back-off 10s restarting cat") == []
+    assert missing_lines(shown, "14s Warning BackOff pod/web-1 Back-off 10s restarting cat") == shown
+    assert missing_lines(shown, "") == shown

@@ -1,0 +1,189 @@
+"""The main path as processes, without faults: 3 producers × 20 000 events, 2 log workers and 2 sink workers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.record.correlator import SUPPRESSED_REASON
+from eventbus.settings import Options, Settings
+from eventbus.store.object_store import ObjectStore
+from eventbus.store.stored import decode_counts, decode_stored
+from tests.acceptance.programs import Program, environment, eventually
+from tests.integration.mirror import Reader, reading
+
+PRODUCERS, EVENTS = 3, 20_000
+ALL = PRODUCERS * EVENTS
+
+#: Records argv[1] events about 40 objects, with messages that repeat and messages that do not, from 4 threads.
+PRODUCER = """
+import sys, threading
+from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
+import os
+
+events, threads = int(sys.argv[1]), 4
+settings = Settings(prefix=os.environ["EVENTBUS_PREFIX"], buffer_full=FullBuffer.WAIT, buffer_wait_s=60, flush_s=30)
+with EventBroadcaster(settings=settings) as broadcaster:
+    recorder = broadcaster.new_recorder("producer", host=sys.argv[2])
+
+    def record(thread):
+        for i in range(thread, events, threads):
+            pod = ObjectReference("Pod", "default", f"web-{i % 40}", f"uid-{i % 40}", "v1")
+            if i % 10:
+                recorder.eventf(pod, "Normal", "Repeated", "message %d", i % 50)
+            else:
+                recorder.eventf(pod, "Warning", "Unique", "message %d", i)
+
+    running = [threading.Thread(target=record, args=(n,)) for n in range(threads)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+sys.exit(1 if broadcaster.losses.counts else 0)
+"""
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix, worker_block_ms="100")
+
+
+def open_with(embedded_url: str, prefix: str, options: Options) -> Bus:
+    return open_bus(embedded_url, Settings(prefix=prefix, worker_block_ms=100), options=options)
+
+
+@contextmanager
+def workers(bus: Bus, env: dict[str, str], folder: Path) -> Iterator[Sequence[Path]]:
+    """Two log workers that share their group, each with a file of its own, and two sink workers. Drained at the end."""
+    files = [folder / "one.log", folder / "two.log"]
+    commands = [["worker", "log", "--format", "json", "--output", str(file)] for file in files]
+    commands += [["worker", "sink"]] * 2
+    with ExitStack() as stack:
+        programs = [stack.enter_context(Program(*command, env=env, folder=folder)) for command in commands]
+        # What is recorded before a group exists is not the group's.
+        eventually(lambda: consumers(bus) == {b"log": 2, b"sink": 2}, within_s=30)
+        yield files
+        for program in programs:
+            assert program.stop() == 0
+
+
+def produce(env: dict[str, str]) -> None:
+    """Run the producers at the same time, to their end."""
+    running = [
+        subprocess.Popen([sys.executable, "-c", PRODUCER, str(EVENTS), f"host-{n}"], env=env) for n in range(PRODUCERS)
+    ]
+    assert [producer.wait(60) for producer in running] == [0] * PRODUCERS
+
+
+def counters(bus: Bus) -> dict[str, int]:
+    """What the functions have counted, of all partitions."""
+    total: Counter[str] = Counter()
+    with bus.client() as client:
+        for keys in bus.keys:
+            for field, value in client.hgetall(keys.meta).items():
+                if value.isdigit():
+                    total[field.decode()] += int(value)
+    return total
+
+
+def consumers(bus: Bus) -> dict[bytes, int]:
+    """Workers that have read, by group."""
+    with bus.client() as client:
+        return {info["name"]: info["consumers"] for info in client.xinfo_groups(bus.keys[0].incoming)}
+
+
+def waits(bus: Bus) -> int:
+    """Entries that some group has not finished with."""
+    with bus.client() as client:
+        found = [client.xinfo_groups(keys.incoming) for keys in bus.keys]
+    return sum(info["pending"] + (info["lag"] or 0) for infos in found for info in infos)
+
+
+def logged(files: Sequence[Path]) -> Counter[tuple[str, str]]:
+    """How often each event of the producers is in the files: (host, uid)."""
+    lines = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+    return Counter(
+        (line["source"]["host"], line["metadata"]["uid"]) for line in lines if line["source"]["component"] == "producer"
+    )
+
+
+def check_log(files: Sequence[Path]) -> None:
+    found = logged(files)
+    assert len(found) == ALL
+    assert set(found.values()) == {1}
+    assert Counter(host for host, _ in found) == {f"host-{n}": EVENTS for n in range(PRODUCERS)}
+    for file in files:
+        assert file.stat().st_size > 0  # they did share
+
+
+def check_reader(bus: Bus, reader: Reader) -> None:
+    with bus.client() as client:
+        stored = {
+            f"{event.metadata.namespace}/{event.metadata.name}": event
+            for event in ObjectStore(bus, client).list().items
+        }
+    eventually(lambda: reader.state == stored)
+    assert reader.problems == []
+    assert reader.relists == 0
+
+
+def ours(reader: Reader) -> list[int]:
+    return [event.count for event in reader.state.values() if event.source.component == "producer"]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_without_a_spam_filter_the_counts_in_the_store_add_up_to_all_events(
+    embedded_url: str, prefix: str, env: dict[str, str], tmp_path: Path, partitions: int
+) -> None:
+    settings = Settings(prefix=prefix, worker_block_ms=100, partitions=partitions)
+    bus = open_bus(embedded_url, settings, options=Options(burst=10**6))
+    with reading(bus) as reader:
+        with workers(bus, env, tmp_path) as files:
+            produce(env)
+            eventually(lambda: waits(bus) == 0, within_s=30)
+        check_log(files)
+        check_reader(bus, reader)
+        assert sum(ours(reader)) == ALL
+        assert len(ours(reader)) > 40 * 2 * PRODUCERS
+        assert not counters(bus).get("suppressed")
+
+
+def test_with_the_defaults_what_is_written_and_what_is_held_back_add_up_to_all_events(
+    embedded_url: str, prefix: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    bus = open_with(embedded_url, prefix, Options())
+    with reading(bus) as reader:
+        with workers(bus, env, tmp_path) as files:
+            produce(env)
+            eventually(lambda: waits(bus) == 0, within_s=30)
+        check_log(files)
+        check_reader(bus, reader)
+    counted, remembered = counters(bus), remembered_counts(bus)
+    assert sum(n for name, n in remembered if name.startswith("web-")) == ALL
+    workers_own = sum(n for name, n in remembered if not name.startswith("web-"))
+    written = counted["created"] + counted["patched"] - workers_own  # what they say about themselves is never held back
+    assert written + counted["suppressed"] == ALL
+    assert counted["suppressed"] > ALL * 0.9
+    assert sum(ours(reader)) < ALL
+
+
+def remembered_counts(bus: Bus) -> list[tuple[str, int]]:
+    """Name and running count of every key the correlator knows, also of those whose events were all held back."""
+    found: list[tuple[str, int]] = []
+    with bus.client() as client:
+        for keys in bus.keys:
+            for key in client.scan_iter(match=keys.object + b"*", count=1000):
+                packed = client.get(key)
+                event = decode_stored(packed)
+                if event is None or event.reason != SUPPRESSED_REASON:
+                    counts = decode_counts(packed)
+                    found.append((counts.name, counts.count))
+    return found

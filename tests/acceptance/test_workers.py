@@ -1,0 +1,282 @@
+"""The workers as processes: they drain on SIGTERM, survive kill -9 and an absent Redis, and each uid is logged once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.store.object_store import ObjectStore
+from tests.acceptance.programs import Program, environment, eventually, run
+from workers.lines import uid_of_line
+
+ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix, worker_block_ms="100")
+
+
+@pytest.fixture
+def settings(embedded_url: str, prefix: str) -> Settings:
+    return Settings(redis_url=embedded_url, prefix=prefix, buffer_full=FullBuffer.WAIT, buffer_wait_s=30)
+
+
+@pytest.fixture
+def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
+    with EventBroadcaster(settings=settings) as made:
+        yield made
+
+
+def record(broadcaster: EventBroadcaster, n: int, *, start: int = 0) -> None:
+    recorder = broadcaster.new_recorder("test")
+    for number in range(start, start + n):
+        recorder.event(ABOUT, "Normal", "Tested", f"message {number}")
+
+
+def uids(text: str) -> Counter[str]:
+    found = [uid_of_line(line) for line in text.encode().split(b"\n")[:-1]]
+    assert None not in found
+    return Counter(uid for uid in found if uid)
+
+
+def own_events(env: dict[str, str]) -> list[str]:
+    """Reasons of what workers have said about themselves, the latest last."""
+    listed = run("get", "events", "-n", "eventbus-system", "-o", "json", env=env)
+    return [event["reason"] for event in json.loads(listed.stdout)["items"]]
+
+
+def test_every_event_is_logged_with_its_uid_and_stored(
+    env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path, settings: Settings
+) -> None:
+    record(broadcaster, 40)
+    assert broadcaster.flush()
+    with (
+        Program("worker", "log", env=env, folder=tmp_path) as log,
+        Program("worker", "log", env=env, folder=tmp_path) as other,
+        Program("worker", "sink", env=env, folder=tmp_path) as sink,
+    ):
+        record(broadcaster, 40, start=40)
+        eventually(lambda: (log.out + other.out).count("  message ") == 80)
+        eventually(lambda: own_events(env).count("Starting") == 3)
+        assert [program.stop() for program in (log, other, sink)] == [0, 0, 0]
+    logged = uids(log.out + other.out)
+    assert set(logged.values()) == {1}
+    assert log.err.count("\n") == 2, log.err  # works on …, stops …
+
+
+def test_sigterm_drains_and_says_so_in_the_store(
+    env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path, settings: Settings
+) -> None:
+    with Program("worker", "sink", env=env, folder=tmp_path) as sink:
+        eventually(lambda: "works on" in sink.err)
+        record(broadcaster, 2000)
+        assert broadcaster.flush()
+        assert sink.stop() == 0
+    bus = open_bus(settings.redis_url, settings)
+    client = bus.client()
+    assert client.xpending(bus.keys[0].incoming, "sink")["pending"] == 0
+    assert client.xinfo_consumers(bus.keys[0].incoming, "sink") == []
+    client.close()
+    with Program("worker", "sink", env=env, folder=tmp_path):
+        eventually(lambda: "Stopping" in own_events(env))
+
+
+def test_the_first_signal_asks_and_the_second_ends_at_once(env: dict[str, str], tmp_path: Path) -> None:
+    fifo = tmp_path / "nobody-reads"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)  # never read, so that the worker hangs in a write
+    try:
+        with Program("worker", "log", "--output", str(fifo), env=env, folder=tmp_path) as log:
+            eventually(lambda: "works on" in log.err)
+            url, prefix = env["EVENTBUS_REDIS_URL"], env["EVENTBUS_PREFIX"]
+            with EventBroadcaster(settings=Settings(redis_url=url, prefix=prefix)) as broadcaster:
+                record(broadcaster, 2000)
+                assert broadcaster.flush()
+            time.sleep(0.5)
+            log.signal(signal.SIGTERM)
+            eventually(lambda: "stops" in log.err)
+            log.signal(signal.SIGTERM)
+            assert log.wait(1) == 143
+    finally:
+        os.close(reader)
+
+
+def test_a_drain_that_takes_too_long_is_cut_off(env: dict[str, str], tmp_path: Path, settings: Settings) -> None:
+    fifo = tmp_path / "nobody-reads"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        short = env | {"EVENTBUS_DRAIN_S": "0.5"}
+        with Program("worker", "log", "--output", str(fifo), env=short, folder=tmp_path) as log:
+            eventually(lambda: "works on" in log.err)
+            with EventBroadcaster(settings=settings) as broadcaster:
+                record(broadcaster, 2000)
+                assert broadcaster.flush()
+            time.sleep(0.5)
+            assert log.stop() == 1
+            assert "not finished within 0.5 s" in log.err
+    finally:
+        os.close(reader)
+
+
+def test_what_cannot_be_read_is_buried_and_told_and_its_neighbours_are_logged(
+    env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path, settings: Settings
+) -> None:
+    record(broadcaster, 1)
+    assert broadcaster.flush()
+    bus = open_bus(settings.redis_url, settings)
+    client, keys = bus.client(), bus.keys[0]
+    (entry,) = client.xrange(keys.incoming)
+    _, producer, _, packed = msgpack.unpackb(entry[1][b"b"])
+    body = msgpack.packb([1, producer, 50, [packed[0], b"\xc1", packed[0]]])
+    client.xadd(keys.incoming, entry[1] | {b"b": body})
+    client.xadd(keys.incoming, entry[1] | {b"b": b"nonsense"})
+    with Program("worker", "log", env=env, folder=tmp_path) as log:
+        eventually(lambda: log.out.count("message 0") == 3)
+        eventually(lambda: client.xlen(keys.dead) == 2)
+        assert log.stop() == 0
+    assert set(uids(log.out)) >= {f"{producer}:1", f"{producer}:50", f"{producer}:52"}
+    assert f"event {producer}:51 is buried: unreadable" in log.err
+    assert log.err.count("is buried") == 2
+    assert client.xpending(keys.incoming, "log")["pending"] == 0
+    client.close()
+
+
+def test_a_worker_waits_for_a_redis_that_is_away_and_goes_on_when_it_is_back(short_path: Path, prefix: str) -> None:
+    server = EmbeddedServer(short_path / "s")
+    env = environment(server.start(), prefix, worker_block_ms="100")
+    server.stop()
+    try:
+        with Program("worker", "sink", env=env, folder=short_path) as sink:
+            eventually(lambda: "waiting for Redis" in sink.err)
+            server.start()
+            eventually(lambda: "works on" in sink.err)
+            eventually(lambda: own_events(env) == ["Starting"])
+            server.stop()
+            eventually(lambda: "group sink waits" in sink.err)
+            server.start()
+            eventually(lambda: {"LostRedis", "Reconnected"} <= set(own_events(env)), within_s=15)
+            assert sink.stop() == 0
+            assert sink.err.count("waiting for Redis") == 1
+    finally:
+        server.stop()
+
+
+def test_a_worker_that_waits_for_redis_ends_at_the_first_signal(short_path: Path, prefix: str) -> None:
+    env = environment(f"unix://{short_path}/nobody.sock", prefix)
+    with Program("worker", "log", env=env, folder=short_path) as log:
+        eventually(lambda: "waiting for Redis" in log.err)
+        assert "start the server or correct EVENTBUS_REDIS_URL" in log.err
+        log.signal(signal.SIGINT)
+        assert log.wait(2) == 0
+
+
+@pytest.mark.parametrize("command", [("worker", "log"), ("worker", "sink"), ("get", "events")])
+def test_a_wrong_password_is_one_line_and_no_retry(command: tuple[str, ...], short_path: Path, prefix: str) -> None:
+    server = EmbeddedServer(short_path / "s", config={"requirepass": "right"})
+    env = environment(server.start(), prefix)
+    try:
+        for password in ("", "wrong"):
+            ended = run(*command, env=env | {"EVENTBUS_REDIS_PASSWORD": password})
+            assert ended.returncode == 2
+            assert ended.stderr.startswith("error: ")
+            assert ended.stderr.count("\n") == 1
+            assert "EVENTBUS_REDIS_PASSWORD" in ended.stderr
+    finally:
+        server.stop()
+
+
+def test_a_worker_with_other_options_refuses_to_start(env: dict[str, str]) -> None:
+    assert run("options", "set", "burst=7", env=env).returncode == 0
+    ended = run("worker", "sink", env=env | {"EVENTBUS_OPTIONS": '{"burst": 8}'})
+    assert ended.returncode == 2
+    assert "burst: bus 7, here 8" in ended.stderr
+    for nonsense in ("{", '{"bursts": 8}', '{"burst": 0}'):
+        assert run("worker", "sink", env=env | {"EVENTBUS_OPTIONS": nonsense}).returncode == 2
+
+
+def test_running_workers_take_new_options_unless_they_insist(
+    env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
+) -> None:
+    with (
+        Program("worker", "sink", env=env, folder=tmp_path) as sink,
+        Program("worker", "log", env=env | {"EVENTBUS_OPTIONS": "{}"}, folder=tmp_path) as insisting,
+    ):
+        eventually(lambda: "works on" in sink.err and "works on" in insisting.err)
+        assert run("options", "set", "burst=3", "qps=0.001", env=env).returncode == 0
+        eventually(lambda: "burst 25 -> 3" in sink.err)
+        assert insisting.wait() == 2
+        assert "error: other options than the bus (burst: bus 3, here 25" in insisting.err
+        recorder = broadcaster.new_recorder("test")
+        for _ in range(10):
+            recorder.event(ABOUT, "Normal", "Tested", "again and again")
+        assert broadcaster.flush()
+        eventually(lambda: counts_of_the_test(env) == {"suppressed": 7}, within_s=5)
+        assert sink.stop() == 0
+
+
+def counts_of_the_test(env: dict[str, str]) -> dict[str, int]:
+    rows = json.loads(run("get", "suppressed", "-o", "json", env=env).stdout)
+    found = [row for row in rows if row["component"] == "test"]
+    counted = ("suppressed", "aggregated", "not_created", "evicted")
+    return {what: row[what] for row in found for what in counted if row[what]}
+
+
+def test_a_bus_that_is_flushed_is_made_anew_with_its_options(short_path: Path) -> None:
+    server = EmbeddedServer(short_path / "s")
+    env = environment(server.start(), "eb", worker_block_ms="100")
+    settings = Settings(redis_url=env["EVENTBUS_REDIS_URL"])
+    try:
+        assert run("options", "set", "burst=9", env=env | {"EVENTBUS_PARTITIONS": "2"}).returncode == 0
+        with Program("worker", "sink", env=env, folder=short_path) as sink:
+            eventually(lambda: own_events(env) == ["Starting"])
+            client = open_bus(settings.redis_url, settings).client()
+            client.flushall()
+            eventually(lambda: client.exists("eb:{0}:bus") == 1)
+            client.close()
+            bus = open_bus(settings.redis_url, settings)
+            assert (bus.partitions, bus.options.burst) == (2, 9)
+            assert run("record", "pod/web-0", "--reason", "R", "--message", "m", env=env).returncode == 0
+            eventually(lambda: stored(bus) == ["m"])
+            assert sink.stop() == 0
+    finally:
+        server.stop()
+
+
+def stored(bus: Bus) -> list[str]:
+    client = bus.client()
+    found = ObjectStore(bus, client).list("default")
+    client.close()
+    return [event.message for event in found.items]
+
+
+def test_the_reader_of_standard_output_may_leave(
+    env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with Program("worker", "log", "--output", str(fifo), env=env, folder=tmp_path) as log:
+        eventually(lambda: "works on" in log.err)
+        os.close(reader)
+        record(broadcaster, 1)
+        assert log.wait() == 1
+        assert "Traceback" not in log.err
+
+
+def test_the_workers_settings_are_checked_before_anything_is_begun(env: dict[str, str]) -> None:
+    ended = run("worker", "sink", env=env | {"EVENTBUS_DRAIN_S": "soon"})
+    assert ended.returncode == 2
+    assert ended.stderr == "error: EVENTBUS_DRAIN_S='soon' is not a valid float\n"
