@@ -1,0 +1,298 @@
+"""Protections switched off, each by its name: what a control run runs with, and must fail with.
+
+In Python: applied in a producer or worker process before it begins (`python -m tests.faults.breakages NAME… -- worker
+sink`). In Lua: one line of the library replaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from eventbus.broker import functions
+
+
+def _retry_renumbers() -> None:
+    """After a lost reply the batch goes out again under a fresh id, as a plain XADD would."""
+    from eventbus.record.outbox import Outbox
+
+    whole: Any = Outbox._wait_after
+
+    def wait_after(self: Any, error: Any) -> None:
+        for producer in self._producers:
+            producer._renumber()
+        whole(self, error)
+
+    Outbox._wait_after = wait_after  # type: ignore[method-assign]
+
+
+def _no_retry() -> None:
+    """What is in doubt when a call fails is given up."""
+    from eventbus.record.outbox import Outbox
+
+    whole: Any = Outbox._wait_after
+
+    def wait_after(self: Any, error: Any) -> None:
+        for producer in self._producers:
+            producer.waiting.clear()
+            producer._start_anew()
+            producer.pending = 0
+        whole(self, error)
+
+    Outbox._wait_after = wait_after  # type: ignore[method-assign]
+
+
+def _impatient() -> None:
+    """A reply that is late counts as lost."""
+    from eventbus.broker import connection
+
+    connection.REPLY_S = 0.03
+
+
+def _same_producer_id() -> None:
+    """Every process start is the same producer, and begins at 1."""
+    from eventbus.record.producer import Producer
+
+    anew: Any = Producer._start_anew
+
+    def start_anew(self: Any) -> None:
+        anew(self)
+        self.id = "00000000000000aa"
+
+    Producer._start_anew = start_anew  # type: ignore[method-assign]
+
+
+def _child_keeps_the_parents_outbox() -> None:
+    """After fork the child goes on with its parent's buffer and numbers."""
+    from eventbus.record.outbox import Outbox
+
+    reset: Any = Outbox.reset
+    begun: set[int] = set()
+
+    def once(self: Any) -> None:
+        if id(self) in begun:
+            self._thread = None
+            return
+        begun.add(id(self))
+        reset(self)
+
+    Outbox.reset = once  # type: ignore[method-assign]
+
+
+def _no_flush_at_the_end() -> None:
+    from eventbus.record.outbox import Outbox
+
+    Outbox.close = lambda self, timeout_s: True  # type: ignore[method-assign]
+
+
+def _losses_are_not_counted() -> None:
+    from eventbus.record.losses import Losses
+
+    Losses.count = lambda self, cause, n=1, detail="": None  # type: ignore[method-assign]
+
+
+def _own_pending_is_not_read() -> None:
+    """After a reconnect the worker goes on with what is new."""
+    from eventbus.broker.stream import GroupReader
+
+    GroupReader.own_pending = lambda self: []  # type: ignore[method-assign]
+
+
+def _nobody_takes_over() -> None:
+    from eventbus.record.consumer import Consumer
+
+    Consumer._look_around = lambda self: None  # type: ignore[method-assign]
+
+
+def _no_isolation() -> None:
+    from eventbus.record import sink
+
+    sink.ISOLATE_AFTER_DEATHS = 1_000_000
+
+
+def _burials_are_forgotten() -> None:
+    """What cannot be read is skipped."""
+    from eventbus.record.correlator import CallBuilder
+
+    add: Any = CallBuilder.add
+
+    def without(self: Any, entry: Any, clock_ms: Any, events: Any, burials: Any = (), **more: Any) -> None:
+        add(self, entry, clock_ms, events, [], **more)
+
+    CallBuilder.add = without  # type: ignore[method-assign]
+
+
+def _library_is_not_loaded_again() -> None:
+    asked = itertools.count()
+    load = functions.load
+    functions.load = lambda client: load(client) if next(asked) == 0 else False
+
+
+def _groups_are_not_made_anew() -> None:
+    from eventbus.broker.stream import GroupReader
+
+    opened: set[int] = set()
+    make: Any = GroupReader.open
+
+    def once(self: Any) -> bool:
+        if id(self) in opened:
+            return False
+        opened.add(id(self))
+        return bool(make(self))
+
+    GroupReader.open = once  # type: ignore[method-assign]
+
+
+def _any_policy_will_do() -> None:
+    from eventbus.broker import connection
+
+    connection._refuse_unfit = lambda info: None
+
+
+def _claims_by_idle_time() -> None:
+    """Dead is whose entries have been pending for long, by the clock of the server."""
+    from eventbus.record.consumer import Consumer
+
+    def look_around(self: Any) -> None:
+        reader = self._reader
+        reader._client.xautoclaim(
+            reader.keys.incoming, reader.group, reader.consumer, int(self._take_over_s * 1000), "0", justid=True
+        )
+        if pending := reader.own_pending():
+            self._work(pending)
+
+    Consumer._look_around = look_around  # type: ignore[method-assign]
+
+
+def _idle_keeps_its_id() -> None:
+    """However long a producer was silent, it goes on under its id."""
+    from eventbus.record.producer import Producer
+
+    Producer.maybe_forgotten = False  # type: ignore[assignment,method-assign]
+
+
+def _claims_by_wall_clock() -> None:
+    """Dead is whoever has not been seen for 15 s of a clock that people may set."""
+    from eventbus.clock import SystemClock
+
+    SystemClock.monotonic = staticmethod(lambda: time.time())
+
+
+BREAKAGES: dict[str, Callable[[], None]] = {
+    breakage.__name__.strip("_").replace("_", "-"): breakage
+    for breakage in (
+        _any_policy_will_do,
+        _burials_are_forgotten,
+        _child_keeps_the_parents_outbox,
+        _claims_by_idle_time,
+        _claims_by_wall_clock,
+        _groups_are_not_made_anew,
+        _idle_keeps_its_id,
+        _impatient,
+        _library_is_not_loaded_again,
+        _losses_are_not_counted,
+        _no_flush_at_the_end,
+        _no_isolation,
+        _no_retry,
+        _nobody_takes_over,
+        _own_pending_is_not_read,
+        _retry_renumbers,
+        _same_producer_id,
+    )
+}
+
+
+#: name → (what stands in the library, once; what stands there instead)
+LUA: dict[str, tuple[str, str]] = {
+    "no-token": (
+        "batch.owned = owned(incoming, group, consumer, batch[1])",
+        "batch.owned = true",
+    ),
+    "no-acknowledgement": (
+        "    redis.call('XACK', incoming, group, unpack(ids))\n    if redis.call('EXISTS', attempts)",
+        "    if redis.call('EXISTS', attempts)",
+    ),
+    "burial-keeps-the-entry": (
+        "    redis.call('XACK', incoming, group, id)\n",
+        "",
+    ),
+    "a-destroyed-stream-is-not-told": (
+        "if state[2] ~= generation then answer = 'LOST' end",
+        "",
+    ),
+    "keys-of-any-type": (
+        "if found ~= wanted and found ~= 'none' then",
+        "if false then",
+    ),
+    "hold-never-ends": (
+        "elseif policy == 'WAIT' and now_ms - alive_ms > hold_ms then",
+        "elseif false then",
+    ),
+    "trim-looks-at-delivered-only": (
+        "return pending[1] > 0 and pending[2] or id_after(delivered)",
+        "return id_after(delivered)",
+    ),
+    "trim-does-not-count": (
+        "redis.call('HINCRBY', meta, 'lost:' .. group, lost)",
+        "",
+    ),
+    "trim-looks-at-no-group": (
+        "  if not least then return { 0, released, lost } end\n",
+        "  least = id_after(redis.call('XINFO', 'STREAM', incoming)[8])\n",
+    ),
+    "counts-end-with-the-event": (
+        "return cmsgpack.pack({ o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
+        "return cmsgpack.pack({ 0, o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
+    ),
+    "record-is-refused-when-full": (
+        "redis.register_function{ function_name = 'eb1_record', callback = record, flags = { 'allow-oom' } }",
+        "redis.register_function('eb1_record', record)",
+    ),
+    "record-creates-when-full": (
+        "memory.full = most ~= nil and most > 0 and used ~= nil and used > most",
+        "memory.full = false",
+    ),
+    "no-floors": (
+        "redis.call('XGROUP', 'CREATE', incoming, group, floor or start)",
+        "redis.call('XGROUP', 'CREATE', incoming, group, '0')",
+    ),
+    "a-gap-is-not-seen": (
+        "if first ~= last + 1 then return { 'GAP', last } end",
+        "",
+    ),
+    "an-expired-state-is-a-gap": (
+        "elseif first > 1 and (seen_generation ~= generation or silent_ms < life_ms) then",
+        "elseif first > 1 then",
+    ),
+    "no-bound": (
+        "if bytes - tonumber(m[4] or '0') + #body > bound then",
+        "if false then",
+    ),
+}
+
+
+def broken_library(name: str) -> str:
+    """The function library with one protection out of it."""
+    right, wrong = LUA[name]
+    source = functions.library()
+    assert source.count(right) == 1, f"{name}: the line it breaks is no longer there, or not once"
+    # Newer than any: nobody will put the right one in its place.
+    return re.sub(r"^local BUILD = \d+", "local BUILD = 1000000", source.replace(right, wrong), count=1, flags=re.M)
+
+
+def apply(names: Sequence[str]) -> None:
+    for name in names:
+        BREAKAGES[name]()
+
+
+if __name__ == "__main__":
+    end = sys.argv.index("--")
+    apply(sys.argv[1:end])
+    sys.argv[1:] = sys.argv[end + 1 :]
+    from workers.cli import main
+
+    main(prog_name="eventbus")

@@ -1,0 +1,270 @@
+"""Where a fault happens: a server of its own, producers and workers as real processes, and the verdict at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from eventbus.broker import functions
+from eventbus.broker.bus import SINK_GROUP, Bus, open_bus
+from eventbus.broker.connection import make_client
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.settings import Options, Settings
+from tests.faults.breakages import broken_library
+from tests.faults.checker import Accepted, Verdict, hold_stream, judge
+
+#: No event is held back, so that the stored count of every object is what has happened to it.
+OPEN_FILTER = {"burst": 1_000_000, "qps": 1000.0}
+TAKE_OVER_S = 1.6
+SETTLE_S = 40.0
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Process:
+    """A process of ours with its output in a file."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(arguments, env=env, stdout=output, stderr=output, cwd=ROOT)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text("utf-8", "replace")
+
+    @property
+    def ended(self) -> bool:
+        return self._popen.poll() is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        if not self.ended:
+            self._popen.send_signal(number)
+
+    def wait(self, timeout_s: float = 60) -> int:
+        return self._popen.wait(timeout_s)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self._popen.wait(10)
+
+    @property
+    def frozen(self) -> bool:
+        """Stopped by SIGSTOP."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        except OSError:
+            return False
+
+
+class Producing(Process):
+    """A producer process, its accept-log, and what it said at its end."""
+
+    accepted: Path
+
+    @property
+    def acknowledged(self) -> int:
+        """Batches acknowledged so far."""
+        return self.accepted.read_bytes().count(b"\n") if self.accepted.exists() else 0
+
+    @property
+    def end(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.accepted.with_suffix(".end").read_text())
+        return found
+
+    @property
+    def losses(self) -> dict[str, int]:
+        found: dict[str, int] = self.end["losses"]
+        return found
+
+
+class Server(Protocol):
+    """What a scene wants of its server; see `EmbeddedServer`."""
+
+    def start(self) -> str: ...
+
+    def stop(self) -> None: ...
+
+    def running(self) -> bool: ...
+
+    @property
+    def pid(self) -> int | None: ...
+
+
+class Scene:
+    """One server, one bus. Everything started here ends with the block.
+
+    Args: lua: a protection of the library that is off (a control run).  config: of the server.  options: of the bus.
+          hold: keep the whole stream for the judge.  server: another one than an embedded server of its own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        lua: str = "",
+        config: dict[str, str] | None = None,
+        hold: bool = True,
+        server: Server | None = None,
+        partitions: int = 1,
+        **options: Any,
+    ) -> None:
+        self.folder = folder
+        self.prefix = "f" + secrets.token_hex(4)
+        self.server: Server = server or EmbeddedServer(folder / f"s{secrets.token_hex(3)}", config=config)
+        self._lua = lua
+        self._hold = hold
+        self._partitions = partitions
+        self._options = Options(**(OPEN_FILTER | options))
+        self._processes: list[Process] = []
+        self.producers: list[Producing] = []
+        self.worker_env: dict[str, str] = {}  #: more for every worker
+
+    def __enter__(self) -> Self:
+        self.url = self.server.start()
+        self.client: Any = make_client(self.url, block_ms=1000)
+        if self._lua:
+            self.client.function_load(broken_library(self._lua), replace=True)
+        settings = Settings(prefix=self.prefix, partitions=self._partitions)
+        self.bus: Bus = open_bus(self.url, settings, options=self._options)
+        self.keys = self.bus.keys[0]
+        if self._hold:
+            hold_stream(self.bus, self.client)
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        for process in self._processes:
+            if not process.ended:
+                process.signal(signal.SIGCONT)
+                process.kill()
+        if error is not None:
+            for process in self._processes:
+                sys.stderr.write(f"--- {process.log.name}\n{process.said[-1500:]}\n")
+        self.client.close()
+        self.server.stop()
+
+    # -- who takes part ------------------------------------------------------------------------------------------
+
+    def producer(self, *, url: str = "", crash: str = "", env: dict[str, str] | None = None, **given: Any) -> Producing:
+        """Start a producer process; words are its options, `breakage` a list."""
+        name = f"p{len(self.producers)}"
+        accepted = self.folder / f"{self.prefix}-{name}.accepted"
+        arguments = [sys.executable, "-m", "tests.faults.producer", name, str(accepted)]
+        for breakage in given.pop("breakage", ()):
+            arguments += ["--breakage", breakage]
+        for option, value in given.items():
+            arguments += [f"--{option.replace('_', '-')}", str(value)]
+        more = {"EVENTBUS_BUFFER_FULL": "wait", "EVENTBUS_BUFFER_WAIT_S": "300"} | (env or {})
+        process = Producing(arguments, self.environ(url, crash, more), self.folder / f"{self.prefix}-{name}.log")
+        process.accepted = accepted
+        self._processes.append(process)
+        self.producers.append(process)
+        return process
+
+    def worker(
+        self, *, url: str = "", crash: str = "", breakage: tuple[str, ...] = (), kind: str = "sink", **more: Any
+    ) -> Process:
+        """Start `eventbus worker <kind>`; *more* are its options."""
+        program = ["tests.faults.breakages", *breakage, "--"] if breakage else ["workers"]
+        arguments = [
+            sys.executable,
+            "-m",
+            *program,
+            "worker",
+            kind,
+            "--take-over-s",
+            str(more.pop("take_over_s", TAKE_OVER_S)),
+        ]
+        for option, value in more.items():
+            arguments += [f"--{option}", str(value)]
+        log = self.folder / f"{self.prefix}-{kind}{len(self._processes)}.log"
+        process = Process(
+            arguments, self.environ(url, crash, {"EVENTBUS_WORKER_BLOCK_MS": "100"} | self.worker_env), log
+        )
+        self._processes.append(process)
+        return process
+
+    def environ(self, url: str = "", crash: str = "", more: dict[str, str] | None = None) -> dict[str, str]:
+        """The environment of a process of this scene."""
+        ours = {"EVENTBUS_REDIS_URL": url or self.url, "EVENTBUS_PREFIX": self.prefix, "PYTHONWARNINGS": "error"}
+        return dict(os.environ) | ours | ({"EVENTBUS_CRASH": crash} if crash else {}) | (more or {})
+
+    # -- what happens to the server ------------------------------------------------------------------------------
+
+    def kill_server(self) -> None:
+        """kill -9, and wait until it is gone."""
+        os.kill(self.server.pid or 0, signal.SIGKILL)
+        until(lambda: not self.server.running())
+
+    def go_to(self, url: str) -> None:
+        """From now on the bus is judged at *url*: another server has taken over."""
+        self.client.close()
+        self.client = make_client(url, block_ms=1000)
+
+    def restart_server(self) -> None:
+        self.server.start()
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def settle(self, within_s: float = SETTLE_S) -> bool:
+        """Wait until the store's group has finished with everything. False: it has not."""
+        return reached(self._settled, within_s)
+
+    def _settled(self) -> bool:
+        for keys in self.bus.keys:
+            groups = {group["name"].decode(): group for group in self.client.xinfo_groups(keys.incoming)}
+            sink = groups.get(SINK_GROUP)
+            newest = self.client.xinfo_stream(keys.incoming)["last-generated-id"]
+            if sink is None or sink["pending"] or sink["last-delivered-id"] != newest:
+                return False
+        return True
+
+    @property
+    def accepted(self) -> Accepted:
+        return Accepted(sorted(self.folder.glob(f"{self.prefix}-*.accepted")))
+
+    def verdict(self, *, stored: bool = True, since: float | None = None, within_s: float = SETTLE_S) -> Verdict:
+        """Let everything come to rest, and judge. *since*: when the fault was over, for the time to recover."""
+        if stored:
+            self.settle(within_s)
+        recovery_s = 0.0 if since is None else time.monotonic() - since
+        verdict = judge(self.bus, self.client, self.accepted, stored=stored, held=self._hold)
+        verdict.recovery_s = recovery_s
+        return verdict
+
+    def meta(self, field: str) -> int:
+        return int(self.client.hget(self.keys.meta, field) or 0)
+
+    def open_functions(self) -> functions.Functions:
+        return self.bus.functions(self.client, 0)
+
+
+def until(condition: Callable[[], object], within_s: float = 30) -> None:
+    """Wait for it; fail if it does not come."""
+    assert reached(condition, within_s), "it never came to that"
+
+
+def reached(condition: Callable[[], object], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            if condition():
+                return True
+        except Exception:  # the server may be away, which is not it
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)

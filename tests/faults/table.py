@@ -1,0 +1,62 @@
+"""The table at the end of a run: fault, runs, events, lost, told, duplicate, recovery seconds, control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+HEADERS = ("fault", "runs", "events", "lost", "told", "duplicate", "recovery s", "control")
+
+
+class Row(msgspec.Struct):
+    """One fault; *lost* silently; *told*: missing, and counted or said; *control*: what its control runs did."""
+
+    fault: str
+    runs: int = 0
+    events: int = 0
+    lost: int = 0
+    duplicate: int = 0
+    recovery_s: float = 0.0  #: the longest
+    control: str = ""
+    told: int = 0
+
+    def add(self, other: Row) -> None:
+        self.runs += other.runs
+        self.events += other.events
+        self.lost += other.lost
+        self.told += other.told
+        self.duplicate += other.duplicate
+        self.recovery_s = max(self.recovery_s, other.recovery_s)
+        if other.control:
+            self.control = f"{self.control}; {other.control}" if self.control else other.control
+
+
+def format_rows(rows: Iterable[Row]) -> str:
+    """As Markdown, so that it can go into docs/reliability.md as it is; rows of one fault are summed up."""
+    summed: dict[str, Row] = {}
+    for row in rows:
+        if row.fault in summed:
+            summed[row.fault].add(row)
+        else:
+            summed[row.fault] = msgspec.structs.replace(row)
+    cells = [HEADERS] + [
+        (
+            row.fault,
+            *map(str, (row.runs, row.events, row.lost, row.told, row.duplicate)),
+            f"{row.recovery_s:.1f}",
+            row.control or "-",
+        )
+        for row in sorted(summed.values(), key=_order)
+    ]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADERS))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def _order(row: Row) -> tuple[int, str]:
+    digits = "".join(character for character in row.fault.split(" ")[0] if character.isdigit())
+    return int(digits or 0), row.fault

@@ -1,0 +1,224 @@
+"""Rows 17 and 29: groups that are slow, or gone, and the bound of the stream."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from eventbus.settings import MIB
+from tests.faults.checker import Verdict
+from tests.faults.conftest import Note, NoteControl
+from tests.faults.scene import Process, Scene, until
+
+DROP = "29 slow group, DROP"
+WAIT = "29 slow group, WAIT"
+HOLD = "29 dead group, hold"
+SLOW_OUTBOX = "17 slow Redis, outbox DROP"
+WATCHER = "17 killed with a watcher"
+
+MakeScene = Callable[..., Scene]
+EVENTS = 15_000
+
+
+def read_as(scene: Scene, group: str) -> int:
+    """Read and acknowledge all there is for *group*; returns how many events that were."""
+    events = 0
+    while page := scene.client.xreadgroup(group, "reader", {scene.keys.incoming: ">"}, count=500):
+        entries = page[0][1]
+        events += sum(int(fields[b"n"]) for _, fields in entries)
+        scene.client.xack(scene.keys.incoming, group, *[entry for entry, _ in entries])
+    return events
+
+
+def fall_behind(scene: Scene) -> Verdict:
+    """A DROP group that reads nothing until the end. lost: neither read then nor counted as lost to it."""
+    scene.bus.open_partition(scene.client, 0, "slow", "DROP", "0")
+    scene.worker()
+    assert scene.producer(count=EVENTS, rate=20_000).wait() == 0
+    verdict = scene.verdict()
+    dropped = scene.meta("lost:slow")
+    everything = int(scene.client.hget(scene.keys.incoming_meta, "events"))
+    read = read_as(scene, "slow")
+    assert read < EVENTS, "the stream was never trimmed below it"
+    verdict.lost += everything - read - dropped
+    verdict.told = dropped
+    return verdict
+
+
+@pytest.mark.short
+def test_what_a_slow_drop_group_loses_is_counted_and_nobody_else_loses(scene: MakeScene, note: Note) -> None:
+    here = scene(hold=False, incoming_bytes=MIB)
+    verdict = fall_behind(here)
+    note(DROP, verdict)
+    assert verdict.clean, verdict
+    assert here.meta("lost:slow") > 0
+    assert here.meta("lost:sink") == 0
+
+
+@pytest.mark.long
+def test_control_a_trim_that_does_not_count(scene: MakeScene, note_control: NoteControl) -> None:
+    note_control(DROP, fall_behind(scene(hold=False, incoming_bytes=MIB, lua="trim-does-not-count")), "not counted")
+
+
+def hold_up(scene: Scene) -> tuple[Verdict, int]:
+    """A WAIT group that reads nothing until the stream is full. Returns also the most bytes that were queued."""
+    scene.bus.open_partition(scene.client, 0, "slow", "WAIT", "0")
+    scene.worker()
+    producer = scene.producer(count=12_000)
+    full = "the stream of partition 0 is full: group 'slow' holds it"
+    until(lambda: full in producer.said or queued(scene) > 1.2 * MIB, 20)
+    most = queued(scene)
+    read = 0
+    begun = time.monotonic()
+    while not producer.ended or read < 12_000:
+        read += read_as(scene, "slow")
+        assert time.monotonic() - begun < 40
+        time.sleep(0.05)
+    verdict = scene.verdict()
+    everything = int(scene.client.hget(scene.keys.incoming_meta, "events"))
+    verdict.lost += everything - read - read_as(scene, "slow")
+    return verdict, most
+
+
+def queued(scene: Scene) -> int:
+    found = scene.client.hmget(scene.keys.incoming_meta, "bytes", "trimmed")
+    return int(found[0] or 0) - int(found[1] or 0)
+
+
+@pytest.mark.short
+def test_a_slow_wait_group_makes_producers_wait_and_loses_nothing(scene: MakeScene, note: Note) -> None:
+    here = scene(hold=False, incoming_bytes=MIB)
+    verdict, most = hold_up(here)
+    note(WAIT, verdict)
+    assert verdict.clean, verdict
+    assert most <= MIB
+    assert not here.producers[0].losses
+
+
+@pytest.mark.long
+def test_control_a_stream_without_a_bound(scene: MakeScene, note_control: NoteControl) -> None:
+    _, most = hold_up(scene(hold=False, incoming_bytes=MIB, lua="no-bound"))
+    assert most > MIB
+    note_control(WAIT, f"{most / MIB:.1f} MiB queued of 1", "no bound")
+
+
+@pytest.mark.short
+def test_a_wait_group_without_workers_is_let_go_and_told(scene: MakeScene, note: Note) -> None:
+    here = scene(hold=False, incoming_bytes=MIB, hold_s=2)
+    here.bus.open_partition(here.client, 0, "slow", "WAIT", "0")
+    here.worker()
+    begun = time.monotonic()
+    assert here.producer(count=EVENTS, rate=20_000).wait() == 0
+    verdict = here.verdict(since=begun)
+    until(lambda: here.meta("lost:slow") > 0)
+    time.sleep(1.5)
+    everything = int(here.client.hget(here.keys.incoming_meta, "events"))
+    verdict.told = here.meta("lost:slow")
+    verdict.lost += everything - verdict.told - read_as(here, "slow")
+    note(HOLD, verdict)
+    assert verdict.clean, verdict
+    assert here.meta("lost:sink") == 0
+
+
+@pytest.mark.long
+def test_control_a_hold_that_never_ends(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(hold=False, incoming_bytes=MIB, hold_s=2, lua="hold-never-ends")
+    here.bus.open_partition(here.client, 0, "slow", "WAIT", "0")
+    here.worker()
+    producer = here.producer(count=EVENTS, rate=20_000, flush_s=3, env={"EVENTBUS_BUFFER_WAIT_S": "1"})
+    until(lambda: queued(here) > 0.9 * MIB)
+    time.sleep(3)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    verdict = here.verdict()
+    verdict.lost += producer.end["recorded"] - verdict.accepted
+    note_control(HOLD, verdict, "hold for ever")
+
+
+# -- 17 ----------------------------------------------------------------------------------------------------------
+
+
+def overflow(scene: Scene, *breakage: str) -> Verdict:
+    """A Redis that stands still, and an outbox of 1 000 that drops. lost: neither sent nor counted as dropped."""
+    scene.worker()
+    env = {"EVENTBUS_BUFFER_FULL": "drop", "EVENTBUS_BUFFER_EVENTS": "1000"}
+    producer = scene.producer(count=20_000, rate=10_000, env=env, breakage=list(breakage))
+    until(lambda: producer.acknowledged > 5)
+    server = scene.server.pid or 0
+    signal_server(server, signal.SIGSTOP)
+    time.sleep(1)
+    signal_server(server, signal.SIGCONT)
+    assert producer.wait() == 0
+    verdict = scene.verdict()
+    dropped: int = producer.losses.get("dropped", 0)
+    verdict.lost += producer.end["recorded"] - verdict.accepted - dropped
+    verdict.told = dropped
+    return verdict
+
+
+def signal_server(pid: int, number: signal.Signals) -> None:
+    os.kill(pid, number)
+
+
+@pytest.mark.short
+def test_what_a_full_outbox_drops_is_counted_to_the_event(scene: MakeScene, note: Note) -> None:
+    here = scene()
+    verdict = overflow(here)
+    note(SLOW_OUTBOX, verdict)
+    assert verdict.clean, verdict
+    assert here.producers[0].losses["dropped"] > 0
+
+
+@pytest.mark.short
+def test_control_drops_that_nobody_counts(scene: MakeScene, note_control: NoteControl) -> None:
+    note_control(SLOW_OUTBOX, overflow(scene(), "losses-are-not-counted"), "drops not counted")
+
+
+WATCHING = """
+import os, signal, sys, threading
+from eventbus import EventBroadcaster
+seen = threading.Event()
+broadcaster = EventBroadcaster()
+broadcaster.start_event_watcher(lambda event: seen.set(), group=sys.argv[1] or None)
+print("watching", flush=True)
+seen.wait(20)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def watch_and_die(scene: Scene, group: str) -> Verdict:
+    """missing: keys, groups and workers that a watcher has left behind in Redis."""
+
+    def left() -> set[bytes]:
+        keys = {key for key in scene.client.keys("*") if b":producer:" not in key}
+        return keys | {g["name"] for g in scene.client.xinfo_groups(scene.keys.incoming)} | set(workers())
+
+    def workers() -> list[bytes]:
+        found: list[bytes] = scene.client.hkeys(scene.keys.workers)
+        return found
+
+    scene.producer(count=1).wait()
+    before = left()
+    watcher = Process([sys.executable, "-c", WATCHING, group], scene.environ(), scene.folder / "watcher.log")
+    until(lambda: "watching" in watcher.said)
+    scene.producer(count=1).wait()
+    assert watcher.wait(20) == -signal.SIGKILL
+    until(lambda: not [c for c in scene.client.client_list() if c["name"] == "eventbus-watch"])
+    return Verdict(accepted=2, events=2, missing=len(left() - before))
+
+
+@pytest.mark.short
+def test_a_process_killed_while_it_watches_leaves_nothing_behind(scene: MakeScene, note: Note) -> None:
+    verdict = watch_and_die(scene(hold=False), "")
+    note(WATCHER, verdict)
+    assert verdict.clean
+
+
+@pytest.mark.short
+def test_control_a_watcher_with_a_group_of_its_own(scene: MakeScene, note_control: NoteControl) -> None:
+    note_control(WATCHER, watch_and_die(scene(hold=False), "mine"), "a group of its own")

@@ -1,0 +1,205 @@
+"""Rows 11, 21, 22, 28, and producers that fork or are silent for long."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from eventbus.broker.connection import make_client
+from tests.faults.checker import Verdict
+from tests.faults.conftest import Note, NoteControl
+from tests.faults.scene import Scene, until
+from tests.faults.test_server import NO_RING
+
+POLICY = "11 wrong eviction policy"
+CROWD = "21 1 000 producers"
+HOT = "22 hot object"
+BUSY = "28 busy Redis"
+SILENT = "30 producer silent for longer than its state lives"
+FORK = "31 fork"
+
+MakeScene = Callable[..., Scene]
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+# -- 11 ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_evicts_is_refused(scene: MakeScene, note: Note) -> None:
+    here = scene()
+    here.client.config_set("maxmemory-policy", "allkeys-lru")
+    worker, producer = here.worker(), here.producer(count=100, flush_s=1)
+    assert worker.wait() == 2
+    assert "maxmemory-policy noeviction" in worker.said
+    assert producer.wait() == 0
+    assert producer.losses == {"unsent": 100}
+    note(POLICY, Verdict(accepted=0))
+
+
+def test_control_a_server_that_evicts_is_taken(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene()
+    here.client.config_set("maxmemory-policy", "allkeys-lru")
+    worker = here.worker(breakage=("any-policy-will-do",))
+    producer = here.producer(rate=5_000, breakage=["any-policy-will-do"], env=NO_RING)
+    until(lambda: producer.acknowledged > 100)
+    here.client.config_set("maxmemory", here.client.info("memory")["used_memory"] - 300_000)
+    time.sleep(2)
+    here.client.config_set("maxmemory", 0)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    worker.kill()
+    note_control(POLICY, here.verdict(within_s=2), "evicting server taken")
+
+
+# -- 21 ----------------------------------------------------------------------------------------------------------
+
+
+def crowd(scene: Scene, breakage: list[str], count: int = 20) -> tuple[Verdict, int]:
+    for _ in range(2):
+        scene.worker()
+    begun = time.monotonic()
+    producers = [scene.producer(recorders=250, count=count, breakage=breakage) for _ in range(4)]
+    for producer in producers:
+        assert producer.wait(120) == 0
+    verdict = scene.verdict(since=begun)
+    return verdict, sum(producer.end["recorded"] for producer in producers)
+
+
+def test_a_thousand_producers_at_once(scene: MakeScene, note: Note) -> None:
+    verdict, recorded = crowd(scene(partitions=4, max_stored=200_000), [])
+    note(CROWD, verdict)
+    assert verdict.accepted == recorded == 20_000
+    assert verdict.clean, verdict
+
+
+def test_control_a_crowd_that_does_not_try_again(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(config={"maxclients": "64"}, partitions=4)
+    verdict, recorded = crowd(here, ["no-retry"], 10)
+    verdict.lost += recorded - verdict.accepted
+    note_control(CROWD, verdict, "64 connections, no retry")
+
+
+# -- 22 ----------------------------------------------------------------------------------------------------------
+
+
+def hot(scene: Scene, seconds: float) -> Verdict:
+    for _ in range(2):
+        scene.worker()
+    producers = [scene.producer(objects=1, rate=15_000) for _ in range(2)]
+    until(lambda: all(producer.acknowledged > 5 for producer in producers))
+    time.sleep(seconds)
+    for producer in producers:
+        producer.signal(signal.SIGTERM)
+    for producer in producers:
+        assert producer.wait() == 0
+    return scene.verdict(since=time.monotonic(), within_s=60)
+
+
+def test_a_hot_object_is_counted_exactly(scene: MakeScene, note: Note) -> None:
+    verdict = hot(scene(), 20)
+    note(HOT, verdict)
+    assert verdict.clean, verdict
+
+
+def test_control_a_hot_object_and_no_acknowledgement(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(lua="no-acknowledgement")
+    victim = here.worker(crash="kill:recorded:3")
+    producer = here.producer(objects=1, count=3_000, rate=5_000)
+    victim.wait()
+    here.worker()
+    producer.wait()
+    note_control(HOT, here.verdict(within_s=5), "record without XACK")
+
+
+# -- 28 ----------------------------------------------------------------------------------------------------------
+
+
+def keep_busy(scene: Scene, breakage: list[str]) -> Verdict:
+    """Somebody's script runs for three seconds, and everybody else is told BUSY."""
+    scene.worker()
+    producer = scene.producer(rate=2_000, breakage=breakage)
+    until(lambda: producer.acknowledged > 20)
+    script = "local s = redis.call('TIME')[1] + 4 while tonumber(redis.call('TIME')[1]) < s do end return 1"
+
+    def run() -> None:
+        with make_client(scene.url, block_ms=10_000) as admin:
+            admin.eval(script, 0)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    over = time.monotonic()
+    time.sleep(1)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    assert "BUSY" in producer.said or "busy" in producer.said
+    verdict = scene.verdict(since=over)
+    verdict.lost += producer.end["recorded"] - verdict.accepted
+    return verdict
+
+
+def test_a_busy_redis_is_waited_for(scene: MakeScene, note: Note) -> None:
+    verdict = keep_busy(scene(config={"busy-reply-threshold": "300"}), [])
+    note(BUSY, verdict)
+    assert verdict.clean, verdict
+
+
+def test_control_a_busy_redis_and_no_retry(scene: MakeScene, note_control: NoteControl) -> None:
+    note_control(BUSY, keep_busy(scene(config={"busy-reply-threshold": "300"}), ["no-retry"]), "no retry")
+
+
+# -- silent ------------------------------------------------------------------------------------------------------
+
+
+def be_silent(scene: Scene, breakage: list[str]) -> Verdict:
+    scene.worker()
+    producer = scene.producer(count=2_000, life_ms=1_000, pause_s=3, breakage=breakage)
+    assert producer.wait() == 0
+    verdict = scene.verdict()
+    verdict.lost += producer.end["recorded"] - verdict.accepted
+    assert not producer.losses
+    return verdict
+
+
+def test_a_producer_that_was_silent_for_long_goes_on(scene: MakeScene, note: Note) -> None:
+    verdict = be_silent(scene(), [])
+    note(SILENT, verdict)
+    assert verdict.clean, verdict
+
+
+def test_control_silence_that_is_taken_for_a_loss(scene: MakeScene, note_control: NoteControl) -> None:
+    verdict = be_silent(scene(lua="an-expired-state-is-a-gap"), ["idle-keeps-its-id"])
+    note_control(SILENT, verdict, "expiry taken for loss")
+
+
+# -- fork --------------------------------------------------------------------------------------------------------
+
+
+def have_children(scene: Scene, kind: str, breakage: list[str]) -> Verdict:
+    """Three children in the middle of the parent's 20 000, with 500 of their own each."""
+    scene.worker()
+    producer = scene.producer(count=20_000, children=kind, breakage=breakage, flush_s=10)
+    assert producer.wait(60) == 0
+    verdict = scene.verdict()
+    verdict.lost += max(0, 20_000 + 3 * 500 - verdict.accepted)
+    return verdict
+
+
+@pytest.mark.parametrize("kind", ["fork", "multiprocessing"])
+def test_parent_and_children_send_their_own_and_nothing_else(scene: MakeScene, kind: str, note: Note) -> None:
+    verdict = have_children(scene(), kind, [])
+    note(f"{FORK}: {kind}", verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.parametrize("kind", ["fork", "multiprocessing"])
+def test_control_children_that_go_on_with_their_parents_outbox(
+    scene: MakeScene, kind: str, note_control: NoteControl
+) -> None:
+    verdict = have_children(scene(), kind, ["child-keeps-the-parents-outbox"])
+    note_control(f"{FORK}: {kind}", verdict, "parent's outbox kept")

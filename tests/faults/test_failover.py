@@ -1,0 +1,144 @@
+"""Rows 9 and 9b: a replica takes over without what it was never told, and a master that nobody listens to any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from eventbus.broker.connection import make_client
+from eventbus.broker.embedded import EmbeddedServer
+from tests.faults.checker import Verdict
+from tests.faults.conftest import Note, NoteControl
+from tests.faults.proxy import Mode, Proxy
+from tests.faults.scene import Scene, until
+from tests.faults.test_server import NO_RING
+
+FAILOVER = "9 failover"
+SPLIT = "9b split brain"
+
+MakeScene = Callable[..., Scene]
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+class Pair(NamedTuple):
+    """A master, its replica behind a line of their own, and the line that clients use."""
+
+    scene: Scene
+    replica: EmbeddedServer
+    link: Proxy
+    line: Proxy
+
+
+@pytest.fixture
+def pair(scene: MakeScene, short_path: Path, seed: int) -> Iterator[Pair]:
+    ports = {"port": str(free_port()), "bind": "127.0.0.1", "repl-diskless-sync-delay": "0"}
+    here = scene(config=ports)
+    with (
+        Proxy(f"redis://127.0.0.1:{ports['port']}", seed=seed) as link,
+        Proxy(here.url, seed=seed) as line,
+    ):
+        following = {"replicaof": f"127.0.0.1 {link.port}", "repl-diskless-sync-delay": "0"}
+        replica = EmbeddedServer(short_path / "r", config=ports | {"port": str(free_port())} | following)
+        replica.start()
+        until(lambda: b"master_link_status:up" in info(replica))
+        yield Pair(here, replica, link, line)
+        replica.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+    return found
+
+
+def info(server: EmbeddedServer) -> bytes:
+    with make_client(server.url or "") as client:
+        found: bytes = client.execute_command("INFO", "replication")
+    return found if isinstance(found, bytes) else str(found).replace("'", "").replace(": ", ":").encode()
+
+
+def promote(server: EmbeddedServer) -> None:
+    with make_client(server.url or "") as client:
+        client.replicaof("NO", "ONE")
+
+
+def fail_over(pair: Pair, env: dict[str, str]) -> Verdict:
+    """The replica hears nothing for a while, then the master dies, and the replica takes its place."""
+    scene, replica, link, line = pair
+    scene.worker(url=line.url)
+    producers = [scene.producer(url=line.url, rate=4_000, env=env) for _ in range(2)]
+    until(lambda: all(producer.acknowledged > 20 for producer in producers))
+    link.mode = Mode.BLACK_HOLE
+    time.sleep(0.4)
+    os.kill(scene.server.pid or 0, signal.SIGKILL)
+    line.mode = Mode.REFUSE
+    line.hang_up()
+    promote(replica)
+    line.switch(replica.url or "")
+    line.mode = Mode.PASS
+    taken_over = time.monotonic()
+    scene.go_to(replica.url or "")
+    time.sleep(2)
+    for producer in producers:
+        producer.signal(signal.SIGTERM)
+    for producer in producers:
+        assert producer.wait() == 0
+    return scene.verdict(since=taken_over)
+
+
+@pytest.mark.parametrize("run", range(8))
+def test_the_ring_brings_a_replica_what_it_was_never_told(pair: Pair, run: int, note: Note) -> None:
+    verdict = fail_over(pair, {})
+    note(FAILOVER, verdict)
+    assert verdict.clean, verdict
+    assert not any(producer.losses for producer in pair.scene.producers)
+
+
+def test_control_a_failover_without_a_ring(pair: Pair, note_control: NoteControl) -> None:
+    verdict = fail_over(pair, NO_RING)
+    note_control(FAILOVER, verdict, "no ring")
+    assert sum(producer.losses.get("lost", 0) for producer in pair.scene.producers) == verdict.lost
+
+
+def split(pair: Pair, seed: int, env: dict[str, str]) -> Verdict:
+    """One producer stays with the old master, which lives; another goes with the new one; then the line heals."""
+    scene, replica, link, line = pair
+    with Proxy(scene.url, seed=seed) as minority:
+        scene.worker(url=line.url)
+        left_behind = scene.producer(url=minority.url, rate=2_000, env=env)
+        moved = scene.producer(url=line.url, rate=2_000, env=env)
+        until(lambda: left_behind.acknowledged > 20 and moved.acknowledged > 20)
+        link.mode = Mode.BLACK_HOLE
+        promote(replica)
+        line.switch(replica.url or "")
+        scene.go_to(replica.url or "")
+        time.sleep(1.5)
+        # It heals: the old master is told to follow, and forgets what only it has heard.
+        minority.switch(replica.url or "")
+        healed = time.monotonic()
+        time.sleep(1.5)
+        for producer in (left_behind, moved):
+            producer.signal(signal.SIGTERM)
+        for producer in (left_behind, moved):
+            assert producer.wait() == 0
+        return scene.verdict(since=healed)
+
+
+@pytest.mark.parametrize("run", range(3))
+def test_what_only_the_old_master_has_heard_is_sent_again(pair: Pair, seed: int, run: int, note: Note) -> None:
+    verdict = split(pair, seed, {})
+    note(SPLIT, verdict)
+    assert verdict.clean, verdict
+
+
+def test_control_a_split_without_a_ring(pair: Pair, seed: int, note_control: NoteControl) -> None:
+    note_control(SPLIT, split(pair, seed, NO_RING), "no ring")

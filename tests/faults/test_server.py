@@ -1,0 +1,308 @@
+"""Rows 3, 10, 12 and 13: the server killed, full, emptied, or without its functions."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eventbus.broker.bus import SINK_GROUP
+from tests.faults.checker import Verdict
+from tests.faults.conftest import LONG, Note, NoteControl
+from tests.faults.scene import Scene, until
+
+ALWAYS = "3 Redis killed, AOF always"
+FULL = "10 out of memory"
+FLUSHED = "12 FLUSHALL"
+STREAM = "12 stream destroyed"
+GROUP = "12 group destroyed"
+WRONG_TYPE = "12 key of the wrong type"
+FUNCTIONS = "13 functions flushed"
+
+MakeScene = Callable[..., Scene]
+NO_RING = {"EVENTBUS_RING_BYTES": "0"}
+
+
+def kill_often(scene: Scene, seed: int, kills: int, **producing: Any) -> float:
+    """kill -9 the server in the middle of full load, again and again. Returns when it was last back."""
+    chance = random.Random(seed)
+    scene.worker()
+    producers = [scene.producer(**producing) for _ in range(2)]
+    for _ in range(kills):
+        marks = [producer.acknowledged for producer in producers]
+        until(lambda marks=marks: all(p.acknowledged > m for p, m in zip(producers, marks, strict=True)))  # type: ignore[misc]
+        time.sleep(chance.uniform(0.1, 0.6))
+        scene.kill_server()
+        scene.restart_server()
+    back = time.monotonic()
+    for producer in producers:
+        producer.signal(signal.SIGTERM)
+    for producer in producers:
+        assert producer.wait() == 0
+    return back
+
+
+@pytest.mark.short
+def test_a_killed_server_that_writes_always_has_all_it_acknowledged(scene: MakeScene, seed: int, note: Note) -> None:
+    here = scene(config={"appendfsync": "always"})
+    back = kill_often(here, seed, 20 if LONG else 3, rate=0 if LONG else 5_000, env=NO_RING)
+    verdict = here.verdict(since=back)
+    note(ALWAYS, verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.short
+def test_control_a_killed_server_that_writes_nothing(scene: MakeScene, seed: int, note_control: NoteControl) -> None:
+    here = scene(config={"appendonly": "no"})
+    kill_often(here, seed, 1, rate=5_000, env=NO_RING)
+    note_control(ALWAYS, here.verdict(within_s=5), "no AOF, no ring")
+
+
+# -- 10 ----------------------------------------------------------------------------------------------------------
+
+
+def fill_up(scene: Scene) -> tuple[Verdict, int, int]:
+    """Fill Redis with nobody draining, then drain it while it is full, then give it room.
+
+    Returns: the verdict, the memory when full, the most of it while it was drained.
+    """
+    producer = scene.producer(count=30_000, objects=30_000, rate=20_000)
+    until(lambda: producer.acknowledged > 10)
+    used = scene.client.info("memory")["used_memory"]
+    scene.client.config_set("maxmemory", used + 500_000)
+    until(lambda: "out of memory" in producer.said)
+    before = most = scene.client.info("memory")["used_memory"]
+    backlog = scene.client.xlen(scene.keys.incoming)
+    scene.worker()
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline and not scene.settle(0):
+        most = max(most, scene.client.info("memory")["used_memory"])
+        time.sleep(0.01)
+    drained = scene.settle(0)
+    scene.client.config_set("maxmemory", 0)
+    assert producer.wait() == 0
+    verdict = scene.verdict(within_s=10)
+    uncounted = int(scene.client.hget(scene.keys.suppressed, "M\0faults\0Pod\0Normal\0Numbered") or 0)
+    assert backlog
+    if drained:  # what was not created is not lost if it was counted as such
+        assert verdict.missing == uncounted, (verdict, uncounted)
+        verdict.tell(uncounted)
+    else:
+        verdict.missing += 1
+    return verdict, before, most
+
+
+#: bytes that a connection's buffers and the like may add
+SLACK = 1_500_000
+
+
+@pytest.mark.short
+def test_a_full_redis_is_drained_without_growing(scene: MakeScene, note: Note) -> None:
+    here = scene()
+    verdict, before, most = fill_up(here)
+    note(FULL, verdict)
+    assert verdict.clean, verdict
+    assert here.meta("not_created") > 0
+    assert most < before + SLACK
+
+
+@pytest.mark.long
+def test_control_a_record_that_memory_refuses(scene: MakeScene, note_control: NoteControl) -> None:
+    verdict, _, _ = fill_up(scene(lua="record-is-refused-when-full"))
+    assert not verdict.clean
+    note_control(FULL, "not drained", "record without allow-oom")
+
+
+@pytest.mark.short
+def test_control_a_record_that_creates_when_full(scene: MakeScene, note_control: NoteControl) -> None:
+    _, before, most = fill_up(scene(lua="record-creates-when-full"))
+    assert most > before + SLACK
+    note_control(FULL, f"{(most - before) / 1e6:.1f} MB more", "creates when full")
+
+
+# -- 12 ----------------------------------------------------------------------------------------------------------
+
+
+def meanwhile(
+    scene: Scene, disaster: Callable[[], object], *, breakage: tuple[str, ...] = (), pause_s: float = 0
+) -> float:
+    """Let *disaster* happen under load, and go on for a while. Returns when it was over."""
+    scene.worker(breakage=breakage)
+    producer = scene.producer(rate=2_000)
+    until(lambda: producer.acknowledged > 100)
+    if pause_s:
+        producer.signal(signal.SIGSTOP)
+        scene.settle()
+        time.sleep(pause_s)
+    disaster()
+    over = time.monotonic()
+    producer.signal(signal.SIGCONT)
+    time.sleep(1.5)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    return over
+
+
+@pytest.mark.short
+def test_after_flushall_the_ring_brings_everything_back(scene: MakeScene, note: Note) -> None:
+    here = scene(hold=False)
+    over = meanwhile(here, here.client.flushall)
+    verdict = here.verdict(since=over)
+    note(FLUSHED, verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.short
+def test_control_flushall_without_a_ring(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(hold=False)
+    here.worker()
+    producer = here.producer(rate=2_000, env=NO_RING)
+    until(lambda: producer.acknowledged > 100)
+    here.client.flushall()
+    time.sleep(1)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    verdict = here.verdict()
+    note_control(FLUSHED, verdict, "no ring")
+    # what nobody can bring back is counted, and that exactly
+    assert producer.losses["lost"] == verdict.missing
+
+
+@pytest.mark.short
+def test_a_destroyed_stream_is_told_and_work_goes_on(scene: MakeScene, note: Note) -> None:
+    here = scene(hold=False)
+    over = meanwhile(here, lambda: here.client.delete(here.keys.incoming))
+    verdict = here.verdict(since=over)
+    producer = here.producers[0]
+    assert verdict.double == 0
+    assert "destroyed" in producer.losses
+    assert "the stream was destroyed" in producer.said
+    # one second of a worker that is hardly behind, at the most
+    assert verdict.missing <= 2_000
+    verdict.tell(verdict.missing)  # that it happened, not how much
+    note(STREAM, verdict)
+
+
+@pytest.mark.short
+def test_control_a_destroyed_stream_that_nobody_tells(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(hold=False, lua="a-destroyed-stream-is-not-told")
+    here.producer(count=500).wait()  # nobody has read them: all of it is lost
+    producer = here.producer(rate=2_000)
+    until(lambda: producer.acknowledged > 100)
+    here.client.delete(here.keys.incoming)
+    time.sleep(1)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    here.worker()
+    note_control(STREAM, here.verdict(), "not told")
+    assert "destroyed" not in producer.losses
+
+
+@pytest.mark.short
+def test_a_destroyed_group_goes_on_at_its_floor(scene: MakeScene, note: Note) -> None:
+    here = scene()
+    over = meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), pause_s=1.5)
+    verdict = here.verdict(since=over)
+    note(GROUP, verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.long
+def test_a_group_destroyed_at_work_counts_a_second_twice_at_the_most(scene: MakeScene, note: Note) -> None:
+    here = scene()
+    over = meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP))
+    verdict = here.verdict(since=over)
+    note(f"{GROUP} at work, 2 000/s", verdict)
+    assert verdict.lost == verdict.missing == verdict.duplicate == 0, verdict
+    assert verdict.double <= 2 * 2_000, "a floor is hardly older than a second"
+
+
+@pytest.mark.short
+def test_control_a_destroyed_group_without_a_floor(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(lua="no-floors")
+    meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), pause_s=1.5)
+    note_control(GROUP, here.verdict(), "no floors")
+
+
+@pytest.mark.long
+def test_control_a_group_that_nobody_makes_anew(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene()
+
+    def destroy() -> None:
+        here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP)
+
+    meanwhile(here, destroy, breakage=("groups-are-not-made-anew",), pause_s=1.5)
+    note_control(GROUP, here.verdict(within_s=4), "group not made anew")
+
+
+def spoil_for_a_while(scene: Scene, key: bytes) -> None:
+    scene.client.rename(key, key + b":aside")
+    scene.client.set(key, "not yours")
+    time.sleep(1)
+    scene.client.rename(key + b":aside", key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param("incoming", marks=pytest.mark.long),
+        pytest.param("meta", marks=pytest.mark.long),
+        pytest.param("changes", marks=pytest.mark.short),
+        pytest.param("index_name", marks=pytest.mark.long),
+    ],
+)
+def test_a_key_of_the_wrong_type_stops_work_and_not_the_workers(scene: MakeScene, key: str, note: Note) -> None:
+    here = scene()
+    over = meanwhile(here, lambda: spoil_for_a_while(here, getattr(here.keys, key)))
+    verdict = here.verdict(since=over)
+    note(WRONG_TYPE, verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.long
+def test_control_a_function_that_looks_at_no_types(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(lua="keys-of-any-type")
+    meanwhile(here, lambda: spoil_for_a_while(here, here.keys.changes))
+    note_control(WRONG_TYPE, here.verdict(), "types not looked at")
+
+
+# -- 13 ----------------------------------------------------------------------------------------------------------
+
+
+def flush_functions(scene: Scene, seconds: float) -> Callable[[], None]:
+    def flush() -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            scene.client.function_flush("SYNC")
+            time.sleep(0.1)
+
+    return flush
+
+
+@pytest.mark.short
+def test_functions_that_are_gone_are_loaded_again(scene: MakeScene, note: Note) -> None:
+    here = scene()
+    over = meanwhile(here, flush_functions(here, 10 if LONG else 2))
+    verdict = here.verdict(since=over)
+    note(FUNCTIONS, verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.short
+def test_control_functions_that_nobody_loads_again(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene()
+    worker = here.worker(breakage=("library-is-not-loaded-again",))
+    until(lambda: "works on" in worker.said)
+    producer = here.producer(rate=2_000, breakage=["library-is-not-loaded-again"], flush_s=1)
+    until(lambda: producer.acknowledged > 100)
+    here.client.function_flush("SYNC")
+    time.sleep(0.5)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    verdict = here.verdict(within_s=2)
+    verdict.lost += producer.end["recorded"] - verdict.accepted
+    note_control(FUNCTIONS, verdict, "not loaded again")
