@@ -1,0 +1,88 @@
+"""The store's sink worker on a server of its own, without threads, so that each call can be measured."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from eventbus.broker.bus import SINK_GROUP, Bus, open_bus
+from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.functions import Functions, RecordCall, Sent
+from eventbus.broker.stream import GroupReader
+from eventbus.event import Event
+from eventbus.record.sink import Relieve, StoreSink
+from eventbus.settings import Options, Settings
+from eventbus.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
+
+
+class TimedFunctions(Functions):
+    """Notes how long each call of record took, seen from the client."""
+
+    def __init__(self, client: Any, keys: Any) -> None:
+        super().__init__(client, keys)
+        self.seconds: list[float] = []
+
+    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> Sent:
+        start = time.perf_counter()
+        sent = super().begin_record(group, consumer, options, call)
+        answer = sent.reply
+
+        def reply() -> Any:
+            try:
+                return answer()
+            finally:
+                self.seconds.append(time.perf_counter() - start)
+
+        sent.reply = reply  # type: ignore[method-assign]
+        return sent
+
+
+class Worker:
+    """The store's sink worker without its thread, on partition 0."""
+
+    def __init__(self, bus: Bus, relieve: Relieve = lambda _reader: None) -> None:
+        self.bus, self.client = bus, bus.client()
+        self.events = 0
+        self._sink = StoreSink(bus, 0, relieve)
+        self._reader = GroupReader(
+            bus=bus, client=self.client, partition=0, group=SINK_GROUP, consumer="w", policy="WAIT", start="0"
+        )
+        self.functions = self._reader.functions = TimedFunctions(self.client, bus.keys[0])
+        self.client.config_resetstat()
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Queue *events* in batches as full as producers make them under load."""
+        pipe = self.client.pipeline(transaction=False)
+        for batch in chunks(events, len(events), MAX_BATCH_EVENTS):
+            self.events += len(batch)
+            body = pack_batch("producer", 1, [pack_event(one) for one in batch])
+            pipe.xadd(self.bus.keys[0].incoming, {"n": len(batch), "to": self.events, "at": 0, "b": body})
+        pipe.execute()
+
+    def drain(self) -> None:
+        """Record everything that is queued."""
+        while deliveries := self._reader.read(0):
+            self._sink.handle(self._reader, deliveries)
+
+
+@contextmanager
+def an_embedded_bus(options: Options | None = None) -> Iterator[Bus]:
+    """A fresh server with the configuration users get: append-only file, fsync every second."""
+    with tempfile.TemporaryDirectory(prefix="eventbus-bench-") as folder:
+        server = EmbeddedServer(Path(folder))
+        try:
+            yield open_bus(server.start(), Settings(), options=options)
+        finally:
+            server.stop()
+
+
+def chunks(events: Iterable[Event], total: int, size: int) -> Iterator[list[Event]]:
+    """The first *total* of them, in lists of *size*."""
+    source = islice(events, total)
+    while part := list(islice(source, size)):
+        yield part
