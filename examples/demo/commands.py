@@ -1,0 +1,114 @@
+"""First program: real commands under `eventbus exec`, which records their lives. One of them crashes again and again.
+
+Nothing is recorded here. How many events there must be follows from how the commands ended and from what they wrote to
+standard error, which `exec` passes through; the demo compares that with what arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from examples.demo.producer import NAMESPACE, interrupt, report
+
+CLOCK_RUNS, PAUSE_S = 8, 1.5
+#: So that there is something to see in the ten seconds before the cure; the kubelet's are 10 s to 300 s.
+RESTARTS = ("--restart", "on-failure", "--backoff-base", "0.25", "--backoff-max", "2")
+NOT_FOUND = 127
+CURE_S = 20.0
+
+
+class Job(NamedTuple):
+    name: str
+    command: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+class Run(NamedTuple):
+    """A job under `eventbus exec`."""
+
+    job: Job
+    process: subprocess.Popen[str]
+
+
+class Report(NamedTuple):
+    """What one run must have recorded, and the lines by which `exec` said that something was not sent."""
+
+    recorded: int
+    lost: list[str]
+
+
+CLOCK = Job("clock", ("date", "-u"))
+ONCE = (
+    Job("kernel", ("uname", "-s", "-r")),
+    Job("root-directory", ("ls", "/")),
+    Job("lost-directory", ("ls", "/no-such-directory")),
+    Job("gives-up", ("sh", "-c", "echo 'out of patience' >&2; exit 3")),
+    Job("not-installed", ("no-such-program", "--version")),
+)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, interrupt)
+    with tempfile.TemporaryDirectory() as folder, running() as runs:
+        config = Path(folder, "crash-loop.conf")
+        crashing = start(runs, Job("crash-loop", ("cat", str(config)), RESTARTS))
+        for number in range(CLOCK_RUNS):
+            start(runs, CLOCK)
+            if number < len(ONCE):
+                start(runs, ONCE[number])
+            time.sleep(PAUSE_S)
+        config.write_text("patience = 1\n")  # what it was missing: the next run completes
+        crashing.process.wait(CURE_S)
+        reports = [report_of(run) for run in runs]
+    lost = [line for each in reports for line in each.lost]
+    report(sum(each.recorded for each in reports), {"not sent": len(lost)} if lost else {})
+
+
+@contextlib.contextmanager
+def running() -> Iterator[list[Run]]:
+    """A list for what is started; what still runs in the end is ended."""
+    runs: list[Run] = []
+    try:
+        yield runs
+    finally:
+        left = [run.process for run in runs if run.process.returncode is None]
+        for process in left:
+            process.terminate()
+        for process in left:
+            process.communicate()
+
+
+def start(runs: list[Run], job: Job) -> Run:
+    words = (sys.executable, "-m", "workers", "exec", "--namespace", NAMESPACE, "--object", f"Job/{job.name}")
+    process = subprocess.Popen(
+        (*words, *job.options, "--", *job.command),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    runs.append(run := Run(job, process))
+    return run
+
+
+def report_of(run: Run) -> Report:
+    """Wait for its end, and count: a failure that is followed by another run is Started, Failed and BackOff."""
+    _, errors = run.process.communicate()
+    said = errors.splitlines()
+    lost = [line for line in said if line.startswith("eventbus exec: ")]
+    if run.process.returncode == NOT_FOUND:
+        return Report(1, lost)
+    failures = len(said) - len(lost) if run.job.options else 0  # each wrote a line
+    return Report(3 * failures + 2, lost)
+
+
+if __name__ == "__main__":
+    main()
