@@ -29,8 +29,12 @@ pytest_plugins = ["tests.plugins.summary", "tests.plugins.threads"]
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
-hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
+# How fast examples are made says how busy the machine is, not whether the code is right.
+_NOT_TIMED = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("dev", deadline=None, suppress_health_check=_NOT_TIMED, max_examples=50)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, suppress_health_check=_NOT_TIMED, max_examples=200, print_blob=True
+)
 hypothesis.settings.load_profile("ci" if IN_CI else "dev")
 
 
