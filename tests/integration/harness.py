@@ -135,7 +135,7 @@ class CuttingProxy:
                         return
                     if key.fileobj is self._listener:
                         self._accept(selector)
-                    elif key.fileobj in selector.get_map():
+                    elif selector.get_map().get(key.fd) is key:  # its line may have been cut a moment ago
                         self._forward(selector, key)
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
