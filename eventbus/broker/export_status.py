@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -10,12 +10,11 @@ import msgspec
 
 from eventbus.broker.bus import SINK_GROUP, Bus
 from eventbus.broker.connection import Client
+from eventbus.broker.heartbeats import Beats, moving
 from eventbus.broker.keys import Keys
 from eventbus.broker.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors
 
-#: A sink worker that has not asked for work for so long is dead, ms; as `partition_status.ALIVE_S`.
-ALIVE_MS = 15_000
 #: An exporter gives a sign every second, but not within a call of its sink.
 SILENT_MS = 30_000
 #: Changes behind a sink's position that are opened to find how old the oldest is.
@@ -98,14 +97,12 @@ def forget_sink(bus: Bus, client: Client, name: str) -> bool:
     return bool(found)
 
 
-def store_is_fed(bus: Bus, client: Client) -> bool:
-    """Whether every partition has a living sink worker: without one nothing is correlated there."""
-    for keys in bus.keys:
-        with redis_errors():
-            consumers: Any = client.xinfo_consumers(keys.incoming, SINK_GROUP)
-        if not any(consumer["idle"] < ALIVE_MS for consumer in consumers):
-            return False
-    return True
+def store_is_fed(before: Sequence[Beats], after: Sequence[Beats]) -> bool:
+    """Whether every partition had a living sink worker between two looks at the heartbeats (`read_beats`).
+
+    Without one nothing is correlated there.
+    """
+    return all(any(field.startswith(f"{SINK_GROUP}/") for field in moved) for moved in moving(before, after))
 
 
 def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:

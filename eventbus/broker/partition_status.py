@@ -35,11 +35,14 @@ class Level(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Worker(msgspec.Struct, frozen=True, rename="camel"):
-    """A member of a group. *seen_s*: seconds since it last asked for work, by the server's clock."""
+    """A member of a group. *seen_s*: seconds since it last asked for work, by the server's clock.
+
+    None: the server does not know (Redis 7.0, while there was no work for it yet); its heartbeat tells.
+    """
 
     name: str
     group: str
-    seen_s: float
+    seen_s: float | None
     pending: int  #: batches given to it and not acknowledged
     alive: bool  #: seen within ALIVE_S, or its heartbeat counter moves
 
@@ -92,12 +95,14 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
     pipe.xlen(keys.dead)
     pipe.zcard(keys.index_expiry)
     pipe.zcard(keys.index_forget)
+    pipe.hgetall(keys.workers)
     pipe.xinfo_groups(keys.incoming)
-    time, incoming, meta, change, buried, dead_events, stored, forgotten, infos = execute(pipe)
+    time, incoming, meta, change, buried, dead_events, stored, forgotten, beats, infos = execute(pipe)
     now_ms = time[0] * 1000 + time[1] // 1000 if time else 0
     texts = {_text(field): _text(value) for field, value in (meta or {}).items()}
     numbers, sizes = _numbers(meta), _numbers(incoming)
-    groups = _read_groups(node, keys, infos or [], texts, sizes, now_ms)
+    beating = [_text(field) for field in beats or {}]
+    groups = _read_groups(node, keys, infos or [], texts, sizes, beating, now_ms)
     records = None if stored is None or forgotten is None else stored + forgotten
     partition = Partition(
         number=keys.partition,
@@ -116,7 +121,13 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
 
 
 def _read_groups(
-    node: Any, keys: Keys, infos: Sequence[Any], meta: Mapping[str, str], sizes: Mapping[str, int], now_ms: int
+    node: Any,
+    keys: Keys,
+    infos: Sequence[Any],
+    meta: Mapping[str, str],
+    sizes: Mapping[str, int],
+    beating: Sequence[str],
+    now_ms: int,
 ) -> tuple[GroupPart, ...]:
     if not infos:
         return ()
@@ -144,7 +155,7 @@ def _read_groups(
                 behind_s=max(0, now_ms - _id(oldest[0])[0]) / 1000 if oldest else 0.0,
                 behind_bytes=max(0, sizes.get("bytes", 0) - _field(oldest, b"at")) if oldest else 0,
                 pending=info["pending"],
-                workers=tuple(_worker(name, consumer) for consumer in consumers or []),
+                workers=_workers(name, consumers or [], beating),
             )
         )
     return tuple(groups)
@@ -172,9 +183,19 @@ def _lag(total: int, opened: Sequence[Any], unread: Sequence[Any], *, complete: 
     return max(least, undelivered) + sum(max(1, _field(entry, b"n")) for entry in opened), True
 
 
-def _worker(group: str, consumer: Mapping[str, Any]) -> Worker:
+def _workers(group: str, consumers: Sequence[Mapping[str, Any]], beating: Sequence[str]) -> tuple[Worker, ...]:
+    found = {_text(consumer["name"]): consumer for consumer in consumers}
+    # Redis 7.0 makes a consumer when it gives it something, later servers when it asks.
+    waiting = {field.removeprefix(f"{group}/") for field in beating if field.startswith(f"{group}/")} - found.keys()
+    return (
+        *(_worker(name, group, consumer) for name, consumer in found.items()),
+        *(Worker(name, group, None, 0, alive=False) for name in waiting),
+    )
+
+
+def _worker(name: str, group: str, consumer: Mapping[str, Any]) -> Worker:
     seen_s = consumer["idle"] / 1000
-    return Worker(_text(consumer["name"]), group, seen_s, consumer["pending"], seen_s < ALIVE_S)
+    return Worker(name, group, seen_s, consumer["pending"], seen_s < ALIVE_S)
 
 
 def node_of(client: Client, key: bytes) -> Any:

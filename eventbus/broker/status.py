@@ -10,6 +10,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client, ServerInfo, check_server, safe_url
+from eventbus.broker.heartbeats import HEARTBEAT_S, moving, read_beats
 from eventbus.broker.keys import Keys
 from eventbus.broker.partition_status import (
     Level,
@@ -19,9 +20,6 @@ from eventbus.broker.partition_status import (
     node_of,
     read_partition,
 )
-
-#: A worker raises its counter about once a second; two looks so far apart tell the living from the dead. Seconds.
-HEARTBEAT_S = 1.5
 
 #: Fields of `meta` that count events, and what they are called here.
 _COUNTERS = {
@@ -138,29 +136,17 @@ def _merged(workers: Iterable[Worker]) -> tuple[Worker, ...]:
     for worker in workers:
         other = found.get(worker.name)
         if other is not None:
-            seen_s, pending = min(worker.seen_s, other.seen_s), worker.pending + other.pending
-            worker = Worker(worker.name, worker.group, seen_s, pending, worker.alive or other.alive)
+            seen = [one.seen_s for one in (worker, other) if one.seen_s is not None]
+            pending, alive = worker.pending + other.pending, worker.alive or other.alive
+            worker = Worker(worker.name, worker.group, min(seen, default=None), pending, alive)
         found[worker.name] = worker
     return tuple(sorted(found.values(), key=lambda worker: worker.name))
 
 
 def _moving(client: Client, every: Sequence[Keys]) -> set[str]:
-    """Heartbeat counters, `<group>/<worker>`, that are raised within HEARTBEAT_S: work that takes long beats too."""
-    before = [_beats(client, keys) for keys in every]
+    before = read_beats(client, every)
     time.sleep(HEARTBEAT_S)
-    after = [_beats(client, keys) for keys in every]
-    return {
-        field.decode("utf-8", "replace")
-        for was, now in zip(before, after, strict=True)
-        for field, beats in now.items()
-        if was.get(field) != beats
-    }
-
-
-def _beats(client: Client, keys: Keys) -> dict[bytes, bytes]:
-    pipe = node_of(client, keys.workers).pipeline(transaction=False)
-    pipe.hgetall(keys.workers)
-    return execute(pipe)[0] or {}
+    return set().union(*moving(before, read_beats(client, every)))
 
 
 def _with_heartbeats(groups: tuple[Group, ...], moving: set[str]) -> tuple[Group, ...]:

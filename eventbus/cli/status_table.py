@@ -93,7 +93,7 @@ def _workers(status: BusStatus, colour: bool) -> str:
         (
             worker.group,
             _cell("alive" if worker.alive else "dead", colour and not worker.alive),
-            f"{human_duration(worker.seen_s)} ago",
+            "-" if worker.seen_s is None else f"{human_duration(worker.seen_s)} ago",
             str(worker.pending),
             worker.name,
         )

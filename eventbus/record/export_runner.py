@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.export_status import store_is_fed
+from eventbus.broker.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 from eventbus.record.consumer import consumer_name
@@ -110,7 +111,10 @@ class FeedWatch:
         try:
             while not self._stop.wait(LOOK_EVERY_S if looks else FIRST_LOOK_S):
                 try:
-                    looks = 0 if store_is_fed(self._bus, client) else looks + 1
+                    before = read_beats(client, self._bus.keys)
+                    if self._stop.wait(HEARTBEAT_S):
+                        return
+                    looks = 0 if store_is_fed(before, read_beats(client, self._bus.keys)) else looks + 1
                 except EventBusError:
                     looks = 0  # the exporters say that Redis is away
                 if looks % TELL_EVERY_LOOKS == 1:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker.export_status import export_status, forget_sink, store_is_fed
+from eventbus.broker.heartbeats import Beats, read_beats
 from eventbus.errors import EventRejected, NotFound, SinkUnreachable, UnexpectedReply
 from eventbus.event import Event
 from eventbus.record.dead_letter import DeadLetter
@@ -455,6 +456,14 @@ def test_a_sink_can_be_forgotten(partition: Partition, exporter_of: MakeExporter
 
 
 def test_whether_anybody_correlates_can_be_seen(partition: Partition) -> None:
-    assert not store_is_fed(partition.bus, partition.admin)
-    partition.reader("worker").read(0)
-    assert store_is_fed(partition.bus, partition.admin)
+    def look() -> list[Beats]:
+        return read_beats(partition.admin, partition.bus.keys)
+
+    partition.reader("elsewhere", group="log").beat()
+    before = look()
+    partition.reader("elsewhere", group="log").beat()
+    assert not store_is_fed(before, look())
+    before = look()
+    partition.reader("worker").read(0, beat=True)
+    assert store_is_fed(before, look())
+    assert not store_is_fed(look(), look())

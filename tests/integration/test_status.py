@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -162,22 +163,39 @@ def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
     monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.5)
     publish(bus, settings, 1)
     take(client, bus, "sink", "busy", 1)
+    with beating(bus, "busy"):
+        (worker,) = group_of(read_status(bus, client), "sink").workers
+    assert worker.alive
+
+
+def test_a_worker_that_was_never_given_anything_is_shown(
+    bus: Bus, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.5)
+    with beating(bus, "waiting"):
+        (worker,) = group_of(read_status(bus, client), "sink").workers
+    assert (worker.name, worker.alive, worker.pending, worker.seen_s) == ("waiting", True, 0, None)
+
+
+@contextmanager
+def beating(bus: Bus, worker: str) -> Iterator[None]:
+    """A sink worker whose counter goes up in the background."""
     stop = threading.Event()
 
     def beat() -> None:
         own = bus.client()
         while not stop.wait(0.02):
-            own.execute_command(*beat_command(bus.keys[0], "sink", "busy"))
+            own.execute_command(*beat_command(bus.keys[0], "sink", worker))
         own.close()
 
     thread = threading.Thread(target=beat)
     thread.start()
     try:
-        (worker,) = group_of(read_status(bus, client), "sink").workers
+        time.sleep(0.1)
+        yield
     finally:
         stop.set()
         thread.join()
-    assert worker.alive
 
 
 def test_a_deleted_group_leaves_nothing_behind(bus: Bus, client: Any, settings: Settings) -> None:

@@ -155,8 +155,8 @@ def test_what_is_taken_over_says_how_many_died_of_it(partition: Partition) -> No
 
 def test_heartbeats_tell_every_member_also_one_that_never_beat(partition: Partition) -> None:
     publish(partition, 1)
-    partition.reader("beating").read(0, beat=True)
     partition.reader("silent").read(0)
+    partition.reader("beating").read(0, beat=True)
     partition.reader("beating").beat()
     partition.reader("elsewhere", group="log").open()
     partition.reader("elsewhere", group="log").read(0, beat=True)
