@@ -14,6 +14,7 @@ from eventbus.broker.bus import SINK_GROUP
 from tests.faults.checker import Verdict
 from tests.faults.conftest import LONG, Note, NoteControl
 from tests.faults.scene import Scene, until
+from tests.integration.harness import eventually
 
 ALWAYS = "3 Redis killed, AOF always"
 FULL = "10 out of memory"
@@ -240,6 +241,7 @@ def test_control_a_group_that_nobody_makes_anew(scene: MakeScene, note_control: 
 
 
 def spoil_for_a_while(scene: Scene, key: bytes) -> None:
+    eventually(lambda: scene.client.exists(key))
     scene.client.rename(key, key + b":aside")
     scene.client.set(key, "not yours")
     time.sleep(1)

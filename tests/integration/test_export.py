@@ -435,9 +435,9 @@ def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
 # -- full memory, status -------------------------------------------------------------------------------------------
 
 
-def test_a_full_server_holds_up_no_export(partition: Partition, exporter_of: MakeExporter, embedded_url: str) -> None:
-    if partition.url != embedded_url:
-        pytest.skip("others share the server of the containers")
+# others share the servers in the containers
+@pytest.mark.parametrize("server_url", ["embedded"], indirect=True)
+def test_a_full_server_holds_up_no_export(partition: Partition, exporter_of: MakeExporter) -> None:
     sink = MemorySink()
     exporter = exporter_of(sink)
     partition.record(about(1), about(2))

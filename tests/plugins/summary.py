@@ -22,6 +22,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if complaint:
         terminal.write_line(f"CI: {complaint}", red=True)
+        if session.config.cache is not None:  # no second try of the failed ones makes up for it
+            session.config.cache.set("cache/lastfailed", {})
     terminal.write_line(f"container tests: {ran} run, {skipped_containers} skipped")
 
 
