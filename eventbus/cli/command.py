@@ -28,8 +28,8 @@ class CannotStart(Exception):
 class Command:
     """A command that is run once or again and again, in this process's own group, with its terminal and streams.
 
-    Args: keep_stderr: hand over standard error as it is, and know no last line.
-          on_signal: told the number of each signal that was passed on and asks the command to end.
+    Args: read_stderr: read along with standard error, for its last line; else it is handed over as it is.
+          on_signal: told of each signal that asks the command to end, once the command has it.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Command:
         *,
         signals: SignalQueue,
         clock: Clock,
-        keep_stderr: bool,
-        on_signal: Callable[[int], object],
+        read_stderr: bool,
+        on_signal: Callable[[Caught], object],
     ) -> None:
         self._words = list(words)
         self._signals = signals
         self._clock = clock
-        self._keep_stderr = keep_stderr
+        self._read_stderr = read_stderr
         self._on_signal = on_signal
         self._relay: StderrRelay | None = None
         #: A signal that asks programs to end has come; whoever sent it does not want another run.
@@ -64,10 +64,9 @@ class Command:
         return Outcome.of_status(status, ran_s, self._finish_relay())
 
     def _make_relay(self) -> StderrRelay | None:
-        if self._keep_stderr:
-            return None
-        with contextlib.suppress(OSError):
-            return StderrRelay(done=self._signals.wake)
+        if self._read_stderr:
+            with contextlib.suppress(OSError):
+                return StderrRelay(done=self._signals.wake)
         return None
 
     def _start(self) -> int:
@@ -77,7 +76,7 @@ class Command:
                 self._words[0],
                 self._words,
                 os.environ,
-                file_actions=[(os.POSIX_SPAWN_DUP2, relay.child_end, 2)] if relay else [],
+                file_actions=[(os.POSIX_SPAWN_DUP2, relay.child_end, stream) for stream in relay.streams] if relay else [],
                 setsigmask=self._signals.original_mask,
                 setsigdef=_IGNORED_BY_PYTHON,
             )

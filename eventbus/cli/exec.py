@@ -50,7 +50,11 @@ class Restart(StrEnum):
 )
 @click.option("-n", "--namespace", default="default", show_default=True, help="Of the object; '' is cluster-scoped.")
 @click.option("--restart", type=click.Choice([str(way) for way in Restart]), default="never", show_default=True)
-@click.option("--keep-stderr", is_flag=True, help="Do not read along with standard error.")
+@click.option(
+    "--read-stderr/--keep-stderr",
+    default=None,
+    help="Read along with standard error, or leave it alone.  [default: read it, unless it is a terminal]",
+)
 @click.option("--backoff-base", type=click.FloatRange(min=0, min_open=True), default=BASE_S, hidden=True)
 @click.option("--backoff-max", type=click.FloatRange(min=0, min_open=True), default=MAX_S, hidden=True)
 @click.argument("words", metavar="[--] COMMAND [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -58,7 +62,7 @@ def exec_(
     about: str | None,
     namespace: str,
     restart: str,
-    keep_stderr: bool,
+    read_stderr: bool | None,
     backoff_base: float,
     backoff_max: float,
     words: Sequence[str],
@@ -73,16 +77,17 @@ def exec_(
     after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s doubling to 300 s,
     anew after 10 min up, and recorded as BackOff.
 
-    To know the last line, we stand between COMMAND and its standard error; what it writes there and to standard
-    output in the same moment may change places, what it leaves in the background loses it at the end, and an
-    interactive shell cannot control the terminal through it. None of that is so with --keep-stderr.
+    To know the last line, we stand between COMMAND and its standard error (and its standard output, where both are one
+    pipe or file: then it is the last line of both): what it leaves in the background loses them at the end. A terminal
+    is left alone, for pagers read the keyboard from it, and the events then have no last line: --read-stderr asks for
+    it, --keep-stderr leaves pipes and files alone as well.
 
     \b
     Examples:
       eventbus exec -- make -j2
       eventbus exec --object Job/backup -n ops -- ./backup.sh --all
       eventbus exec --object Service/web --restart on-failure -- ./serve
-      eventbus exec --keep-stderr -- bash
+      eventbus exec --read-stderr -- make -j2
       eventbus get events --for Job/backup -n ops
 
     \b
@@ -100,7 +105,9 @@ def exec_(
     name = printable(PurePath(words[0]).name or words[0])
     diary = Diary(_reference(about, namespace, name), name)
     signals = SignalQueue()
-    command = Command(words, signals=signals, clock=SystemClock(), keep_stderr=keep_stderr, on_signal=diary.killing)
+    if read_stderr is None:
+        read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
+    command = Command(words, signals=signals, clock=SystemClock(), read_stderr=read_stderr, on_signal=diary.killing)
     try:
         outcome = supervise(
             command, diary, restart=Restart(restart), backoff=Backoff(backoff_base, backoff_max), pause=_pause(signals)

@@ -27,18 +27,21 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 class StderrRelay:
-    """A terminal or pipe for one run of a command, and a thread that carries its bytes to *target*.
+    """A terminal or pipe for one run of a command, and a thread that carries its bytes to standard error.
 
-    If *target* is a terminal, the command gets one too, of the same size, that changes no byte; what it sets there
-    (colours are bytes and arrive; modes of the line) has no effect on the real one, which stays its controlling
-    terminal. When *target* breaks, so does the command's end, as without a relay.
+    Standard output goes the same way if both are one file: their order is that of one stream, and stays. If they are a
+    terminal, the command gets one too, of the same size, that changes no byte; what it sets there (colours are bytes
+    and arrive; modes of the line) has no effect on the real one, which stays its controlling terminal, and has the
+    keyboard. When the real one breaks, so does the command's end, as without a relay.
 
     Args:   done: called by the thread when it is through.
-    Raises: OSError: no terminal, pipe or *target* to be had; let the command keep what it has.
+    Raises: OSError: no terminal, pipe or standard error to be had; let the command keep what it has.
     """
 
-    def __init__(self, target: int = 2, *, done: Callable[[], None] = lambda: None) -> None:
-        self._target = target
+    def __init__(self, *, done: Callable[[], None] = lambda: None) -> None:
+        self._target = target = 2
+        #: The command's descriptors that `child_end` is for.
+        self.streams = (1, 2) if same_file(1, 2) else (2,)
         self._done = done
         self._tail = b""
         self._left = MOST_AFTER_END
@@ -124,6 +127,14 @@ class StderrRelay:
             except OSError:
                 return False
         return True
+
+
+def same_file(one: int, other: int) -> bool:
+    """Whether two descriptors are one file, pipe or terminal; a closed one is none."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
 
 
 def last_line(output: bytes) -> str:

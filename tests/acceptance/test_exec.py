@@ -191,6 +191,25 @@ def test_a_reader_that_goes_away_is_the_commands_to_notice(env: dict[str, str]) 
         assert program.wait(20) in (-signal.SIGPIPE, 128 + signal.SIGPIPE)
 
 
+BURSTS = "for i in 1 2 3 4 5 6; do echo out$i; done; for i in 1 2 3 4 5 6; do echo err$i >&2; done; "
+WRITTEN = [f"{name}{number}" for _ in range(3) for name in ("out", "err") for number in range(1, 7)]
+
+
+def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str], recorded: Recorded) -> None:
+    words = [*COMMAND, "exec", *sh(BURSTS * 3 + "exit 3")]
+    done = subprocess.run(
+        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=20, check=False
+    )
+    assert done.stdout.splitlines() == WRITTEN
+    assert recorded.wait_for("sh", "Started", "Failed")[1].message.endswith(": err6")
+
+
+def test_two_streams_that_are_one_file_keep_their_order(env: dict[str, str], tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run([*COMMAND, "exec", *sh(BURSTS * 3)], env=env, stdout=log, stderr=log, timeout=20, check=True)
+    assert (tmp_path / "log").read_text().splitlines() == WRITTEN
+
+
 def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str]) -> None:
     begun = time.monotonic()
     done = subprocess.run(
@@ -218,13 +237,51 @@ def test_closed_streams_stay_closed(env: dict[str, str]) -> None:
 # -- on a terminal ---------------------------------------------------------------------------------------------------
 
 
-def test_on_a_terminal_all_three_are_terminals_of_its_size(env: dict[str, str], recorded: Recorded) -> None:
+@pytest.mark.parametrize("options", [(), ("--read-stderr",)])
+def test_on_a_terminal_all_three_are_terminals_of_its_size(options: tuple[str, ...], env: dict[str, str]) -> None:
     script = "test -t 0 && test -t 1 && test -t 2 && stty size && stty size <&2; echo 'größer' >&2; exit 1"
-    with Terminal("exec", *sh(script), env=env, columns=77) as terminal:
+    with Terminal("exec", *options, *sh(script), env=env, columns=77) as terminal:
         assert terminal.wait() == 1
-        # the order of the two streams is not promised; and no line may end with a second \r
-        assert sorted(terminal.raw.split("\n")) == sorted(["40 77", "40 77", "größer", ""])
-    assert recorded.wait_for("sh", "Started", "Failed")[1].message.endswith(": größer")
+        assert terminal.raw.split("\n") == ["40 77", "40 77", "größer", ""]  # none ends with a second \r
+
+
+@pytest.mark.parametrize("options", [(), ("--read-stderr",)])
+def test_on_a_terminal_the_order_of_the_streams_is_kept(options: tuple[str, ...], env: dict[str, str]) -> None:
+    with Terminal("exec", *options, *sh(BURSTS * 3), env=env) as terminal:
+        assert terminal.wait() == 0
+        assert terminal.text.splitlines() == WRITTEN
+
+
+def test_a_terminal_is_not_read_along_unless_that_is_asked_for(env: dict[str, str], recorded: Recorded) -> None:
+    for options in ((), ("--read-stderr",)):
+        with Terminal("exec", *options, *sh("echo said >&2; exit 1"), env=env) as terminal:
+            assert terminal.wait() == 1
+            assert terminal.text == "said\n"
+    _, kept, _, read = recorded.wait_for("sh", "Started", "Failed", "Started", "Failed")
+    assert (kept.message, read.message) == ("sh: exit code 1 after <1s", "sh: exit code 1 after <1s: said")
+
+
+#: As `less`, which takes its keys from the terminal that is its standard error.
+PAGER = (
+    "import os, sys, termios, tty; sys.stdin.read(); tty.setcbreak(os.open(os.ttyname(2), os.O_RDWR));"
+    "print('more?', flush=True); key = os.read(2, 1); print('key', key.decode())"
+)
+
+
+def test_a_pager_that_reads_the_keyboard_from_standard_error_gets_it(env: dict[str, str]) -> None:
+    with Terminal("exec", *sh(f'seq 200 | {sys.executable} -c "{PAGER}"'), env=env) as terminal:
+        terminal.wait_for("more?")
+        terminal.press("q")
+        assert terminal.wait() == 0
+        assert terminal.text == "more?\nkey q\n"
+
+
+def test_the_pager_of_every_linux_takes_its_keys(env: dict[str, str]) -> None:
+    with Terminal("exec", *sh("seq 200 | more; echo paged"), env=env) as terminal:
+        terminal.wait_for("--More--")
+        terminal.press("q")
+        terminal.wait_for("paged")
+        assert terminal.wait() == 0
 
 
 def test_it_stays_in_the_foreground_group_of_its_terminal(env: dict[str, str]) -> None:
@@ -263,10 +320,13 @@ def test_ctrl_c_ends_a_command_and_us_by_the_same_signal(env: dict[str, str]) ->
         assert terminal.wait() == -signal.SIGINT
 
 
-def test_a_window_that_is_resized_is_resized_for_standard_error_too(env: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--read-stderr",)])
+def test_a_window_that_is_resized_is_resized_for_standard_error_too(
+    options: tuple[str, ...], env: dict[str, str]
+) -> None:
     # a moment later: the program and we are told at the same time
     trap = "trap 'sleep 0.5; stty size; stty size <&2; exit 0' WINCH"
-    with Terminal("exec", *waiting(trap), env=env) as terminal:
+    with Terminal("exec", *options, *waiting(trap), env=env) as terminal:
         terminal.wait_for("ready")
         terminal.resize(33, 111)
         assert terminal.wait() == 0
@@ -277,7 +337,7 @@ def test_it_stops_and_goes_on_as_a_job_of_a_shell(env: dict[str, str]) -> None:
     bash = shutil.which("bash")
     assert bash, "the shell this test drives"
     ours = " ".join(COMMAND)
-    with Terminal("exec", "--keep-stderr", "--", bash, "--norc", "--noprofile", env=env | {"PS1": "$ "}) as terminal:
+    with Terminal("exec", "--", bash, "--norc", "--noprofile", env=env | {"PS1": "$ "}) as terminal:
         terminal.wait_for("$ ")
         terminal.press(f"{ours} exec -- sh -c 'echo ready; read line; echo \"read $line\"; exit 6'\n")
         terminal.wait_for("ready\n")
@@ -291,15 +351,6 @@ def test_it_stops_and_goes_on_as_a_job_of_a_shell(env: dict[str, str]) -> None:
         terminal.press("exit 7\n")
         assert terminal.wait() == 7
         assert "no job control" not in terminal.text
-
-
-def test_keep_stderr_leaves_the_very_same_terminal(env: dict[str, str], recorded: Recorded) -> None:
-    show = "import os, sys; print(os.ttyname(0) == os.ttyname(2)); print('said', file=sys.stderr); sys.exit(4)"
-    with Terminal("exec", "--keep-stderr", "--", sys.executable, "-c", show, env=env) as terminal:
-        assert terminal.wait() == 4
-        assert terminal.text == "True\nsaid\n"
-    _, failed = recorded.wait_for(Path(sys.executable).name, "Started", "Failed")
-    assert "said" not in failed.message
 
 
 # -- without a bus ---------------------------------------------------------------------------------------------------
