@@ -44,7 +44,7 @@ class Restart(StrEnum):
         return self is Restart.ALWAYS or (self is Restart.ON_FAILURE and outcome.failed)
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--object", "about", metavar="KIND/NAME", help="What the events are about.  [default: Command/<its name>]"
 )

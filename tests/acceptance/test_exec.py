@@ -107,6 +107,20 @@ def test_wrong_usage_is_2_and_runs_nothing(arguments: tuple[str, ...], env: dict
     assert done.stderr
 
 
+def test_a_mistyped_option_is_no_command(env: dict[str, str], recorded: Recorded) -> None:
+    done = run("exec", "--objct", "Job/x", "--", "true", env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such option '--objct'" in done.stderr
+    run("exec", "--object", "Job/x", "true", env=env)
+    recorded.wait_for("x", "Started", "Completed")
+    assert recorded.about("--objct") == []
+
+
+def test_options_behind_the_command_are_its_own(env: dict[str, str]) -> None:
+    done = run("exec", "echo", "--object", "-n", "--", env=env)
+    assert (done.returncode, done.stdout) == (0, "--object -n --\n")
+
+
 # -- signals ---------------------------------------------------------------------------------------------------------
 
 
