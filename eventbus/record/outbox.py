@@ -20,7 +20,7 @@ from eventbus.broker.functions import Accepted, Published, PublishState, parse_p
 from eventbus.broker.keys import partition_of
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.clock import Clock
-from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing, InvalidEvent
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, InvalidEvent
 from eventbus.faults import crash_point
 from eventbus.record.losses import Losses
 from eventbus.record.pending import Pending, pack
@@ -233,6 +233,8 @@ class Outbox:
                     self._failures = 0
                 except EventBusError as error:
                     self._wait_after(error)
+                    if self._closing.is_set() and isinstance(error, (ConfigError, BusRefused)):
+                        return  # waiting cures neither
                 except Exception as error:
                     if self._overdue():
                         return  # hung up

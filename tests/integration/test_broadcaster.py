@@ -363,6 +363,13 @@ def test_shutdown_before_anything_happened_is_quick(settings: Settings) -> None:
     assert time.perf_counter() - began < 0.5
 
 
+def test_shutdown_does_not_wait_for_a_bus_that_never_will_do(settings: Settings) -> None:
+    broadcaster = EventBroadcaster("redis://127.0.0.1:99999/0", settings=settings)
+    say(broadcaster, "never sent")
+    assert not broadcaster.shutdown(3_600)  # else the test's own timeout ends it
+    assert broadcaster.losses.counts == {"unsent": 1}
+
+
 def test_shutdown_ends_in_time_with_a_redis_that_stands_still(short_path: Path, settings: Settings) -> None:
     with own_server(short_path) as server:
         broadcaster = EventBroadcaster(server.url, settings=settings)
