@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from eventbus.cli.exec_diary import Diary
     from eventbus.cli.signal_queue import SignalQueue
 
-#: The bus gets so long after the command's end.
-FLUSH_S = 2.0
-
 Pause = Callable[[float], int]
 
 
@@ -70,8 +67,9 @@ def exec_(
     """Run COMMAND and record its life: Started, then Completed or Failed.
 
     Its terminal, streams, signals and exit code are those it would have without us, and it runs whether or not there
-    is a bus: what could not be sent 2 s after its end is lost, which one line on standard error says. Recorded are
-    its name, not its arguments; exit code or signal, duration, and the last line of its standard error.
+    is a bus: what could not be sent after its end (for EVENTBUS_FLUSH_S, 5 s; a bus that is away gets 2 s) is lost,
+    which one line on standard error says. Recorded are its name, not its arguments; exit code or signal, duration, and
+    the last line of its standard error.
 
     A signal sent to us is passed on, and recorded as Killing if it asks programs to end. --restart runs COMMAND again
     after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s doubling to 300 s,
@@ -115,7 +113,7 @@ def exec_(
     except CannotStart as error:
         outcome = error.outcome
         _say(f"error: {printable(words[0])}: {error}")
-    if unsent := diary.close(FLUSH_S):
+    if unsent := diary.close():
         _say(f"eventbus exec: {unsent}")
     _end_as(outcome)
 

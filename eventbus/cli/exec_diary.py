@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from typing import TYPE_CHECKING
 
 from eventbus.cli.outcome import Outcome, duration, signal_name
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 COMPONENT = "eventbus-exec"
 NORMAL, WARNING = "Normal", "Warning"
+
+#: A bus that is known to be away gets so long after the command's end: it may just be restarting.
+AWAY_S = 2.0
+#: How often that is looked at.
+STEP_S = 0.05
 
 #: How many are waiting is the end of the outbox's line; at the end of ours it would be said twice.
 _WAITING = re.compile(r" \(\d+ events wait\)$")
@@ -52,14 +58,33 @@ class Diary:
     def backing_off(self, pause_s: float) -> None:
         self._write(WARNING, "BackOff", f"Back-off {pause_s:g}s restarting {self._command}")
 
-    def close(self, timeout_s: float) -> str:
-        """Send what is left, for at most *timeout_s*. Returns one line that says what could not be; empty: all was."""
+    def close(self) -> str:
+        """Send what is left; one line that says what could not be, empty: all was.
+
+        Blocks for at most the settings' `flush_s`, `AWAY_S` if the bus is away, not at all for one that never will do.
+        """
         if self._broadcaster is None:
             return f"no events were recorded: {self._problem.text}" if self._problem.text else ""
-        if self._broadcaster.shutdown(timeout_s):
+        if self._broadcaster.shutdown(self._wait(self._broadcaster)):
             return ""
         unsent = sum(self._broadcaster.losses.counts.values())
-        return f"{unsent} event{'' if unsent == 1 else 's'} not sent: {self._problem.text or 'Redis does not answer'}"
+        why = self._problem.text or f"not within {self._broadcaster.settings.flush_s:g} s"
+        return f"{unsent} event{'' if unsent == 1 else 's'} not sent: {why}"
+
+    def _wait(self, broadcaster: EventBroadcaster) -> float:
+        """Wait until everything is sent, or something is in the way. Returns the seconds that are left after that."""
+        flush_s = broadcaster.settings.flush_s
+        if broadcaster.flush(0):
+            return flush_s
+        # The outbox is importing it, too, which takes long on a busy machine. The time of the bus begins after that.
+        import redis  # noqa: F401
+
+        began = time.monotonic()
+        while not self._problem.text and not broadcaster.flush(STEP_S):
+            if time.monotonic() - began >= flush_s:
+                return 0.0
+        longest = AWAY_S if self._problem.text else flush_s
+        return max(0.0, min(longest, flush_s) - (time.monotonic() - began))
 
     def _write(self, event_type: str, reason: str, message: str) -> None:
         if self._broadcaster is None and not self._problem.text:

@@ -69,7 +69,7 @@ def main() -> None:
         crashing.process.wait(CURE_S)
         reports = [report_of(run) for run in runs]
     lost = [line for each in reports for line in each.lost]
-    report(sum(each.recorded for each in reports), {"not sent": len(lost)} if lost else {})
+    report(sum(each.recorded for each in reports), {f"not sent, first: {lost[0]}": len(lost)} if lost else {})
 
 
 @contextlib.contextmanager

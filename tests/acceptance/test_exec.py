@@ -378,6 +378,42 @@ def test_with_the_bus_away_it_runs_the_same_and_one_line_tells(env: dict[str, st
     assert told.startswith(f"eventbus exec: 2 events not sent: {AWAY}: nothing listens there")
 
 
+NEVER = (
+    ("redis://127.0.0.1:99999/0", "is the port a number?"),
+    ("redis://127.0.0.1:6379/0?retries=9", "retries"),
+    ("http://127.0.0.1", "http"),
+)
+
+
+@pytest.mark.parametrize(("url", "problem"), NEVER)
+def test_a_bus_that_never_will_do_is_told_in_one_line(url: str, problem: str, env: dict[str, str]) -> None:
+    done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_REDIS_URL": url})
+    assert done.returncode == 3
+    assert done.stderr.startswith("eventbus exec: 2 events not sent: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+#: Takes longer to import redis than the bus has to answer.
+SLOW = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "redis":
+            time.sleep(6)
+sys.meta_path.insert(0, Slow())
+"""
+
+
+def test_a_machine_too_busy_to_import_in_time_loses_nothing(
+    env: dict[str, str], recorded: Recorded, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW)
+    done = run("exec", "true", env=env | {"PYTHONPATH": str(tmp_path)}, timeout_s=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    recorded.wait_for("true", "Started", "Completed")
+
+
 def test_with_the_bus_away_on_a_terminal_it_runs_the_same(env: dict[str, str]) -> None:
     with Terminal("exec", *sh("echo out; exit 3"), env=env | {"EVENTBUS_REDIS_URL": AWAY}) as terminal:
         assert terminal.wait() == 3
