@@ -16,7 +16,7 @@ from eventbus.broker.connection import safe_url
 from eventbus.broker.embedded import EmbeddedServer, default_directory
 from eventbus.cli.backoff import BASE_S, MAX_S, Backoff
 from eventbus.cli.session import find_url
-from eventbus.cli.signal_queue import SignalQueue
+from eventbus.cli.signal_queue import JOB_CONTROL, SignalQueue, passed_on
 from eventbus.clock import SystemClock
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
@@ -92,7 +92,7 @@ class Everything:
         self._settings = settings
         self._commands = commands
         self._make_backoff = make_backoff
-        self._signals = SignalQueue(tell_terminal=False)
+        self._signals = SignalQueue(passed_on() - JOB_CONTROL, tell_terminal=False)
         self._supervisor: Supervisor | None = None
         self._broadcaster: EventBroadcaster | None = None
         names = [RESERVED, *dict.fromkeys([*WORKERS, *commands])]

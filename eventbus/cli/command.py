@@ -76,7 +76,9 @@ class Command:
                 self._words[0],
                 self._words,
                 os.environ,
-                file_actions=[(os.POSIX_SPAWN_DUP2, relay.child_end, stream) for stream in relay.streams] if relay else [],
+                file_actions=[(os.POSIX_SPAWN_DUP2, relay.child_end, stream) for stream in relay.streams]
+                if relay
+                else [],
                 setsigmask=self._signals.original_mask,
                 setsigdef=_IGNORED_BY_PYTHON,
             )
@@ -101,14 +103,16 @@ class Command:
             self._relay.resize()
         if caught.number in ENDING:
             self.asked_to_end = True
-        if caught.from_terminal:
-            return  # the command had it at the same moment; a second one would mean more to it
-        try:
-            os.kill(pid, caught.number)
-        except PermissionError:  # it has become somebody else, as sudo does
-            return
+        # What the terminal sends, the command had at the same moment; a second one would mean more to it.
+        if not caught.from_terminal:
+            try:
+                os.kill(pid, caught.number)
+            except PermissionError:  # it has become somebody else, as sudo does
+                return
         if caught.number in ENDING:
-            self._on_signal(caught.number)
+            self._on_signal(caught)
+        if caught.number == signal.SIGTSTP:
+            self._signals.suspend()
 
     def _finish_relay(self) -> str:
         """Wait until all it said is where it belongs, as the command itself would have; the last line."""

@@ -71,9 +71,10 @@ def exec_(
     which one line on standard error says. Recorded are its name, not its arguments; exit code or signal, duration, and
     the last line of its standard error.
 
-    A signal sent to us is passed on, and recorded as Killing if it asks programs to end. --restart runs COMMAND again
-    after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s doubling to 300 s,
-    anew after 10 min up, and recorded as BackOff.
+    A signal sent to us is passed on, and recorded as Killing if it asks programs to end. Not passed on are those that
+    nobody can catch, KILL and STOP, and those of our own faults, like SEGV: COMMAND goes on without us. --restart runs
+    it again after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s doubling to
+    300 s, anew after 10 min up, and recorded as BackOff.
 
     To know the last line, we stand between COMMAND and its standard error (and its standard output, where both are one
     pipe or file: then it is the last line of both): what it leaves in the background loses them at the end. A terminal
@@ -97,12 +98,12 @@ def exec_(
     """
     from eventbus.cli.command import CannotStart, Command
     from eventbus.cli.exec_diary import Diary
-    from eventbus.cli.signal_queue import SignalQueue
+    from eventbus.cli.signal_queue import SignalQueue, passed_on
     from eventbus.clock import SystemClock
 
     name = printable(PurePath(words[0]).name or words[0])
     diary = Diary(_reference(about, namespace, name), name)
-    signals = SignalQueue()
+    signals = SignalQueue(passed_on())
     if read_stderr is None:
         read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
     command = Command(words, signals=signals, clock=SystemClock(), read_stderr=read_stderr, on_signal=diary.killing)
@@ -142,6 +143,7 @@ def supervise(command: Command, diary: Diary, *, restart: Restart, backoff: Back
         pause_s = backoff.pause_after(outcome.ran_s)
         diary.backing_off(pause_s)
         if number := pause(pause_s):
+            diary.not_restarting(number)
             return Outcome(BY_SIGNAL + number, number)
 
 
@@ -153,7 +155,7 @@ def _reference(about: str | None, namespace: str, name: str) -> ObjectReference:
 
 
 def _pause(signals: SignalQueue) -> Pause:
-    """Wait; a signal that asks to end, ends it. Any other has nobody to go to."""
+    """Wait; a signal that asks to end, ends it. Any other has nobody to go to but us."""
     import time
 
     from eventbus.cli.signal_queue import ENDING
@@ -164,6 +166,8 @@ def _pause(signals: SignalQueue) -> Pause:
             caught = signals.wait(left)
             if caught and caught.number in ENDING:
                 return caught.number
+            if caught and caught.number == signal.SIGTSTP:
+                signals.suspend()
         return 0
 
     return pause

@@ -12,6 +12,7 @@ from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
 
 if TYPE_CHECKING:
+    from eventbus.cli.signal_queue import Caught
     from eventbus.record.broadcaster import EventBroadcaster
     from eventbus.record.recorder import EventRecorder
 
@@ -52,11 +53,16 @@ class Diary:
     def cannot_start(self, outcome: Outcome) -> None:
         self._write(WARNING, "Failed", f"{self._command} {outcome.last_line}")
 
-    def killing(self, number: int) -> None:
-        self._write(NORMAL, "Killing", f"Stopping {self._command}: passed on {signal_name(number)}")
+    def killing(self, caught: Caught) -> None:
+        name = signal_name(caught.number)
+        said = f"{name} from the terminal" if caught.from_terminal else f"passed on {name}"
+        self._write(NORMAL, "Killing", f"Stopping {self._command}: {said}")
 
     def backing_off(self, pause_s: float) -> None:
         self._write(WARNING, "BackOff", f"Back-off {pause_s:g}s restarting {self._command}")
+
+    def not_restarting(self, number: int) -> None:
+        self._write(NORMAL, "Killing", f"Stopping {self._command}: {signal_name(number)} in its back-off")
 
     def close(self) -> str:
         """Send what is left; one line that says what could not be, empty: all was.

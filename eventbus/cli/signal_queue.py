@@ -11,18 +11,20 @@ from collections import deque
 from types import FrameType
 from typing import NamedTuple
 
-#: Those that ask a program to end.
-ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+#: Those that ask a program to end; by SIGABRT a watchdog does.
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGXCPU})
+#: Those that stop and continue a job.
+JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGCONT})
 #: Those that a terminal sends to every process of the foreground group at once. SIGHUP is left out: when its session's
 #: leader is this process, the terminal tells nobody else that it went away.
-OF_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
+OF_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH, signal.SIGTSTP})
 
-#: Not passed on: faults of this process itself, its own children and timers, and the signals of job control, by which
-#: a shell stops and continues the whole group anyway.
-_FAULTS = ("SEGV", "BUS", "FPE", "ILL", "ABRT", "TRAP", "SYS", "EMT", "XCPU", "XFSZ", "PIPE")
-_OWN = ("KILL", "CHLD", "PROF", "VTALRM", "URG", "IO", "INFO")
-_JOB_CONTROL = ("STOP", "CONT", "TSTP", "TTIN", "TTOU")
-_OURS = frozenset(getattr(signal, f"SIG{name}", 0) for name in (*_FAULTS, *_OWN, *_JOB_CONTROL))
+#: Not passed on: faults of this process itself, its own children and timers, what nobody can catch, and the stops of a
+#: process that uses its terminal from the background.
+_FAULTS = ("SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS", "EMT", "PIPE")
+_OWN = ("CHLD", "PROF", "VTALRM", "URG", "IO", "INFO")
+_STOPS = ("KILL", "STOP", "TTIN", "TTOU")
+_OURS = frozenset(getattr(signal, f"SIG{name}", 0) for name in (*_FAULTS, *_OWN, *_STOPS))
 
 #: si_code of what the kernel sends by itself (Linux, SI_KERNEL); a terminal's signals have it, those of `kill` do not.
 _BY_KERNEL = 0x80
@@ -41,11 +43,11 @@ class SignalQueue:
     A signal that was ignored at the start (`nohup`) stays so. SIGCHLD only ends a `wait`. Made by the main thread
     before it starts any other; for the rest of the process's life.
 
-    Args: tell_terminal: find out where a signal is from. Without it, or where the system cannot say (macOS), what could
-    be the terminal's is taken to be, as long as this process is in its foreground.
+    Args: numbers: those to catch.  tell_terminal: find out where a signal is from. Without it, or where the system
+    cannot say (macOS), what could be the terminal's is taken to be, as long as this process is in its foreground.
     """
 
-    def __init__(self, *, tell_terminal: bool = True) -> None:
+    def __init__(self, numbers: frozenset[int], *, tell_terminal: bool = True) -> None:
         self._caught: deque[Caught] = deque()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
@@ -53,7 +55,10 @@ class SignalQueue:
         #: What a child has to be started with: the mask of before.
         self.original_mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        handled = {number for number in passed_on() if signal.getsignal(number) is not signal.SIG_IGN}
+        # Python itself ignores SIGXFSZ.
+        handled = {
+            number for number in numbers if number == signal.SIGXFSZ or signal.getsignal(number) is not signal.SIG_IGN
+        }
         for number in handled:
             signal.signal(number, self._on_signal)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -79,6 +84,14 @@ class SignalQueue:
             os.write(self._write, b"\0")
         except BlockingIOError:
             return  # it is full of wake-ups
+
+    def suspend(self) -> None:
+        """Stop this process, as SIGTSTP would have, until it is continued. Main thread."""
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+        signal.raise_signal(signal.SIGTSTP)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGTSTP, handler)
 
     def _drain(self) -> None:
         try:

@@ -124,7 +124,7 @@ def test_options_behind_the_command_are_its_own(env: dict[str, str]) -> None:
 # -- signals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT"])
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "ABRT", "XCPU"])
 def test_a_signal_that_asks_to_end_is_passed_on_and_recorded(
     name: str, env: dict[str, str], recorded: Recorded, tmp_path: Path
 ) -> None:
@@ -138,7 +138,9 @@ def test_a_signal_that_asks_to_end_is_passed_on_and_recorded(
     assert failed.message.startswith("sh: exit code 9")
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGRTMIN + 1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGXFSZ, signal.SIGRTMIN + 1]
+)
 def test_any_other_signal_is_passed_on_and_not_recorded(
     number: int, env: dict[str, str], recorded: Recorded, tmp_path: Path
 ) -> None:
@@ -153,6 +155,30 @@ def test_any_other_signal_is_passed_on_and_not_recorded(
         assert program.wait() == 0
         assert program.out == "ready\ngot it\n"
     recorded.wait_for(Path(sys.executable).name, "Started", "Completed")
+
+
+#: Does not stop, for a process without a shell above it would not be; says what it was sent.
+JOB = """
+import signal, sys, time
+for name in ("TSTP", "CONT"):
+    signal.signal(getattr(signal, "SIG" + name), lambda number, _: print(signal.Signals(number).name, flush=True))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_stop_and_continue_are_passed_on(env: dict[str, str], tmp_path: Path) -> None:
+    def goes_on() -> bool:
+        program.signal(signal.SIGCONT)  # the first may come before it has stopped itself
+        return "SIGCONT" in program.out
+
+    with Program("exec", "--", sys.executable, "-c", JOB, env=env, folder=tmp_path) as program:
+        eventually(lambda: "ready" in program.out)
+        program.signal(signal.SIGTSTP)
+        eventually(lambda: "SIGTSTP" in program.out)
+        eventually(goes_on)
+        assert program.stop() == -signal.SIGTERM
+        assert program.out.count("SIGTSTP") == 1
 
 
 def test_a_command_that_dies_of_the_signal_takes_us_with_it(env: dict[str, str], tmp_path: Path) -> None:
@@ -312,7 +338,8 @@ def test_ctrl_c_reaches_it_once_and_is_not_ours_to_pass_on(env: dict[str, str], 
         terminal.wait_for("ready")
         terminal.interrupt()
         assert terminal.wait() == 1, "as often as it had the signal"
-    recorded.wait_for("sh", "Started", "Failed")
+    _, killing, _ = recorded.wait_for("sh", "Started", "Killing", "Failed")
+    assert killing.message == "Stopping sh: SIGINT from the terminal"
 
 
 def test_kill_int_on_a_terminal_is_passed_on_once(env: dict[str, str], recorded: Recorded) -> None:
@@ -480,6 +507,8 @@ def test_a_signal_in_a_pause_ends_it_by_that_signal(env: dict[str, str], recorde
     with Program("exec", "--restart", "on-failure", *sh("exit 3"), env=env, folder=tmp_path) as program:
         recorded.wait_for("sh", "Started", "Failed", "BackOff")
         assert program.stop() == -signal.SIGTERM
+    *_, killing = recorded.wait_for("sh", "Started", "Failed", "BackOff", "Killing")
+    assert killing.message == "Stopping sh: SIGTERM in its back-off"
 
 
 def test_a_command_that_was_asked_to_end_is_not_run_again(
