@@ -1,5 +1,5 @@
 """`python -m workers`: the console command `eventbus`."""
 
-from workers.cli import main
+from workers.entry import main
 
-main(prog_name="eventbus")
+main()
