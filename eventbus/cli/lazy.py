@@ -81,6 +81,7 @@ def command_tree(
     program = Program(
         name, help=help, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
     )
+    click.version_option(package_name="eventbus", prog_name=name, message="%(prog)s %(version)s")(program)
     made: dict[str, LazyGroup] = {"": program}
     for words, group_help in sorted(groups.items()):
         above, _, last = words.rpartition(" ")

@@ -23,6 +23,12 @@ sys.meta_path.insert(0, Interrupt())
 """
 
 
+def test_it_tells_its_version() -> None:
+    done = run("--version", env=environment("none", "eb"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert (done.returncode, done.stdout) == (0, f"eventbus {project['version']}\n")
+
+
 @pytest.mark.parametrize("name", ["eventbus", "click", "eventbus.cli.exec", "eventbus.cli.command"])
 def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT.format(name=name))
