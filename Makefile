@@ -2,6 +2,9 @@
 PYTHON ?= python3
 JOBS ?= auto
 BIN := .venv/bin
+# Read by the demo where the machine's package manager keeps no log.
+INSTALL_LOG := .venv/install.log
+QUIETLY := --disable-pip-version-check --progress-bar off
 
 .PHONY: install lint test faults soak demo bench docs constraints clean model
 .DEFAULT_GOAL := install
@@ -12,8 +15,8 @@ install: .venv/installed
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "make: Python 3.11 or newer with venv is needed (Debian: apt install python3-venv); another one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install $(QUIETLY) --require-hashes -r constraints.txt > $(INSTALL_LOG)
+	$(BIN)/python -m pip install $(QUIETLY) --no-deps --no-build-isolation -e . >> $(INSTALL_LOG)
 	@touch $@
 
 lint: install

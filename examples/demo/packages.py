@@ -1,13 +1,13 @@
 """Second program: follows the package manager's log and records each line as an event about its package.
 
-Where no such log can be read, the output of the installer that made this environment takes its place: `pip list`.
+Where no such log can be read, the output of the installer that made this environment takes its place: what pip said
+during `make install`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import time
 from collections import deque
@@ -21,6 +21,9 @@ from examples.demo.producer import CountingRecorder, named, recording
 #: Lines already there that are told, and how slowly, so that a person can read along.
 OLD_LINES, PAUSE_S = 40, 0.2
 FOLLOW_S = 15.0
+
+#: Where `make install` keeps what pip says.
+INSTALLER = Path(sys.prefix, "install.log")
 
 WHEN = r"\[?(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[+-]\d\d:?\d\d|Z)?)\]?"
 
@@ -61,8 +64,10 @@ def main() -> None:
     with recording("packages") as recorder:
         log = find_log()
         if log is None:
-            told = tell_installed(recorder)
-            print(f"no package manager's log can be read here: {told} lines of `pip list`", flush=True)
+            print("no package manager's log can be read here: what pip said during `make install`", flush=True)
+            for package, version in installed(INSTALLER):
+                recorder.event(named("Package", package), "Normal", "Installed", f"installed {package} {version}")
+                time.sleep(PAUSE_S)
         else:
             print(f"{log.path}: its last {OLD_LINES} lines, then whatever comes", flush=True)
             for line in follow(Path(log.path), time.monotonic() + FOLLOW_S):
@@ -125,19 +130,14 @@ def tell(recorder: CountingRecorder, log: Log, line: str) -> None:
     )
 
 
-def tell_installed(recorder: CountingRecorder) -> int:
-    """Record each line that the installer prints about this environment. Returns how many."""
-    listing = subprocess.run(
-        [sys.executable, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in listing.stdout.splitlines() if "==" in line]
-    for line in lines[:OLD_LINES]:
-        recorder.event(named("Package", line.partition("==")[0]), "Normal", "Installed", line)
-        time.sleep(PAUSE_S)
-    return len(lines[:OLD_LINES])
+def installed(output: Path) -> list[tuple[str, str]]:
+    """The last packages, with version, that pip says it has installed: `Successfully installed click-8.1.8 …`."""
+    try:
+        lines = output.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    words = [word for line in lines if line.startswith("Successfully installed ") for word in line.split()[2:]]
+    return [(name, version) for name, _, version in (word.rpartition("-") for word in words)][-OLD_LINES:]
 
 
 if __name__ == "__main__":

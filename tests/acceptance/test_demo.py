@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from examples.demo.packages import LOGS, Log, follow
+from examples.demo.packages import LOGS, Log, follow, installed
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "examples.demo"]
@@ -237,6 +237,17 @@ def test_a_line_of_a_package_managers_log_is_understood(
 )
 def test_a_line_about_no_package_is_left_out(line: str) -> None:
     assert log_named("dpkg").line.match(line) is None
+
+
+def test_without_a_package_managers_log_the_installers_output_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "install.log"
+    assert installed(log) == []
+    log.write_text(
+        "Collecting click==8.1.8\n  Downloading click-8.1.8-py3-none-any.whl (98 kB)\n"
+        "Installing collected packages: click, import-linter\n"
+        "Successfully installed click-8.1.8 import-linter-2.3\nSuccessfully installed eventbus-0.1.0\n"
+    )
+    assert installed(log) == [("click", "8.1.8"), ("import-linter", "2.3"), ("eventbus", "0.1.0")]
 
 
 def test_a_log_is_followed_over_half_lines_and_rotation(tmp_path: Path) -> None:
