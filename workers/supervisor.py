@@ -27,8 +27,8 @@ class Note(Protocol):
 class Supervisor:
     """Runs *stages* of processes: started in their order, ended in reverse, a stage when the one above it is gone.
 
-    Args: tell: prints a line.  note: records an event.  look: called about once a second.  before_stage: called before
-    a stage is ended.
+    Args: tell: prints a line.  note: records an event.  look: called about once a second.  on_stop: called when `run`
+    begins to end.  before_stage: called before a stage is ended.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Supervisor:
         tell: Tell,
         note: Note,
         look: Callable[[], object],
+        on_stop: Callable[[], object],
         before_stage: Callable[[], object],
     ) -> None:
         self._stages = stages
@@ -49,6 +50,7 @@ class Supervisor:
         self._tell = tell
         self._note = note
         self._look = look
+        self._on_stop = on_stop
         self._before_stage = before_stage
         self._stop_asked = False
 
@@ -65,7 +67,7 @@ class Supervisor:
             self._settle()
             self._start_due()
             self._look()
-        self._tell("stopping; Ctrl-C again ends at once")
+        self._on_stop()
         well = True
         for stage in reversed(self._stages):
             self._before_stage()

@@ -20,17 +20,18 @@ from eventbus.cli.signal_queue import JOB_CONTROL, SignalQueue, passed_on
 from eventbus.clock import SystemClock
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.consumer import consumer_name
 from eventbus.settings import Settings
 from eventbus.text import printable
+from workers.bus_watch import BusWatch
 from workers.prefixed import PrefixedOutput
 from workers.procfile import RESERVED, read_procfile
+from workers.runtime import NAMESPACE, Diary
 from workers.server_keeper import ServerKeeper
 from workers.supervised import Supervised
 from workers.supervisor import Supervisor
 
 COMPONENT = "eventbus-up"
-#: Where the workers' own events go; those of a Procfile's lines go to `default`.
-NAMESPACE = "eventbus-system"
 WORKERS = ("log", "sink")
 #: A worker ends by itself after its own drain; it is given a little longer.
 DRAIN_MARGIN_S = 2.0
@@ -55,7 +56,8 @@ def up(procfile: Path | None, state_dir: str | None, backoff_base: float, backof
     What fails is started again after the kubelet's pauses (10 s doubling to 300 s, anew after 10 min up); what ends
     with exit code 0 is done. Ctrl-C and SIGTERM end the lines of the Procfile first, the last one first, then the
     workers, then the server; what is not done after EVENTBUS_DRAIN_S (10 s) and 2 s more is killed. A second Ctrl-C
-    kills everything at once. Starts, failures and ends are recorded about Process/<name>.
+    kills everything at once. Starts, failures and ends are recorded about Process/<name>; `up` itself speaks as
+    Worker/<name>, as every worker does.
 
     \b
     Examples:
@@ -95,6 +97,7 @@ class Everything:
         self._signals = SignalQueue(passed_on() - JOB_CONTROL, tell_terminal=False)
         self._supervisor: Supervisor | None = None
         self._broadcaster: EventBroadcaster | None = None
+        self._watch: BusWatch | None = None
         names = [RESERVED, *dict.fromkeys([*WORKERS, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
         self._keeper = self._make_keeper(state_dir)
@@ -108,6 +111,10 @@ class Everything:
         self._tell(f"bus: {safe_url(url)}" + self._way_in)
         self._broadcaster = EventBroadcaster(url, settings=self._settings)
         self._recorder = self._broadcaster.new_recorder(COMPONENT)
+        self._diary = Diary(self._recorder, consumer_name())
+        self._diary.write("Starting", f"Starting {COMPONENT}.")
+        self._watch = BusWatch(url, self._settings.prefix, on_change=self._diary.on_change())
+        self._watch.start()
         self._supervisor = Supervisor(
             self._make_stages(url),
             signals=self._signals,
@@ -115,6 +122,7 @@ class Everything:
             tell=self._tell,
             note=self._note,
             look=self._keeper.look if self._keeper else lambda: None,
+            on_stop=self._say_stopping,
             before_stage=lambda: self._flush(FLUSH_S),
         )
         return self
@@ -128,6 +136,8 @@ class Everything:
         try:
             if self._supervisor:
                 self._supervisor.kill_all()
+            if self._watch:
+                self._watch.stop()
             if self._broadcaster:
                 self._broadcaster.shutdown(FLUSH_S)
             if self._keeper:
@@ -172,6 +182,12 @@ class Everything:
         namespace = "default" if name in self._commands else NAMESPACE
         if self._broadcaster:
             self._recorder.event(ObjectReference("Process", namespace, name), event_type, reason, message)
+
+    def _say_stopping(self) -> None:
+        self._tell("stopping; Ctrl-C again ends at once")
+        if self._watch:
+            self._watch.stop()  # the server is about to go
+        self._diary.write("Stopping", f"Stopping {COMPONENT}.")
 
     def _flush(self, timeout_s: float) -> None:
         if self._broadcaster:

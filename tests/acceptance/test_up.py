@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -171,6 +172,24 @@ def test_what_fails_is_started_again_and_told_and_recorded(
     assert (events[1].type, events[2].type) == ("Warning", "Warning")
     assert events[0].involved_object.kind == "Process"
     assert events[0].source.component == "eventbus-up"
+
+
+def test_it_records_its_own_life_as_workers_do(env: dict[str, str], state: Path, tmp_path: Path) -> None:
+    def own() -> list[str]:
+        listed = run("get", "events", "-n", "eventbus-system", "-o", "json", env=env)
+        events = json.loads(listed.stdout)["items"] if listed.returncode == 0 else []
+        return [event["reason"] for event in events if event["source"]["component"] == "eventbus-up"]
+
+    with Program("up", env=env, folder=tmp_path) as program:
+        eventually(lambda: "Starting" in own(), within_s=30)
+        pid = EmbeddedServer(state).pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: {"LostRedis", "Reconnected"} <= set(own()), within_s=60)
+        assert program.stop() == 0
+    with Program("worker", "sink", env=env, folder=tmp_path) as sink:  # the store has the last word only now
+        eventually(lambda: "Stopping" in own(), within_s=30)
+        sink.stop()
 
 
 def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""Tells when Redis goes away and when it is back, for a process that reads nothing of the bus itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from eventbus.broker.connection import Client, connect
+from eventbus.broker.options import read_options
+from eventbus.errors import EventBusError
+
+#: How often Redis is asked, seconds; so short an absence goes unnoticed.
+EVERY_S = 1.0
+
+
+class BusWatch:
+    """Asks Redis once a second, in a thread of its own, from `start` until `stop`.
+
+    Args: on_change: told `LostRedis` with the error, and `Reconnected`, as consumers tell them.
+    """
+
+    def __init__(self, url: str, prefix: str, *, on_change: Callable[[str, str], object]) -> None:
+        self._url = url
+        self._prefix = prefix
+        self._on_change = on_change
+        self._client: Client | None = None
+        self._lost = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eventbus-bus-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns at once: a Redis that does not answer must not hold up the end."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._ask()
+            self._stop.wait(EVERY_S)
+        if self._client:
+            self._client.close()
+
+    def _ask(self) -> None:
+        try:
+            if self._client is None:
+                self._client = connect(self._url, name="eventbus-up")
+            read_options(self._client, self._prefix)
+        except EventBusError as error:
+            if not self._lost and not self._stop.is_set():
+                self._lost = True
+                self._on_change("LostRedis", str(error))
+        else:
+            if self._lost:
+                self._lost = False
+                self._on_change("Reconnected", "Redis is back")
