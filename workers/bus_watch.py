@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from eventbus.broker.connection import Client, connect
 from eventbus.broker.options import read_options
 from eventbus.errors import EventBusError
+
+log = logging.getLogger("eventbus")
 
 #: How often Redis is asked, seconds; so short an absence goes unnoticed.
 EVERY_S = 1.0
@@ -50,8 +53,10 @@ class BusWatch:
         except EventBusError as error:
             if not self._lost and not self._stop.is_set():
                 self._lost = True
+                log.warning("lost Redis: %s", error)
                 self._on_change("LostRedis", str(error))
         else:
             if self._lost:
                 self._lost = False
+                log.warning("Redis is back")
                 self._on_change("Reconnected", "Redis is back")

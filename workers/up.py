@@ -130,6 +130,8 @@ class Everything:
     def run(self) -> bool:
         """Blocks until the end; see `Supervisor.run`."""
         assert self._supervisor is not None
+        if self._output.is_broken:
+            self._supervisor.stop()
         return self._supervisor.run(self._settings.drain_s + DRAIN_MARGIN_S)
 
     def __exit__(self, *_exc: object) -> None:
@@ -143,8 +145,7 @@ class Everything:
             if self._keeper:
                 self._keeper.stop()
         finally:
-            if self._output.is_broken:  # what Python still holds would fail once more at its end
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self._output.finish()
 
     def _make_keeper(self, state_dir: str | None) -> ServerKeeper | None:
         if self._settings.redis_url:
@@ -176,7 +177,7 @@ class Everything:
         )
 
     def _tell(self, line: str) -> None:
-        self._output.write(RESERVED, printable(line).encode("utf-8", "replace"))
+        self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
     def _note(self, name: str, event_type: str, reason: str, message: str) -> None:
         namespace = "default" if name in self._commands else NAMESPACE
@@ -184,6 +185,7 @@ class Everything:
             self._recorder.event(ObjectReference("Process", namespace, name), event_type, reason, message)
 
     def _say_stopping(self) -> None:
+        self._output.hurry()
         self._tell("stopping; Ctrl-C again ends at once")
         if self._watch:
             self._watch.stop()  # the server is about to go

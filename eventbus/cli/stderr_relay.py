@@ -91,7 +91,7 @@ class StderrRelay:
 
     def _run(self) -> None:
         try:
-            while (data := self._read()) and self._pass_on(data):
+            while (data := self._read()) and write_all(self._target, data):
                 self._tail = (self._tail + data)[-TAIL_BYTES:]
         finally:
             os.close(self._source)
@@ -117,17 +117,6 @@ class StderrRelay:
             return data
         return b""
 
-    def _pass_on(self, data: bytes) -> bool:
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[os.write(self._target, left) :]
-            except BlockingIOError:  # somebody else has made it so
-                select.select([], [self._target], [])
-            except OSError:
-                return False
-        return True
-
 
 def same_file(one: int, other: int) -> bool:
     """Whether two descriptors are one file, pipe or terminal; a closed one is none."""
@@ -135,6 +124,19 @@ def same_file(one: int, other: int) -> bool:
         return os.path.sameopenfile(one, other)
     except OSError:
         return False
+
+
+def write_all(descriptor: int, data: bytes) -> bool:
+    """Write *data*, for as long as that takes. False: nobody reads there any more."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:  # somebody else has made it so
+            select.select([], [descriptor], [])
+        except OSError:
+            return False
+    return True
 
 
 def last_line(output: bytes) -> str:

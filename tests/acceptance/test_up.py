@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,25 @@ def test_what_is_not_done_in_time_is_killed_and_that_is_exit_code_1(
     assert not EmbeddedServer(state).running()
 
 
+@pytest.mark.parametrize("ends", ["TERM", "HUP", "INT"])
+def test_a_paused_terminal_holds_up_no_end(ends: str, env: dict[str, str], state: Path, procfile: Path) -> None:
+    procfile.write_text("web: yes")  # more than any queue holds
+    with Terminal("up", "--procfile", str(procfile), env=env) as terminal:
+        wait_for_workers(terminal)
+        terminal.press("\x13")  # Ctrl-S
+        eventually(lambda: is_still(terminal), within_s=30)
+        os.kill(terminal.pid, signal.Signals[f"SIG{ends}"])
+        assert terminal.wait(60) == 0
+    assert not EmbeddedServer(state).running()
+
+
+def is_still(terminal: Terminal) -> bool:
+    """Whether it has written nothing for half a second."""
+    before = len(terminal.raw)
+    time.sleep(0.5)
+    return len(terminal.raw) == before
+
+
 def test_the_signal_of_a_terminal_that_goes_away_ends_everything(
     env: dict[str, str], state: Path, procfile: Path
 ) -> None:
@@ -184,7 +204,9 @@ def test_it_records_its_own_life_as_workers_do(env: dict[str, str], state: Path,
         eventually(lambda: "Starting" in own(), within_s=30)
         pid = EmbeddedServer(state).pid
         assert pid
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: "up   | lost Redis: " in program.out, within_s=30)
+        os.kill(pid, signal.SIGCONT)
         eventually(lambda: {"LostRedis", "Reconnected"} <= set(own()), within_s=60)
         assert program.stop() == 0
     with Program("worker", "sink", env=env, folder=tmp_path) as sink:  # the store has the last word only now
