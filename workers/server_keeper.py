@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.cli.backoff import Backoff
+from eventbus.cli.keeper_lock import hold
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 
@@ -35,10 +37,13 @@ class ServerKeeper:
         self._ours = not server.running()
         self._began = clock.monotonic()
         self._not_before = 0.0
+        self._lock: int | None = None
 
     def start(self) -> str:
         """Find or start it; its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
         url = self._server.start()
+        if self._lock is None:
+            self._lock = hold(self._server.directory)  # `eventbus down` would be of no use from now on
         self._began = self._clock.monotonic()
         return url
 
@@ -62,3 +67,6 @@ class ServerKeeper:
         """Stop it, unless somebody else had started it."""
         if self._ours:
             self._server.stop()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

@@ -13,8 +13,9 @@ import click
 def down(state_dir: str | None) -> None:
     """Stop the embedded server that some command started when it was missing. Its data stays.
 
-    Whoever still uses it waits until it is back; the next command starts it again. A server named by
-    EVENTBUS_REDIS_URL is not ours, and is left alone.
+    Whoever still uses it waits until it is back; the next command starts it again. An `eventbus up` would do so at
+    once: while one keeps the server running, end that one instead. A server named by EVENTBUS_REDIS_URL is not ours,
+    and is left alone.
 
     \b
     Examples:
@@ -24,11 +25,18 @@ def down(state_dir: str | None) -> None:
     \b
     Exit codes:
       0  it is stopped, or none was running
-      1  it does not stop
+      1  it does not stop, or an `eventbus up` keeps it running
     """
     from eventbus.broker.embedded import EmbeddedServer, default_directory
+    from eventbus.cli.keeper_lock import holder
+    from eventbus.errors import BusUnavailable
 
     server = EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ))
+    if (process := holder(server.directory)) is not None:
+        raise BusUnavailable(
+            f"`eventbus up` (process {process}) keeps the server in {server.directory} running: "
+            f"end that one, by Ctrl-C or kill {process}"
+        )
     if not server.running():
         click.echo(f"no embedded server is running in {server.directory}")
         return

@@ -294,6 +294,21 @@ def test_a_server_that_was_there_is_used_and_left_running(env: dict[str, str], s
     assert server.pid == pid
 
 
+def test_down_leaves_a_server_that_up_keeps_running_and_says_what_to_do(
+    env: dict[str, str], state: Path, tmp_path: Path
+) -> None:
+    with Program("up", env=env, folder=tmp_path) as program:
+        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        pid = EmbeddedServer(state).pid
+        done = run("down", env=env)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"`eventbus up` (process {program.pid}) keeps the server in {state} running" in done.stderr
+        assert f"kill {program.pid}\n" in done.stderr
+        assert EmbeddedServer(state).pid == pid
+        assert program.stop() == 0
+    assert run("down", env=env).stdout == f"no embedded server is running in {state}\n"
+
+
 def test_a_directory_of_ones_own_is_told_for_the_other_terminals(
     env: dict[str, str], short_path: Path, tmp_path: Path
 ) -> None:
