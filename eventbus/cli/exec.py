@@ -78,8 +78,8 @@ def exec_(
 
     To know the last line, we stand between COMMAND and its standard error (and its standard output, where both are one
     pipe or file: then it is the last line of both): what it leaves in the background loses them at the end. A terminal
-    is left alone, for pagers read the keyboard from it, and the events then have no last line: --read-stderr asks for
-    it, --keep-stderr leaves pipes and files alone as well.
+    is left alone, for pagers read the keyboard from it, and the events then have no last line; --read-stderr reads
+    along there, too, and such pagers have no keyboard. --keep-stderr leaves pipes and files alone as well.
 
     \b
     Examples:
