@@ -33,7 +33,8 @@ def recorded(
     Args:     object: what the events are about: anything `EventRecorder.event` takes, or a callable that makes it of
               the call's arguments, before the call.
               reason: CamelCase.
-              recorder: None is `make_event_recorder` of the function's module, made at the first call.
+              recorder: None is `make_event_recorder` of the function's module, made at the first call; where none
+              can be made, for a setting is wrong, the log says so once and nothing is recorded.
     Raises:   TypeError: when decorating a generator, which is not done when its call is.
     """
 
@@ -56,6 +57,7 @@ class _Calls:
         self._about = about
         self._reason = reason
         self._recorder = recorder
+        self._gave_up = False
 
     def object_of(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """What this call is about; None: nobody can say, and the log says why."""
@@ -74,11 +76,18 @@ class _Calls:
         self._record(about, "Warning", f"{self._reason}Failed", f"{self._name}: {described(error)}")
 
     def _record(self, about: object, event_type: str, reason: str, message: str) -> None:
-        if about is None:
-            return
-        if self._recorder is None:
-            self._recorder = make_event_recorder(self._module)
-        self._recorder.event(about, event_type, reason, cut_bytes(message, MAX_NEW_MESSAGE))
+        if about is not None and (recorder := self._find_recorder()):
+            recorder.event(about, event_type, reason, cut_bytes(message, MAX_NEW_MESSAGE))
+
+    def _find_recorder(self) -> EventRecorder | None:
+        """None: there cannot be one, which the log says at the first call; a function's result is worth more."""
+        if self._recorder is None and not self._gave_up:
+            try:
+                self._recorder = make_event_recorder(self._module)
+            except Exception as error:
+                self._gave_up = True
+                log.error("no events for calls of %s: no recorder can be made: %s", self._name, described(error))
+        return self._recorder
 
 
 def described(error: BaseException) -> str:

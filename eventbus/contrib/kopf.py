@@ -62,4 +62,5 @@ def _record(recorder: EventRecorder, ref: Mapping[str, str], type: str, reason: 
     if ref.get("apiVersion") == "v1" and ref.get("kind") == "Event":
         return  # kopf does not post them either: an event about an event never ends
     event_type = "Warning" if type in WARNINGS else "Normal"
-    recorder.event(ref, event_type, cut_bytes(reason, MAX_REASON), cut_bytes(message, MAX_NEW_MESSAGE))
+    # kopf takes an exception or None as well, and must not find that out from here, in the middle of a handler
+    recorder.event(ref, event_type, cut_bytes(str(reason), MAX_REASON), cut_bytes(str(message), MAX_NEW_MESSAGE))

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -260,6 +261,31 @@ def test_nothing_is_recorded_of_a_call_that_is_cancelled(recorder: EventRecorder
     assert said(events, 1) == [("Normal", "After", "it")]
 
 
+def test_a_setting_that_is_wrong_costs_neither_result_nor_exception(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("eventbus.record.wiring._broadcaster", None)
+    monkeypatch.setenv("EVENTBUS_BUFFER_EVENTS", "many")
+
+    @recorded(SHOP, "Billed")
+    def bill(user: str, fail: bool = False) -> str:
+        if fail:
+            raise CardDeclined(user)
+        return user
+
+    @recorded(SHOP, "Shipped")
+    async def ship(fail: bool) -> str:
+        return bill("eve", fail)
+
+    assert [bill("eve"), bill("bob"), asyncio.run(ship(False))] == ["eve", "bob", "eve"]
+    with pytest.raises(CardDeclined, match="eve"):
+        bill("eve", True)
+    with pytest.raises(CardDeclined, match="eve"):
+        asyncio.run(ship(True))
+    said_once = [record.message for record in caplog.records if "EVENTBUS_BUFFER_EVENTS" in record.message]
+    assert len(said_once) == 2, "one line a function"
+
+
 def test_a_generator_is_refused() -> None:
     def numbers() -> Iterator[int]:
         yield 1
@@ -331,6 +357,18 @@ def test_a_kopf_that_posts_in_another_way_is_refused(recorder: EventRecorder, mo
     monkeypatch.delattr(posting, "enqueue")
     with pytest.raises(ConfigError, match=r"kopf 1\.\d+"):
         record_kopf_events(recorder)
+
+
+def test_a_message_that_is_no_text_does_not_raise_into_a_handler(recorder: EventRecorder, events: list[Event]) -> None:
+    from kopf._core.engines import posting
+
+    undo = record_kopf_events(recorder, also_in_kubernetes=False)
+    try:
+        no_text: Any = OSError("no disk")
+        posting.enqueue({"apiVersion": "v1", "kind": "Pod", "name": "p"}, "Error", "Failed", no_text, ())
+    finally:
+        undo()
+    assert said(events, 1) == [("Warning", "Failed", "no disk")]
 
 
 def test_events_about_events_are_left_out(recorder: EventRecorder, events: list[Event]) -> None:
