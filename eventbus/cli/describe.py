@@ -1,4 +1,4 @@
-"""`eventbus describe`: all that events tell of one object, with kubectl's Events section."""
+"""`eventbus describe`: one object as it is stored, and all that events tell of it, with kubectl's Events section."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from eventbus.cli.description import Description, describe_objects, description_to_json, format_description
 from eventbus.cli.kinds import meant_kinds, object_from_words
-from eventbus.cli.lookup import elsewhere, list_about, waiting
+from eventbus.cli.lookup import elsewhere, find_stored, find_stored_beginning, list_about, stored_kind, waiting
 from eventbus.cli.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.cli.yaml import dump_yaml
@@ -27,15 +27,17 @@ from eventbus.names import is_dns_label
 def describe(
     object: tuple[str, ...], namespace: str, all_namespaces: bool, show_events: bool, output: str | None
 ) -> None:
-    """Show what is known of an object: since when, how often, who says so, and its events.
+    """Show what is known of an object: itself where it is stored, and its events: since when, how often, who says so.
 
     KIND NAME works as well, and kubectl's plurals and short names. Where no object has that name, all whose names
-    begin with it are shown. What is known comes from stored events; those go an hour after they were last seen.
+    begin with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`); of anything else, what is
+    known comes from stored events, which go an hour after they were last seen.
 
     \b
     Examples:
       eventbus describe pod/web-0
       eventbus describe pod web-0 -n shop
+      eventbus describe node n1
       eventbus describe deploy/web -o json
     """
     if not all_namespaces and not is_dns_label(namespace):
@@ -55,10 +57,14 @@ def describe(
 
 def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:
     """The object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
-    store = session.store
-    exact = list_about(store, namespace, reference).items
-    if exact:
-        return describe_objects(exact)
+    store, kind = session.store, stored_kind(reference.kind)
+    # Events about an object that is in no namespace lie in default.
+    anywhere = kind is not None and not kind.namespaced and namespace is not None
+    places = dict.fromkeys((namespace, "default")) if anywhere else (namespace,)
+    exact = [event for place in places for event in list_about(store, place, reference).items]
+    itself = find_stored(store, kind, namespace, reference.name) if kind else []
+    if exact or itself:
+        return describe_objects(exact, itself)
     kinds = frozenset(meant_kinds(reference.kind))
     everything = store.list().items
     begun = [
@@ -66,12 +72,14 @@ def _find(session: Session, reference: ObjectReference, namespace: str | None) -
         for event in everything
         if event.involved_object.kind.lower() in kinds
         and event.involved_object.name.startswith(reference.name)
-        and namespace in (None, event.metadata.namespace)
+        and (namespace is None or event.metadata.namespace in places)
     ]
-    if begun:
-        return describe_objects(begun)
+    itself = find_stored_beginning(store, kind, namespace, reference.name) if kind else []
+    if begun or itself:
+        return describe_objects(begun, itself)
     problem = f"nothing is known of {reference.kind}/{reference.name}"
     problem += "" if namespace is None else f" in namespace {namespace}"
-    others = elsewhere(everything, kinds, reference.name)
+    stored = find_stored(store, kind, None, reference.name) if kind else []
+    others = elsewhere(everything, kinds, reference.name, stored)
     cure = f"did you mean {' or '.join(others)}?" if others else waiting(session)
     raise NotFound(f"{problem}; {cure or 'no event about it is stored'}")

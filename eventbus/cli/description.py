@@ -1,4 +1,4 @@
-"""One object as `eventbus describe` shows it: what its events tell of it. Pure functions, nothing is fetched."""
+"""One object as `eventbus describe` shows it: itself and what its events tell of it. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import msgspec
 
 from eventbus.cli.age import age
 from eventbus.cli.event_table import by_last_seen, describe_events
+from eventbus.cli.object_printer import plain_of
 from eventbus.cli.output import core_of
+from eventbus.cli.stored_object import Line, Stored, stored_lines, stored_sections
 from eventbus.event import Event
+from eventbus.kinds import KINDS
 from eventbus.text import printable
 
 #: The events by which the store itself says what it held back.
 SUPPRESSED_REASON = "EventsSuppressed"
 #: Lines of a list; the rest is counted.
 LINES = 8
-_WIDTH = 14
 
 
 class Reason(msgspec.Struct, frozen=True, rename="camel"):
@@ -32,22 +34,25 @@ class Reason(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What the stored events tell of one object; they are sorted by when they were last seen."""
+    """One object: the events about it, sorted by when they were last seen, and itself where it is stored."""
 
     kind: str
-    namespace: str
+    namespace: str  #: empty: it is in none
     name: str
     events: tuple[Event, ...]
+    stored: Stored | None = None
 
     @property
     def uids(self) -> list[str]:
         """The latest first: an object that was made anew has another."""
-        return _distinct(event.involved_object.uid for event in reversed(self.events))
+        own = [self.stored.object.metadata.uid] if self.stored else []
+        return _distinct([*own, *(event.involved_object.uid for event in reversed(self.events))])
 
     @property
     def api_versions(self) -> list[str]:
         """The latest first."""
-        return _distinct(event.involved_object.api_version for event in reversed(self.events))
+        own = [self.stored.kind.api_version] if self.stored else []
+        return _distinct([*own, *(event.involved_object.api_version for event in reversed(self.events))])
 
     @property
     def first_seen(self) -> datetime | None:
@@ -80,36 +85,57 @@ class Description(msgspec.Struct, frozen=True):
         return sum(seen(event) for event in self.events if event.reason == SUPPRESSED_REASON)
 
 
-def describe_objects(events: Iterable[Event]) -> list[Description]:
+def describe_objects(events: Iterable[Event], stored: Iterable[Stored] = ()) -> list[Description]:
     """One description an object: namespace, kind and name."""
-    found: dict[tuple[str, str, str], list[Event]] = {}
+    about: dict[tuple[str, str, str], list[Event]] = {}
+    itself = {one.identity: one for one in stored}
     for event in by_last_seen(events):
-        about = event.involved_object
-        found.setdefault((event.metadata.namespace, about.kind, about.name), []).append(event)
+        about.setdefault(_identity(event), []).append(event)
     return [
-        Description(kind, namespace, name, tuple(group)) for (namespace, kind, name), group in sorted(found.items())
+        Description(kind, namespace, name, tuple(about.get(identity, ())), itself.get(identity))
+        for identity in sorted(about.keys() | itself.keys())
+        for namespace, kind, name in [identity]
     ]
+
+
+def _identity(event: Event) -> tuple[str, str, str]:
+    """The object's, as `Stored.identity`. That of a node has no namespace, though its events lie in one."""
+    about, namespace = event.involved_object, event.metadata.namespace
+    kind = next((one for one in KINDS if one.name.lower() == about.kind.lower()), None)
+    if kind is None:
+        return namespace, about.kind, about.name
+    return namespace if kind.namespaced else "", kind.name, about.name
 
 
 def format_description(described: Description, *, now: datetime, show_events: bool = True, colour: bool = False) -> str:
     """The page of one object, with kubectl's Events section at its end."""
-    reasons = [f"{row.type:<7}  {row.reason} x{row.seen}" for row in described.reasons]
-    parts = [
-        _line("Name", [described.name]),
-        _line("Namespace", [described.namespace]),
-        _line("Kind", [described.kind]),
-        _line("API Version", described.api_versions),
-        _line("UID", described.uids),
-        _line("First Seen", [_when(described.first_seen, now)]),
-        _line("Last Seen", [_when(described.last_seen, now)]),
-        _line("Reasons", reasons),
-        _line("Sources", described.sources),
-    ]
-    if described.suppressed:
-        parts.append(_line("Held Back", [f"{described.suppressed} as spam (eventbus get suppressed)"]))
+    lines = _lines(described, now)
+    width = max(len(label) for label, _ in lines) + 3
+    parts = [_line(label, values, width) for label, values in lines]
+    if described.stored:
+        parts.append(stored_sections(described.stored))
     if show_events:
-        parts.append(describe_events(described.events, now=now, label_width=_WIDTH, colour=colour))
+        parts.append(describe_events(described.events, now=now, label_width=width, colour=colour))
     return "".join(parts)
+
+
+def _lines(described: Description, now: datetime) -> list[Line]:
+    lines: list[Line] = [("Name", [described.name])]
+    if described.namespace:
+        lines.append(("Namespace", [described.namespace]))
+    if described.stored:
+        lines += stored_lines(described.stored)
+    lines += [("Kind", [described.kind]), ("API Version", described.api_versions), ("UID", described.uids)]
+    if described.events:
+        lines += [
+            ("First Seen", [_when(described.first_seen, now)]),
+            ("Last Seen", [_when(described.last_seen, now)]),
+            ("Reasons", [f"{row.type:<7}  {row.reason} x{row.seen}" for row in described.reasons]),
+            ("Sources", described.sources),
+        ]
+    if described.suppressed:
+        lines.append(("Held Back", [f"{described.suppressed} as spam (eventbus get suppressed)"]))
+    return lines
 
 
 def description_to_json(described: Description) -> dict[str, Any]:
@@ -125,6 +151,7 @@ def description_to_json(described: Description) -> dict[str, Any]:
         "reasons": msgspec.to_builtins(described.reasons),
         "sources": described.sources,
         "suppressed": described.suppressed,
+        "object": plain_of(*described.stored) if described.stored else None,
         "events": [core_of(event) for event in described.events],
     }
 
@@ -134,13 +161,13 @@ def seen(event: Event) -> int:
     return event.series.count if event.series is not None else event.count or 1
 
 
-def _line(label: str, values: Sequence[str]) -> str:
+def _line(label: str, values: Sequence[str], width: int) -> str:
     """A label and its values, one a line, as many as LINES."""
     shown = [printable(value) for value in values[:LINES]] or ["<none>"]
     if len(values) > LINES:
         shown.append(f"and {len(values) - LINES} more")
-    lead = f"{label + ':':<{_WIDTH}}"
-    return "".join(f"{lead if number == 0 else ' ' * _WIDTH}{value}\n" for number, value in enumerate(shown))
+    lead = f"{label + ':':<{width}}"
+    return "".join(f"{lead if number == 0 else ' ' * width}{value}\n" for number, value in enumerate(shown))
 
 
 def _when(time: datetime | None, now: datetime) -> str:

@@ -1,13 +1,19 @@
-"""Finding the events of the object that a person named, and saying why there are none."""
+"""Finding the object that a person named and its events, and saying why there are none."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
+from eventbus.cache.pager import list_all
 from eventbus.cli.kinds import meant_kinds
 from eventbus.cli.session import Session
-from eventbus.errors import EventBusError
+from eventbus.cli.stored_object import Stored
+from eventbus.errors import EventBusError, NotFound
 from eventbus.event import Event, ObjectReference
+from eventbus.kinds import KINDS, Kind
+from eventbus.list_watch import ListOptions
 from eventbus.store.object_store import EventList, ObjectStore
 
 #: Other places named in a hint.
@@ -23,19 +29,43 @@ def list_about(store: ObjectStore, namespace: str | None, reference: ObjectRefer
     return EventList(tuple(event for found in lists for event in found.items), lists[0].resource_version)
 
 
+def stored_kind(typed: str) -> Kind[Any] | None:
+    """The kind of stored objects that *typed* means."""
+    return next((kind for word in meant_kinds(typed) if (kind := KINDS.named(word))), None)
+
+
+def find_stored(store: ObjectStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
+    """The object *name* as it is stored; namespace None: those of all of them."""
+    objects = store.objects(kind)
+    if namespace is None and kind.namespaced:
+        found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={name}"))
+        return [Stored(kind, one) for one in found.items]
+    try:
+        return [Stored(kind, objects.get(name, namespace if namespace and kind.namespaced else ""))]
+    except NotFound:
+        return []
+
+
+def find_stored_beginning(store: ObjectStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
+    """All objects whose names begin so."""
+    place = namespace if namespace and kind.namespaced else ""
+    found, _ = list_all(store.objects(kind), ListOptions(namespace=place))
+    return [Stored(kind, one) for one in found.items if one.metadata.name.startswith(begin)]
+
+
 def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
     """Whether the event's object has *name* and one of *kinds*, which are in lower case."""
     return event.involved_object.name == name and event.involved_object.kind.lower() in kinds
 
 
-def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str) -> list[str]:
+def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, stored: Sequence[Stored] = ()) -> list[str]:
     """What a person may have meant: the same object in another namespace, the same name of another kind."""
+    places = [(event.metadata.namespace, event.involved_object.kind, event.involved_object.name) for event in events]
     found: Counter[str] = Counter()
-    for event in events:
-        about = event.involved_object
-        if about.name == name:
-            place = "" if event.metadata.namespace == "default" else f" -n {event.metadata.namespace}"
-            found[f"{about.kind.lower()}/{about.name}{place}"] += 1 + (about.kind.lower() in kinds)
+    for namespace, kind, known in (*places, *(one.identity for one in stored)):
+        if known == name:
+            place = "" if namespace in ("", "default") else f" -n {namespace}"
+            found[f"{kind.lower()}/{known}{place}"] += 1 + (kind.lower() in kinds)
     return [text for text, _ in found.most_common(HINTS)]
 
 

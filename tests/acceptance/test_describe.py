@@ -8,12 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from eventbus import EventBroadcaster, ObjectReference, Settings
+from eventbus import (
+    LEASE,
+    NODE,
+    EventBroadcaster,
+    Lease,
+    LeaseSpec,
+    Node,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    ObjectReference,
+    ObjectStore,
+    Settings,
+)
 from tests.acceptance.programs import Program, environment, eventually, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
 
 WEB_0 = ObjectReference("Pod", "default", "web-0", "6f1f0b0a", "v1")
-NODE = ObjectReference("Node", "", "n1", "", "v1")
+N1 = ObjectReference("Node", "", "n1", "", "v1")
 CAUSE = "Back-off restarting failed container web"
 
 
@@ -31,7 +45,7 @@ def record(url: str, prefix: str) -> None:
             kubelet.event(WEB_0, "Warning", "BackOff", CAUSE)
         kubelet.event(ObjectReference("Pod", "default", "db-0"), "Normal", "Started", "Started container db")
         kubelet.event(ObjectReference("Pod", "shop", "cart-0"), "Normal", "Started", "Started container cart")
-        kubelet.event(NODE, "Normal", "NodeReady", "Node n1 status is now: NodeReady")
+        kubelet.event(N1, "Normal", "NodeReady", "Node n1 status is now: NodeReady")
         assert broadcaster.flush(10)
 
 
@@ -114,6 +128,63 @@ def test_a_name_without_its_kind_is_told_the_form(stored: dict[str, str]) -> Non
 
 def test_an_object_without_a_namespace_is_found(stored: dict[str, str]) -> None:
     assert "NodeReady" in run("describe", "node", "n1", env=stored).stdout
+
+
+@pytest.fixture
+def objects(embedded_url: str, prefix: str) -> None:
+    """A node and a lease, in the store themselves."""
+    with ObjectStore.open(embedded_url, settings=Settings(prefix=prefix)) as store:
+        ready = NodeCondition("Ready", "False", reason="KubeletNotReady", message="PLEG is \x1b[31mnot healthy")
+        metadata = ObjectMeta(name="n1", labels={"zone": "a", "node-role.kubernetes.io/worker": ""})
+        status = NodeStatus(conditions=(ready,), capacity={"cpu": "4"})
+        store.objects(NODE).create(Node(metadata=metadata, spec=NodeSpec(unschedulable=True), status=status))
+        held = ObjectMeta(name="n1", namespace="leases", annotations={"by": "hand"})
+        store.objects(LEASE).create(Lease(metadata=held, spec=LeaseSpec(holder_identity="host-7")))
+
+
+@pytest.mark.usefixtures("objects")
+def test_an_object_that_is_stored_itself_needs_no_events(env: dict[str, str]) -> None:
+    for words in (("node", "n1"), ("no/n1", "-n", "shop"), ("nodes", "n"), ("node/n1", "-A")):
+        ran = run("describe", *words, env=env)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        lines = [line.split() for line in ran.stdout.splitlines()]
+        assert lines[0] == ["Name:", "n1"]
+        assert ["Roles:", "worker"] in lines
+        assert ["zone=a"] in lines
+        assert ["Unschedulable:", "true"] in lines
+        assert [
+            "Ready",
+            "False",
+            "<unknown>",
+            "<unknown>",
+            "KubeletNotReady",
+            "PLEG",
+            "is",
+            r"\x1b[31mnot",
+            "healthy",
+        ] in lines
+        assert ["cpu:", "4"] in lines
+        assert lines[-1] == ["Events:", "<none>"]
+        assert "Namespace:" not in ran.stdout, "a node is in none"
+    lease = run("describe", "lease", "n1", "-n", "leases", env=env).stdout
+    for line in ("Namespace:          leases", "Annotations:        by: hand", "Spec:", "  Holder Identity:  host-7"):
+        assert line in lease.splitlines()
+    plain = json.loads(run("describe", "lease", "n1", "-A", "-o", "json", env=env).stdout)
+    assert plain["object"]["spec"] == {"holderIdentity": "host-7"}
+    assert plain["events"] == []
+    lost = run("describe", "lease", "n1", env=env)
+    assert lost.returncode == 1
+    assert "did you mean lease/n1 -n leases?" in lost.stderr
+
+
+@pytest.mark.usefixtures("objects")
+def test_a_stored_object_and_its_events_are_one_page(stored: dict[str, str]) -> None:
+    page = run("describe", "node", "n1", env=stored).stdout
+    assert page.count("Name:") == 1
+    assert "Namespace:" not in page
+    assert "NodeReady" in page
+    assert "Unschedulable:" in page
+    assert "Labels:" not in run("describe", "pod", "web-0", env=stored).stdout, "a pod is known by its events alone"
 
 
 def test_events_that_wait_for_a_worker_are_not_kept_quiet(env: dict[str, str], embedded_url: str, prefix: str) -> None:
