@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventbus.cli.age import human_duration
-from eventbus.cli.output import core_of, dump_json, write
+from eventbus.cli.output import core_of, dump_json, write, write_bytes
 from eventbus.cli.session import open_session
 from eventbus.cli.table import format_table
 from eventbus.errors import NotFound
@@ -76,7 +75,7 @@ def show_dead(id: str, output: str | None) -> None:
     with _opened() as dead:
         entry = dead.get(id)
     if output == "raw":
-        sys.stdout.buffer.write(entry.body)
+        write_bytes(entry.body)
     elif output == "json":
         write(dump_json(_plain(entry)) + "\n")
     else:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -53,7 +56,20 @@ class LazyGroup(click.Group):
 
 
 class Program(LazyGroup):
-    """The outermost group: errors of the bus end a command with one line and their exit code, Ctrl-C with none."""
+    """The outermost group: errors of the bus end a command with one line and their exit code, Ctrl-C with none.
+
+    So does a file or terminal that cannot be written or read; a closed pipe ends it silently, as click does that.
+    """
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            problem = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+            with contextlib.suppress(OSError):
+                click.echo(f"error: {printable(problem)}", err=True)
+            _forget_output()
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -63,6 +79,17 @@ class Program(LazyGroup):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+def _forget_output() -> None:
+    """What could not be written stays in its buffer, and Python would fail at it once more when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
 
 
 def command_tree(

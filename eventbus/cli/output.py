@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -19,8 +20,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Write *text* at once, whatever the terminal's encoding. Raises: BrokenPipeError: the reader has gone."""
-    stream = stream or sys.stdout
+    """Write *text* at once, whatever the terminal's encoding.
+
+    Raises: OSError: it cannot be written: BrokenPipeError where the reader has gone, EBADF where it was closed.
+    """
+    stream = _opened(stream or sys.stdout)
     try:
         stream.write(text)
     except UnicodeEncodeError:
@@ -29,10 +33,28 @@ def write(text: str, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
-def wants_colour(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+def write_bytes(data: bytes) -> None:
+    """The same for bytes, as they are, to standard output."""
+    stream = _opened(sys.stdout)
+    stream.buffer.write(data)
+    stream.flush()
+
+
+def _opened(stream: TextIO | None) -> TextIO:
+    if stream is None:  # Python's word for one that was closed when the program started
+        raise OSError(errno.EBADF, "standard output is closed")
+    return stream
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether *stream* is a terminal; None: it was closed when the program started."""
+    return stream is not None and stream.isatty()
+
+
+def wants_colour(stream: TextIO | None, environ: Mapping[str, str] | None = None) -> bool:
     """Whether *stream* is a terminal that may be coloured: NO_COLOR is empty, TERM is not `dumb`."""
     environ = os.environ if environ is None else environ
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    return is_terminal(stream) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def dump_json(value: Any, *, indent: int | None = 4) -> str:

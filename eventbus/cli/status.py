@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from eventbus.cli.output import dump_json, wants_colour, write
+from eventbus.cli.output import dump_json, is_terminal, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, BusUnavailable
 
@@ -54,7 +54,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     from eventbus.cli.sink_table import format_sinks
     from eventbus.cli.status_table import format_status
 
-    redraws = sys.stdout.isatty() and output != "json"
+    redraws = is_terminal(sys.stdout) and output != "json"
     with open_session() as session:
         while True:
             try:

@@ -1,0 +1,62 @@
+"""Standard output that takes nothing: a full disk, a closed file. One line, exit code 1, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.programs import COMMAND, environment
+
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix)
+
+
+PRINTING = [
+    ("status",),
+    ("events", "-o", "json"),
+    ("get", "events", "-o", "json"),
+    ("get", "suppressed", "-o", "json"),
+    ("doctor", "-o", "json"),
+    ("options", "get"),
+    ("acl", "--role", "reader"),
+    ("--help",),
+    ("get", "nodes", "--help"),
+]
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here, which Linux has")
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_output_that_is_full_is_one_line(env: dict[str, str], words: tuple[str, ...]) -> None:
+    with FULL.open("wb") as full:
+        ran = subprocess.run([*COMMAND, *words], env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (ran.returncode, ran.stderr) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here, which Linux has")
+def test_an_error_that_cannot_be_told_has_its_exit_code_at_least(env: dict[str, str]) -> None:
+    with FULL.open("wb") as full:
+        words = [*COMMAND, "describe", "pod/nobody"]
+        ran = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=full, text=True, timeout=30)
+    assert (ran.returncode, ran.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("words", [("events", "-o", "json"), ("status",), ("doctor", "-o", "json")], ids=" ".join)
+def test_output_that_is_closed_is_one_line(env: dict[str, str], words: tuple[str, ...]) -> None:
+    closing = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *words]
+    ran = subprocess.run(closing, env=env, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "error: standard output is closed\n")
+
+
+def test_a_reader_that_has_gone_is_no_error_to_speak_of(env: dict[str, str]) -> None:
+    with subprocess.Popen(["true"], stdin=subprocess.PIPE) as gone:
+        gone.wait(20)
+        ran = subprocess.run(
+            [*COMMAND, "status"], env=env, stdout=gone.stdin, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+        )
+    assert (ran.returncode, ran.stderr) == (1, "")
