@@ -78,15 +78,26 @@ def _send(session: Session, pending: Pending) -> None:
     # The exit code and the line below say what happened; the outbox's own lines would say it twice.
     logging.getLogger("eventbus").addHandler(logging.NullHandler())
     clock = SystemClock()
-    outbox = Outbox(open_bus=lambda: session.bus, settings=session.settings, clock=clock, losses=Losses(clock))
+    losses = _Losses(clock)
+    outbox = Outbox(open_bus=lambda: session.bus, settings=session.settings, clock=clock, losses=losses)
     outbox.put(pending)
     arrived = outbox.flush(session.settings.flush_s)
     outbox.close(0.1)
     if not arrived:
+        cause = f": {losses.last_line}" if losses.last_line else ""
         raise BusUnavailable(
-            f"not recorded: Redis did not take the event within {session.settings.flush_s:g} s; try again "
+            f"not recorded: Redis did not take the event within {session.settings.flush_s:g} s{cause}; try again "
             "(it may still have arrived, if only the answer was lost)"
         )
+
+
+class _Losses(Losses):
+    """Keeps the last line instead of logging it, without what follows in brackets."""
+
+    last_line = ""
+
+    def tell(self, cause: str, line: str) -> None:
+        self.last_line = line.partition(" (")[0]
 
 
 def _refuse_unclean(**texts: str) -> None:
