@@ -16,7 +16,8 @@ HEAD = """# Commands
 Made by `make docs` from the commands' own `--help`; do not edit.
 
 Every command takes `-h`. `-o json` is there wherever there is output, and is the form for scripts: its fields stay,
-tables may change. Colours come only on a terminal, and never with `NO_COLOR` set.
+tables may change. Colours come only on a terminal, and never with `NO_COLOR` set. `eventbus completion bash`, `zsh` or
+`fish` prints what makes a shell complete commands, options, and groups, namespaces and objects on the bus.
 
 | exit code | meaning |
 |---|---|

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventbus.cli.age import human_duration
+from eventbus.cli.completion import complete_groups
 from eventbus.cli.output import core_of, dump_json, write, write_bytes
 from eventbus.cli.session import open_session
 from eventbus.cli.table import format_table
@@ -23,7 +24,9 @@ HEADERS = ("ID", "Age", "Group", "Cause", "Deaths", "Bytes", "Object", "Message"
 #: bytes of an unreadable entry that `show` prints
 SHOWN_BYTES = 256
 
-_group = click.option("--group", metavar="NAME", help="Only what this group has buried.")
+_group = click.option(
+    "--group", metavar="NAME", help="Only what this group has buried.", shell_complete=complete_groups
+)
 _cause = click.option("--cause", metavar="WORD", help="Only what was buried for this cause, like unreadable.")
 _ids = click.argument("ids", metavar="[ID]...", nargs=-1)
 _all = click.option("--all", "everything", is_flag=True, help="All entries that --group and --cause leave.")

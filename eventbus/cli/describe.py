@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
+from eventbus.cli.completion import complete_namespaces, complete_objects
 from eventbus.cli.description import Description, describe_objects, description_to_json, format_description
 from eventbus.cli.kinds import meant_kinds, object_from_words
 from eventbus.cli.lookup import elsewhere, find_stored, find_stored_beginning, list_about, stored_kind, waiting
@@ -19,8 +20,15 @@ from eventbus.names import is_dns_label
 
 
 @click.command()
-@click.argument("object", nargs=-1, required=True, metavar="KIND/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Where the object is.")
+@click.argument("object", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Where the object is.",
+    shell_complete=complete_namespaces,
+)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in every namespace.")
 @click.option("--show-events/--hide-events", default=True, show_default=True, help="The Events section.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
+from eventbus.cli.completion import complete_namespaces, complete_objects
 from eventbus.cli.event_follower import Follower
 from eventbus.cli.event_printer import Form, Printer, make_printer
 from eventbus.cli.event_table import by_last_seen, events_headers, events_row
@@ -21,10 +22,23 @@ from eventbus.names import is_dns_label
 
 
 @click.command()
-@click.option("-n", "--namespace", default="default", show_default=True, help="Events of this namespace.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Events of this namespace.",
+    shell_complete=complete_namespaces,
+)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Events of every namespace.")
 @click.option("-w", "--watch", is_flag=True, help="After the list, show events as they are written, until Ctrl-C.")
-@click.option("--for", "about", metavar="KIND/NAME", help="Events about one object: pod/web-0, po/web-0, pods/web-0.")
+@click.option(
+    "--for",
+    "about",
+    metavar="KIND/NAME",
+    help="Events about one object: pod/web-0, po/web-0, pods/web-0.",
+    shell_complete=complete_objects,
+)
 @click.option("--types", metavar="TYPE,…", help="Only these: Normal, Warning; in any case.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Another form than the table.")
 @click.option("--no-headers", is_flag=True, help="A table without its first line.")

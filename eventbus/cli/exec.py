@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.backoff import BASE_S, MAX_S, Backoff
+from eventbus.cli.completion import complete_files
 from eventbus.cli.kinds import recorded_reference
 from eventbus.cli.outcome import BY_SIGNAL, Outcome
 from eventbus.event import ObjectReference
@@ -54,7 +55,14 @@ class Restart(StrEnum):
 )
 @click.option("--backoff-base", type=click.FloatRange(min=0, min_open=True), default=BASE_S, hidden=True)
 @click.option("--backoff-max", type=click.FloatRange(min=0, min_open=True), default=MAX_S, hidden=True)
-@click.argument("words", metavar="[--] COMMAND [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument(
+    "words",
+    metavar="[--] COMMAND [ARGS]...",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    shell_complete=complete_files,
+)
 def exec_(
     about: str | None,
     namespace: str,

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from eventbus.cli.age import human_duration
+from eventbus.cli.completion import complete_namespaces, complete_objects
 from eventbus.cli.event_groups import groups_table
 from eventbus.cli.get_objects import DEFAULT_NAMESPACE, Asked, Request, common_options, run_get
 from eventbus.cli.kinds import meant_kinds, object_from_words
@@ -24,9 +25,22 @@ from eventbus.list_watch import ObjectList
 
 
 @click.command()
-@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Events of this namespace.")
+@click.option(
+    "-n",
+    "--namespace",
+    default=DEFAULT_NAMESPACE,
+    show_default=True,
+    help="Events of this namespace.",
+    shell_complete=complete_namespaces,
+)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Events of every namespace.")
-@click.option("--for", "about", metavar="KIND/NAME", help="Events about one object: pod/web-0, po/web-0, pods/web-0.")
+@click.option(
+    "--for",
+    "about",
+    metavar="KIND/NAME",
+    help="Events about one object: pod/web-0, po/web-0, pods/web-0.",
+    shell_complete=complete_objects,
+)
 @click.option("--types", metavar="TYPE,…", help="Only these: Normal, Warning; in any case.")
 @click.option("--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then.")
 @click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen until then.")

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from eventbus.cache.pager import list_all
+from eventbus.cli.completion import complete_forms, complete_namespaces
 from eventbus.cli.object_follower import ObjectFollower
 from eventbus.cli.object_printer import FORMS, Look, Printer, Told, make_printer
 from eventbus.cli.output import wants_colour, write
@@ -87,7 +88,8 @@ _OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-w", "--watch", is_flag=True, help="After the list, show what is written, until Ctrl-C."),
     click.option("--watch-only", is_flag=True, help="As -w, without the list."),
     click.option("--output-watch-events", is_flag=True, help="With -w: say ADDED, MODIFIED, DELETED."),
-    click.option("-o", "--output", default="", metavar="FORM", help=f"Another form than the table: {FORMS}."),
+    click.option("-o", "--output", default="", metavar="FORM", help=f"Another form than the table: {FORMS}.",
+                 shell_complete=complete_forms),
     click.option("--no-headers", is_flag=True, help="A table without its first line."),
     click.option("--chunk-size", type=click.IntRange(min=0), default=CHUNK, show_default=True,
                  help="Objects to read at once; 0: all."),
@@ -172,7 +174,14 @@ def get_nodes(**asked: Any) -> None:
 
 
 @click.command()
-@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Leases of this namespace.")
+@click.option(
+    "-n",
+    "--namespace",
+    default=DEFAULT_NAMESPACE,
+    show_default=True,
+    help="Leases of this namespace.",
+    shell_complete=complete_namespaces,
+)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Leases of every namespace.")
 @common_options
 def get_leases(**asked: Any) -> None:

@@ -79,6 +79,11 @@ _SPELLED: Final = {
 }
 
 
+def known_kinds() -> list[str]:
+    """The kinds that people type, in lower case."""
+    return sorted(_SPELLED)
+
+
 def recorded_reference(text: str, namespace: str) -> ObjectReference:
     """The object that KIND/NAME on a command line means, so that its events count with those of programs.
 

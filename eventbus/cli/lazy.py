@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from eventbus.errors import EventBusError
 from eventbus.text import printable
@@ -44,6 +45,12 @@ class LazyGroup(click.Group):
             assert isinstance(command, click.Command), f"{self.lazy[cmd_name].target} is not a command"
             self.add_command(command, cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """As click's, without importing the commands for their help."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        options = super(click.Group, self).shell_complete(ctx, incomplete)
+        return [*(CompletionItem(name, help=self._help_of(name)) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, self._help_of(name)) for name in self.list_commands(ctx)]

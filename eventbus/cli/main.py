@@ -30,6 +30,7 @@ GROUPS: dict[str, str] = {
 #: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.
 COMMANDS: dict[str, Lazy] = {
     "acl": Lazy("eventbus.cli.acl:acl", "Print the ACL line for a user of one role."),
+    "completion": Lazy("eventbus.cli.completion:completion", "Print the script that makes a shell complete all this."),
     "dead discard": Lazy("eventbus.cli.dead:discard_dead", "Let buried entries go for good."),
     "dead list": Lazy("eventbus.cli.dead:list_dead", "List what no worker could handle."),
     "dead replay": Lazy("eventbus.cli.dead:replay_dead", "Give buried entries back to their group."),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from eventbus.broker.options import change_options
+from eventbus.cli.completion import complete_options
 from eventbus.cli.option_values import parse_pairs, shown, shown_value, with_changes
 from eventbus.cli.output import dump_json, write
 from eventbus.cli.session import open_session
@@ -36,7 +37,7 @@ def get_options(output: str | None) -> None:
 
 
 @click.command("set")
-@click.argument("pairs", metavar="KEY=VALUE…", nargs=-1, required=True)
+@click.argument("pairs", metavar="KEY=VALUE…", nargs=-1, required=True, shell_complete=complete_options)
 def set_options(pairs: Sequence[str]) -> None:
     """Change options for all: every worker restarts its consumers with them within about a second.
 

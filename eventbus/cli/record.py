@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from eventbus.cli.completion import complete_namespaces, complete_objects
 from eventbus.cli.kinds import recorded_reference
 from eventbus.cli.session import Session, open_session
 from eventbus.cli.since import instant_option
@@ -26,8 +27,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @click.command()
-@click.argument("about", metavar="KIND/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Of the object; '' is cluster-scoped.")
+@click.argument("about", metavar="KIND/NAME", shell_complete=complete_objects)
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Of the object; '' is cluster-scoped.",
+    shell_complete=complete_namespaces,
+)
 @click.option("--type", "kind", type=click.Choice(TYPES), default="Normal", show_default=True)
 @click.option("--reason", required=True, help="CamelCase, for machines; at most 128 bytes.")
 @click.option("--message", required=True, help="For people.")

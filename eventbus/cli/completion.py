@@ -1,0 +1,108 @@
+"""`eventbus completion`, and what a shell offers where a command wants a name. Nothing here imports redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from eventbus.cli.output import write
+
+#: As click's own, and no space behind what goes on: `burst=`, `pod/`. Also for a bash older than 4.4, as of macOS.
+BASH = """\
+_eventbus_completion() {
+    local IFS=$'\\n' response kind value
+    response=$(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD _EVENTBUS_COMPLETE=bash_complete "$1")
+    COMPREPLY=()
+    for completion in $response; do
+        IFS=',' read -r kind value <<< "$completion"
+        case $kind in
+            dir) compopt -o dirnames 2>/dev/null ;;
+            file) compopt -o default 2>/dev/null ;;
+            plain) COMPREPLY+=("$value") ;;
+        esac
+        [[ $value == *[=/] ]] && compopt -o nospace 2>/dev/null
+    done
+    return 0
+}
+
+complete -o nosort -F _eventbus_completion eventbus 2>/dev/null || complete -F _eventbus_completion eventbus
+"""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete commands, options and names when Tab is pressed.
+
+    Names are those on the bus, as long as it answers within a second: groups, namespaces, objects with events. Nothing
+    is started for them.
+
+    \b
+    Examples:
+      source <(eventbus completion bash)                        # for this shell; in ~/.bashrc for all
+      eventbus completion zsh > "${fpath[1]}/_eventbus"         # with compinit in ~/.zshrc; then a new shell
+      eventbus completion fish > ~/.config/fish/completions/eventbus.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    if shell == "bash":
+        write(BASH)
+        return
+    made = get_completion_class(shell)
+    assert made is not None, shell
+    write(made(click.Command("eventbus"), {}, "eventbus", "_EVENTBUS_COMPLETE").source())
+
+
+def complete_files(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[CompletionItem[Any]]:
+    """The shell does it."""
+    return [CompletionItem(begin, type="file")]
+
+
+def complete_forms(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """What `-o` of `eventbus get` takes."""
+    return _beginning(["wide", "json", "yaml", "name", "jsonpath=", "custom-columns="], begin)
+
+
+def complete_options(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """`burst=` and the others of `eventbus options set`."""
+    import msgspec
+
+    from eventbus.settings import Options
+
+    return _beginning([f"{field.name}=" for field in msgspec.structs.fields(Options)], begin)
+
+
+def complete_groups(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """Consumer groups."""
+    from eventbus.cli.glimpse import ask_bus
+
+    return _beginning(ask_bus(lambda bus: bus.groups()), begin)
+
+
+def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """Those with events in them."""
+    from eventbus.cli.glimpse import ask_bus
+
+    return _beginning(ask_bus(lambda bus: bus.namespaces()), begin)
+
+
+def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """`pod/web-0`, and after the word `pod` its names; where none is known, kinds."""
+    from eventbus.cli.glimpse import ask_bus
+    from eventbus.cli.kinds import known_kinds, meant_kinds
+
+    namespace = ctx.params.get("namespace") or "default"
+    before = ctx.params.get(parameter.name or "")
+    kind, slash, name = (before[0], "/", begin) if before and not isinstance(before, str) else begin.partition("/")
+    if not slash:
+        known = ask_bus(lambda bus: bus.objects(namespace, begin))
+        return [f"{kind}/{name}" for kind, name in known] or _beginning([f"{one}/" for one in known_kinds()], begin)
+    kinds = list(meant_kinds(kind))
+    names = ask_bus(lambda bus: [found for one in kinds for _, found in bus.objects(namespace, f"{one}/{name}")])
+    return [found if before else f"{kind}/{found}" for found in dict.fromkeys(names)]
+
+
+def _beginning(names: list[str], begin: str) -> list[str]:
+    return [name for name in names if name.startswith(begin)]

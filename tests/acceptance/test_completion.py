@@ -1,0 +1,157 @@
+"""What Tab offers: commands without delay, names where the bus is up, nothing and no noise where it is away."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
+from tests.acceptance.programs import COMMAND, environment, run
+from tests.integration.harness import eventually
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
+    """A bus with events about four objects in three namespaces."""
+    settings = Settings(redis_url=embedded_url, prefix=prefix, partitions=3, worker_block_ms=50)
+    with ObjectStore.open(settings=settings) as store, EventBroadcaster(settings=settings) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        recorder = broadcaster.new_recorder("kubelet")
+        for namespace, kind, name in (
+            ("default", "Pod", "web-0"),
+            ("default", "Pod", "db-0"),
+            ("default", "Job", "web"),
+            ("shop", "Pod", "cart-0"),
+            ("shop-b", "Pod", "cart-1"),
+        ):
+            recorder.event(ObjectReference(kind, namespace, name), "Normal", "Started", "")
+        eventually(lambda: len(store.list().items) == 5, within=30)
+        yield environment(embedded_url, prefix)
+
+
+@pytest.fixture
+def away(prefix: str) -> dict[str, str]:
+    return environment("redis://127.0.0.1:1/0", prefix)
+
+
+def offered(env: dict[str, str], line: str) -> list[str]:
+    """What is offered for the last word of *line*, as bash asks for it."""
+    asked = {"_EVENTBUS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    ran = run(env=env | asked)
+    assert ran.stderr == ""
+    return [value for _, _, value in (found.partition(",") for found in ran.stdout.split())]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("eventbus group delete ", ["sink"]),
+        ("eventbus dead list --group s", ["sink"]),
+        ("eventbus get events -n ", ["default", "shop", "shop-b"]),
+        ("eventbus get leases --namespace sh", ["shop", "shop-b"]),
+        ("eventbus describe ", ["job/web", "pod/db-0", "pod/web-0"]),
+        ("eventbus describe pod/w", ["pod/web-0"]),
+        ("eventbus describe po/w", ["po/web-0"]),
+        ("eventbus describe pods w", ["web-0"]),
+        ("eventbus describe -n shop pod ", ["cart-0"]),
+        ("eventbus events --for Pod/", ["Pod/db-0", "Pod/web-0"]),
+        ("eventbus record j", ["job/web"]),
+    ],
+)
+def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str]) -> None:
+    assert offered(env, line) == names
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("eventbus st", ["status"]),
+        ("eventbus get ", ["events", "leases", "nodes", "suppressed"]),
+        ("eventbus worker ", ["export", "log", "sink"]),
+        ("eventbus status --w", ["--watch"]),
+        ("eventbus get events -o j", ["json", "jsonpath="]),
+        ("eventbus status -o ", ["wide", "json"]),
+        ("eventbus options set bu", ["burst="]),
+        ("eventbus completion ", ["bash", "zsh", "fish"]),
+        ("eventbus acl --role p", ["producer"]),
+        ("eventbus group delete ", []),
+        ("eventbus get events -n ", []),
+        ("eventbus describe statef", ["statefulset/"]),
+    ],
+)
+def test_words_are_known_without_the_bus(away: dict[str, str], line: str, names: list[str]) -> None:
+    assert offered(away, line) == names
+
+
+def test_files_follow_exec(away: dict[str, str]) -> None:
+    ran = run(
+        env=away | {"_EVENTBUS_COMPLETE": "bash_complete", "COMP_WORDS": "eventbus exec -- cat /e", "COMP_CWORD": "4"}
+    )
+    assert ran.stdout == "file,/e\n"
+
+
+def test_nobody_starts_a_server_by_pressing_tab(away: dict[str, str], short_path: Path) -> None:
+    embedded = away | {"EVENTBUS_REDIS_URL": "", "EVENTBUS_STATE_DIR": str(short_path / "state")}
+    assert offered(embedded, "eventbus group delete ") == []
+    assert list(short_path.iterdir()) == []
+
+
+def test_a_bus_that_never_answers_is_given_up(away: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        assert offered(away | {"EVENTBUS_REDIS_URL": url}, "eventbus group delete ") == []
+    asking = "import time; from eventbus.cli.glimpse import ask_bus; print(ask_bus(lambda bus: time.sleep(600)))"
+    ran = subprocess.run([sys.executable, "-c", asking], env=away, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "[]\n"
+
+
+def test_commands_are_offered_without_importing_them(away: dict[str, str]) -> None:
+    asked = {"_EVENTBUS_COMPLETE": "bash_complete", "COMP_WORDS": "eventbus get ", "COMP_CWORD": "2"}
+    words = [sys.executable, "-X", "importtime", *COMMAND[1:]]
+    ran = subprocess.run(words, env=away | asked, capture_output=True, text=True, timeout=30, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+    assert "eventbus.cli.main" in imported
+    assert not imported & {"redis", "eventbus.cli.get_events", "eventbus.cli.status"}
+
+
+# -- the scripts -------------------------------------------------------------------------------------------------------
+
+#: As bash calls it on Tab, twice: once for a word that is done, once for one that goes on.
+TAB = """
+eval "$(eventbus completion bash)"
+complete -p eventbus
+compopt() { printf 'compopt %s\\n' "$2"; }
+for line in 'eventbus sta' 'eventbus options set bu'; do
+    COMP_WORDS=($line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _eventbus_completion eventbus
+    printf '%s\\n' "${COMPREPLY[@]}"
+done
+"""
+
+
+def test_bash_completes_with_the_script(away: dict[str, str], tmp_path: Path) -> None:
+    command = tmp_path / "eventbus"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m workers "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    path = away | {"PATH": f"{tmp_path}{os.pathsep}{away['PATH']}", "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(
+        ["bash", "--norc", "-c", TAB], env=path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.stderr == ""
+    registered, *answers = ran.stdout.splitlines()
+    assert "-F _eventbus_completion eventbus" in registered
+    assert answers == ["status", "compopt nospace", "burst="]
+
+
+@pytest.mark.parametrize(("shell", "line"), [("zsh", "#compdef eventbus"), ("fish", "complete --no-files --command")])
+def test_other_shells_have_a_script_too(away: dict[str, str], shell: str, line: str) -> None:
+    ran = run("completion", shell, env=away)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert line in ran.stdout
+    assert "_EVENTBUS_COMPLETE" in ran.stdout
