@@ -7,9 +7,16 @@ from __future__ import annotations
 
 
 class EventBusError(Exception):
-    """The base of all of them. *exit_code* is what a command ends with when it meets the error."""
+    """The base of all of them. *exit_code* is what a command ends with when it meets the error.
+
+    *cure* is the part of the message that says what to do; empty where the class alone says it.
+    """
 
     exit_code = 1
+
+    def __init__(self, *args: object, cure: str = "") -> None:
+        super().__init__(*args)
+        self.cure = cure
 
 
 class InvalidEvent(EventBusError, ValueError):

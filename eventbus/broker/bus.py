@@ -145,7 +145,8 @@ def decode_options(data: bytes) -> Options:
     try:
         return msgspec.json.decode(data, type=Options)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"the bus holds options that this version cannot read: {error}") from error
+        cure = "run a newer eventbus; or, if they were written by hand, begin anew: HSET PREFIX:{0}:bus options {}"
+        raise ConfigError(f"the bus holds options that this version cannot read: {error}", cure=cure) from error
 
 
 def difference(theirs: Options, ours: Options) -> str:

@@ -27,7 +27,11 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         found = client.hmget(bus_key(settings.prefix), ["partitions", "options", "options_version"])
     if None in found:
         return [ok("bus", f"none yet under prefix {settings.prefix}: the first recorder or worker makes it")]
-    options, partitions, version = decode_options(found[1]), int(found[0]), int(found[2])
+    options, numbers = decode_options(found[1]), (found[0], found[2])
+    if not all(number.isdigit() for number in numbers):
+        problem = "its number of partitions, or the version of its options, is no number"
+        return [error("bus", problem, f"nothing of eventbus does that: remove {bus_key(settings.prefix).decode()}")]
+    partitions, version = map(int, numbers)
     import redis
 
     bus = Bus(

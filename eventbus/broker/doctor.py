@@ -11,7 +11,7 @@ from functools import partial
 from eventbus.broker.acl import Role
 from eventbus.broker.bus_checks import check_bus
 from eventbus.broker.connection import connect, primaries, safe_url
-from eventbus.broker.findings import Finding, error, ok
+from eventbus.broker.findings import Finding, failed, ok
 from eventbus.broker.network import check_default_user, check_tls
 from eventbus.broker.rights import check_rights
 from eventbus.broker.server_checks import check_functions, check_server_of
@@ -27,7 +27,7 @@ def examine(url: str, settings: Settings, *, role: Role | None = None) -> list[F
     try:
         client = connect(url, name="eventbus-doctor")
     except EventBusError as problem:
-        return [error("connection", str(problem), "see EVENTBUS_REDIS_URL; unset, it is the embedded server")]
+        return [failed("connection", problem, "correct EVENTBUS_REDIS_URL; unset, it is the embedded server")]
     try:
         findings = [ok("connection", safe_url(url)), check_tls(url), check_default_user(url)]
         for node in primaries(client):
@@ -44,4 +44,4 @@ def _guarded(check: str, run: Callable[[], Iterable[Finding]]) -> list[Finding]:
     try:
         return list(run())
     except EventBusError as problem:
-        return [error(check, str(problem), "see the finding itself")]
+        return [failed(check, problem)]

@@ -7,6 +7,10 @@ from enum import IntEnum
 
 import msgspec
 
+from eventbus.errors import EventBusError
+
+_UNKNOWN = "eventbus does not know this answer: look into the server's log"
+
 
 class Severity(IntEnum):
     """How bad it is; the number is the exit code of `eventbus doctor`."""
@@ -38,6 +42,14 @@ def warning(check: str, message: str, cure: str) -> Finding:
 def error(check: str, message: str, cure: str) -> Finding:
     """It does not work."""
     return Finding(check, Severity.ERROR, message, cure)
+
+
+def failed(check: str, problem: EventBusError, cure: str = "") -> Finding:
+    """The check could not be made, or met *problem*; *cure* where that has none of its own."""
+    text = str(problem)
+    if problem.cure:
+        text = text.replace(f": {problem.cure}", "", 1)
+    return error(check, text, problem.cure or cure or _UNKNOWN)
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

@@ -48,7 +48,7 @@ class Keys:
 
     def __init__(self, prefix: str, partition: int) -> None:
         if not _PREFIX.match(prefix):
-            raise ConfigError(f"prefix {prefix!r} must match [a-z0-9-]{{1,32}}")
+            raise ConfigError(f"prefix {prefix!r} must match [a-z0-9-]{{1,32}}", cure="correct EVENTBUS_PREFIX")
         self.partition = partition
         self.root = root = f"{prefix}:{{{partition}}}:".encode()
         #: STREAM  n, to, at, b                              trimmed below every group's floor

@@ -32,6 +32,10 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
     "WRONGPASS": (BusRefused, "refused the user or the password: correct the url or EVENTBUS_REDIS_PASSWORD"),
     "NOPERM": (BusRefused, "does not permit this to the user: extend its ACL"),
     "DENIED": (BusRefused, "is in protected mode: set a password there, or connect from its own machine"),
+    "WRONGTYPE": (
+        EventBusError,
+        "has something else under a key of the bus: remove that, or take another EVENTBUS_PREFIX",
+    ),
     "NOGROUP": (GroupMissing, "has no such stream or group: make it anew at its floor"),
     "UNBLOCKED": (GroupMissing, "lost the stream while we waited: make it anew at its floor"),
 }
@@ -101,22 +105,25 @@ def translate(error: Exception, url: str = "") -> EventBusError:
 
     who = safe_url(url) if url else "the server"
     if found := _by_reply(error):
-        leaf, cure = found
-        return leaf(f"{who} {cure} ({_quote(error)})")
+        leaf, words = found
+        return leaf(f"{who} {words} ({_quote(error)})", cure=_cure(words))
     if found := _by_cause(error):
-        leaf, cure = found
-        return leaf(f"{who}: {cure} ({_quote(error)})")
+        leaf, words = found
+        return leaf(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, InvalidResponse):
         tls = any(sign in str(error) for sign in _TLS_ALERT)
-        cure = "the server wants TLS: use rediss://" if tls else "that is not a Redis: check host and port"
-        return BusRefused(f"{who}: {cure} ({_quote(error)})")
+        words = "the server wants TLS: use rediss://" if tls else "that is not a Redis: check host and port"
+        return BusRefused(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, TimeoutError):
-        return BusUnavailable(f"{who} does not answer in time: check host, port, firewall, TLS; call again")
+        words = "does not answer in time: check host, port, firewall, TLS; call again"
+        return BusUnavailable(f"{who} {words}", cure=_cure(words))
     if isinstance(error, ConnectionError):
         hint = "; if it never succeeds, the server may want TLS: rediss://" if url.startswith("redis:") else ""
-        return BusUnavailable(f"{who}: connection lost: call again{hint} ({_quote(error)})")
+        words = f"connection lost: call again{hint}"
+        return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, RedisError | RedisClusterException) and _is_topology(error):
-        return BusUnavailable(f"{who}: no way to the slot's node: wait for the failover, call again ({_quote(error)})")
+        words = "no way to the slot's node: wait for the failover, call again"
+        return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     return EventBusError(f"{who}: {_quote(error)}")
 
 
@@ -160,6 +167,11 @@ def _is_topology(error: Exception) -> bool:
     if isinstance(error, ClusterError | SlotNotCoveredError):
         return True
     return "cannot be connected" in str(error) or "slots are not covered" in str(error)
+
+
+def _cure(words: str) -> str:
+    """What stands behind `what happened: `."""
+    return words.partition(": ")[2]
 
 
 def _quote(error: Exception) -> str:

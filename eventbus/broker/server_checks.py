@@ -7,9 +7,9 @@ from typing import Any
 
 from eventbus.broker import functions
 from eventbus.broker.connection import Client
-from eventbus.broker.findings import Finding, error, ok, warning
+from eventbus.broker.findings import Finding, error, failed, ok, warning
 from eventbus.broker.keys import bus_key
-from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.server_binary import OLDEST_VERSION
 
 #: Clocks may differ so much, seconds: ages are off by it, and `--since`. Then an hour's events look old or future.
@@ -109,10 +109,10 @@ def check_functions(client: Client, prefix: str) -> Finding:
         )
     except ResponseError as problem:
         if "Function not found" not in str(problem):
-            return error("functions", " ".join(str(problem).split()), cure)
+            return failed("functions", translate(problem))
         with redis_errors():
-            exists = client.hlen(bus_key(prefix)) > 0
-        if not exists:
+            (made,) = client.hmget(bus_key(prefix), ["partitions"])  # of a hash every role may read that, and no more
+        if made is None:
             return ok("functions", "not loaded yet: the first who opens the bus does it")
         return error("functions", "the server has lost them: nothing can be published or recorded", cure)
     if build < functions.BUILD:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from eventbus.broker.findings import Finding, Severity, error, warning, worst
+from eventbus.broker.findings import Finding, Severity, error, failed, warning, worst
 from eventbus.cli.acl import ROLES
 from eventbus.cli.output import dump_json, wants_colour, write
 from eventbus.cli.table import Cell, Colour, Row, format_table
@@ -70,7 +70,9 @@ def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
     try:
         url = find_url(settings)
     except EventBusError as problem:
-        return [error("connection", str(problem), "see EVENTBUS_REDIS_URL; unset, it is the embedded server")]
+        cure = "correct EVENTBUS_REDIS_URL, or the password's variable; without a url it is the embedded server"
+        embedded = "look into server.log in its folder, EVENTBUS_STATE_DIR"
+        return [failed("connection", problem, cure if settings.redis_url else embedded)]
     return examine(url, settings, role=None if role is None else Role(role))
 
 

@@ -146,6 +146,60 @@ def test_options_that_cannot_be_read_are_named(env: dict[str, str]) -> None:
     assert (code, found["bus"]["severity"]) == (2, "error")
 
 
+@pytest.mark.parametrize(
+    ("words", "check", "message", "cure"),
+    [
+        (("HSET", "BUS", "options", '{"burst": "many"}'), "bus", "cannot read", "HSET PREFIX:{0}:bus options {}"),
+        (("HSET", "BUS", "partitions", "many"), "bus", "is no number", "remove "),
+        (("SET", "BUS", "x"), "bus", "has something else under a key", "remove that, or take another EVENTBUS_PREFIX"),
+        (("FUNCTION FLUSH",), "functions", "has lost them", "`eventbus options get` loads them"),
+    ],
+)
+def test_a_spoilt_bus_has_its_cure(
+    env: dict[str, str], words: tuple[str, ...], check: str, message: str, cure: str
+) -> None:
+    prefix = env["EVENTBUS_PREFIX"]
+    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=prefix))
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        admin.execute_command(*[f"{prefix}:{{0}}:bus" if word == "BUS" else word for word in words])
+    code, found = look(env)
+    assert (code, found[check]["severity"]) == (2, "error")
+    assert message in found[check]["message"]
+    assert cure in found[check]["cure"]
+    assert found[check]["cure"] not in found[check]["message"], "once is enough"
+
+
+@pytest.mark.parametrize(
+    ("url", "message", "cure"),
+    [
+        ("redis://127.0.0.1:1/0", "nothing listens there", "start the server or correct EVENTBUS_REDIS_URL"),
+        ("unix://producer:wrong@{path}", "refused the user or the password", "EVENTBUS_REDIS_PASSWORD"),
+        ("unix://{path}?db=77", "has no such database", "correct the number at the end of the url"),
+        ("http://127.0.0.1", "valid are redis://", "correct EVENTBUS_REDIS_URL"),
+    ],
+)
+def test_a_connection_that_fails_has_the_cure_of_its_cause(
+    env: dict[str, str], url: str, message: str, cure: str
+) -> None:
+    given = url.format(path=env["EVENTBUS_REDIS_URL"].removeprefix("unix://"))
+    code, found = look({**env, "EVENTBUS_REDIS_URL": given})
+    assert (code, found["connection"]["severity"]) == (2, "error")
+    assert message in found["connection"]["message"]
+    assert cure in found["connection"]["cure"]
+
+
+def test_nobody_who_fills_a_role_is_told_that_something_is_wrong(env: dict[str, str], tmp_path: Path) -> None:
+    urls = {role: make_user(env, role, tmp_path) for role in ROLES}
+    configure(env, requirepass="shut")
+    for made in (False, True):
+        if made:
+            admin = env["EVENTBUS_REDIS_URL"].replace("unix://", "unix://:shut@")
+            open_bus(admin, Settings(prefix=env["EVENTBUS_PREFIX"]))
+        for role in ROLES:
+            code, found = look({**env, "EVENTBUS_REDIS_URL": urls[role]}, "--role", role)
+            assert code == 0, (role, made, found)
+
+
 def test_a_bus_that_is_away_is_the_first_finding(env: dict[str, str]) -> None:
     away = {**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
     code, found = look(away)
