@@ -21,10 +21,12 @@ tables may change. Colours come only on a terminal, and never with `NO_COLOR` se
 
 | exit code | meaning |
 |---|---|
-| 0 | done; of `doctor`: nothing is wrong |
-| 1 | it could not be done now: Redis does not answer, no such object; of `doctor`: warnings |
+| 0 | done; of `doctor`: nothing is wrong; of workers: asked to end, and what was begun is finished |
+| 1 | it could not be done now: Redis does not answer, no such object, output that cannot be written; of `doctor`: \
+warnings; of workers: the drain was cut off |
 | 2 | it can never be done so: wrong usage, bad input, a setting or server that will not do; of `doctor`: errors |
-| 130 | ended by Ctrl-C |
+| 130 | ended by Ctrl-C; of workers: by a second one |
+| 143 | of workers: ended by a second SIGTERM |
 
 `eventbus exec` ends as its command does.
 
@@ -53,12 +55,10 @@ def page() -> str:
 
 
 def walk(command: click.Command, words: str) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, by the words that run it; the program itself first."""
+    """Every command and group, by the words that run it; the program itself first."""
+    yield words, command
     if not isinstance(command, click.Group):
-        yield words, command
         return
-    if " " not in words:
-        yield words, command
     context = click.Context(command, info_name=words)
     for name in command.list_commands(context):
         found = command.get_command(context, name)

@@ -6,7 +6,14 @@ from eventbus.cli.lazy import Lazy, command_tree
 from eventbus.cli.main import ALIASES, COMMANDS, GROUPS, HELP
 
 WORKER_GROUPS: dict[str, str] = {
-    "worker": "Long-lived processes that read the stream; any number of each.",
+    "worker": """Long-lived processes that read the stream; any number of each.
+
+    \b
+    Examples:
+      eventbus worker sink
+      eventbus worker log --format json
+      eventbus worker export --to file:events.jsonl
+    """,
 }
 
 #: As `eventbus.cli.main.COMMANDS`.

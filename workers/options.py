@@ -20,12 +20,20 @@ metrics_option = click.option(
 def worker_help() -> str:
     """The end of each worker's --help."""
     return """Any number of these may run; each event reaches one of them, and what a dead one had begun is taken over
-    after 15 s. SIGTERM and Ctrl-C finish what is begun (EVENTBUS_DRAIN_S, 10 s) and exit 0; a second one exits at
-    once. Without Redis the worker waits, with a line every 10 s.
+    after 15 s. SIGTERM and Ctrl-C finish what is begun, a second one ends at once. Without Redis the worker waits, with
+    a line every 10 s.
 
     \b
     Settings:
       EVENTBUS_OPTIONS   JSON, like {"burst": 50}: insist on these options; a bus
                          that has others is refused (see `eventbus options`)
-      EVENTBUS_DRAIN_S   longest drain, seconds
+      EVENTBUS_DRAIN_S   longest drain, seconds  [default: 10]
+
+    \b
+    Exit codes:
+      0      asked to end, and what was begun is finished
+      1      it was not within EVENTBUS_DRAIN_S, and is another worker's now; or
+             whoever read standard output has gone
+      2      this bus, or these settings, will not do
+      128+n  ended at once by a second signal n: 130 Ctrl-C, 143 SIGTERM
     """

@@ -33,6 +33,9 @@ _all = click.option("--all", "everything", is_flag=True, help="All entries that 
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
+_done = click.option("-o", "--output", type=click.Choice(["json"]), help="What was done, as JSON.")
+
+
 @click.command()
 @_group
 @_cause
@@ -91,7 +94,10 @@ def show_dead(id: str, output: str | None) -> None:
 @_group
 @_cause
 @_yes
-def replay_dead(ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool) -> None:
+@_done
+def replay_dead(
+    ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, output: str | None
+) -> None:
     """Give buried entries back to the group that buried them; no other group sees them again.
 
     For after the cure: a handler mended, a worker upgraded. An entry moves once, however often this is called; what
@@ -103,7 +109,7 @@ def replay_dead(ids: tuple[str, ...], everything: bool, group: str | None, cause
       eventbus dead replay --all --group billing --cause handler-failed
     """
     with _opened() as dead:
-        _each(_chosen(dead, ids, everything, group, cause, yes, "Replay"), dead.replay, "replayed")
+        _each(_chosen(dead, ids, everything, group, cause, yes, "Replay"), dead.replay, "replayed", output)
 
 
 @click.command()
@@ -112,7 +118,10 @@ def replay_dead(ids: tuple[str, ...], everything: bool, group: str | None, cause
 @_group
 @_cause
 @_yes
-def discard_dead(ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool) -> None:
+@_done
+def discard_dead(
+    ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, output: str | None
+) -> None:
     """Let buried entries go for good; they are counted as discarded.
 
     \b
@@ -121,7 +130,7 @@ def discard_dead(ids: tuple[str, ...], everything: bool, group: str | None, caus
       eventbus dead discard --all --cause unreadable --yes
     """
     with _opened() as dead:
-        _each(_chosen(dead, ids, everything, group, cause, yes, "Discard"), dead.discard, "discarded")
+        _each(_chosen(dead, ids, everything, group, cause, yes, "Discard"), dead.discard, "discarded", output)
 
 
 class _opened:
@@ -148,13 +157,18 @@ def _chosen(
     if not everything:
         raise click.UsageError("give the IDs that `eventbus dead list` shows, or --all")
     found = [entry.id for entry in dead.list(group=group, cause=cause)]
-    if found and not yes and not click.confirm(f"{verb} {len(found)} {'entry' if len(found) == 1 else 'entries'}?"):
+    if (
+        found
+        and not yes
+        and not click.confirm(f"{verb} {len(found)} {'entry' if len(found) == 1 else 'entries'}?", err=True)
+    ):
         raise click.Abort
     return found
 
 
-def _each(ids: list[str], act: Callable[[str], None], done: str) -> None:
+def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | None) -> None:
     """Do it for every one of *ids*; those that are gone are told, and the exit code is 1, when the others are done."""
+    done: list[str] = []
     gone: list[str] = []
     for dead_id in ids:
         try:
@@ -162,8 +176,12 @@ def _each(ids: list[str], act: Callable[[str], None], done: str) -> None:
         except NotFound:
             gone.append(dead_id)
         else:
-            write(f"dead/{dead_id} {done}\n")
-    if not ids:
+            done.append(dead_id)
+            if output is None:
+                write(f"dead/{dead_id} {word}\n")
+    if output == "json":
+        write(dump_json({word: done, "notFound": gone}) + "\n")
+    elif not ids:
         click.echo("Nothing is buried.", err=True)
     if gone:
         raise NotFound(f"dead entries not found, so replayed or discarded before: {', '.join(gone)}")

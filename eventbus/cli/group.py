@@ -51,7 +51,8 @@ def list_groups(output: str | None) -> None:
 @click.argument("name", shell_complete=complete_groups)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Also the store's own group, or one whose workers are alive.")
-def delete_group(name: str, yes: bool, force: bool) -> None:
+@click.option("-o", "--output", type=click.Choice(["json"]), help="What was deleted, as JSON.")
+def delete_group(name: str, yes: bool, force: bool, output: str | None) -> None:
     """Delete a consumer group; what it has not read is no longer kept for it.
 
     For a group whose workers are gone for good and that holds up the stream. A worker that is still alive would make
@@ -64,24 +65,28 @@ def delete_group(name: str, yes: bool, force: bool) -> None:
       eventbus group delete billing --yes
       eventbus group delete export:file-c71c8c
     """
-    from eventbus.broker.groups import delete_group as delete
-    from eventbus.broker.status import read_status
-
     with open_session() as session:
         if name.startswith(EXPORT):
             _forget_sink(session, name.removeprefix(EXPORT), yes=yes, force=force)
-            return
-        groups = {group.name: group for group in read_status(session.bus, session.client).groups}
-        if name not in groups:
-            raise NotFound(f'group "{name}" not found; there are: {", ".join(groups) or "none"}')
-        if not force:
-            _refuse(groups[name])
-        lag = groups[name].lag
-        question = f"Delete group {name}? It loses {'an unknown number of' if lag is None else lag} unread events"
-        if not yes and not click.confirm(question):
-            raise click.Abort
-        delete(session.bus, session.client, name)
-    write(f"group/{name} deleted\n")
+        else:
+            _delete(session, name, yes=yes, force=force)
+    write(dump_json({"group": name, "deleted": True}) + "\n" if output == "json" else f"group/{name} deleted\n")
+
+
+def _delete(session: Session, name: str, *, yes: bool, force: bool) -> None:
+    from eventbus.broker.groups import delete_group as delete
+    from eventbus.broker.status import read_status
+
+    groups = {group.name: group for group in read_status(session.bus, session.client).groups}
+    if name not in groups:
+        raise NotFound(f'group "{name}" not found; there are: {", ".join(groups) or "none"}')
+    if not force:
+        _refuse(groups[name])
+    lag = groups[name].lag
+    question = f"Delete group {name}? It loses {'an unknown number of' if lag is None else lag} unread events"
+    if not yes and not click.confirm(question, err=True):
+        raise click.Abort
+    delete(session.bus, session.client, name)
 
 
 def _forget_sink(session: Session, sink: str, *, yes: bool, force: bool) -> None:
@@ -93,10 +98,9 @@ def _forget_sink(session: Session, sink: str, *, yes: bool, force: bool) -> None
     status = found[sink]
     if not force and len(status.orphans) < len(status.parts):
         raise click.UsageError(f"a worker of {sink} is still alive: stop it first, or --force")
-    if not yes and not click.confirm(f"Forget sink {sink}? It is {status.lag} changes behind"):
+    if not yes and not click.confirm(f"Forget sink {sink}? It is {status.lag} changes behind", err=True):
         raise click.Abort
     forget_sink(session.bus, session.client, sink)
-    write(f"group/{EXPORT}{sink} deleted\n")
 
 
 def _refuse(group: Group) -> None:

@@ -18,13 +18,47 @@ Exit codes:
   0  done
   1  it could not be done now: Redis does not answer, no such object
   2  it can never be done so: wrong usage, bad input, a setting or server that will not do
+
+\b
+Examples:
+  eventbus up                                      # server and workers, until Ctrl-C
+  eventbus record Backup/nightly --reason Completed --message "42 GiB in 7 min"
+  eventbus get events -w
+  eventbus describe pod web-0
+  eventbus doctor
 """
 
 GROUPS: dict[str, str] = {
-    "dead": "The dead letter: events that no worker could handle.",
-    "get": "List what the store holds.",
-    "group": "Consumer groups: who shares the stream.",
-    "options": "How the whole bus correlates and what it keeps.",
+    "dead": """The dead letter: events that no worker could handle.
+
+    \b
+    Examples:
+      eventbus dead list
+      eventbus dead show 0/1763700000000-0
+      eventbus dead replay --all --cause handler-failed
+    """,
+    "get": """List what the store holds.
+
+    \b
+    Examples:
+      eventbus get events -A -w
+      eventbus get nodes
+      eventbus get suppressed
+    """,
+    "group": """Consumer groups: who shares the stream.
+
+    \b
+    Examples:
+      eventbus group list
+      eventbus group delete billing
+    """,
+    "options": """How the whole bus correlates and what it keeps.
+
+    \b
+    Examples:
+      eventbus options get
+      eventbus options set burst=50 exempt_namespaces=kube-system,audit
+    """,
 }
 
 #: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.

@@ -38,7 +38,8 @@ def get_options(output: str | None) -> None:
 
 @click.command("set")
 @click.argument("pairs", metavar="KEY=VALUE…", nargs=-1, required=True, shell_complete=complete_options)
-def set_options(pairs: Sequence[str]) -> None:
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The options as they are now, as JSON.")
+def set_options(pairs: Sequence[str], output: str | None) -> None:
     """Change options for all: every worker restarts its consumers with them within about a second.
 
     Lists are written with commas, and an empty value empties them. Counts and events that are there stay.
@@ -57,6 +58,9 @@ def set_options(pairs: Sequence[str]) -> None:
         )
         changed = version != session.bus.options_version
     values = shown(options)
+    if output == "json":
+        write(dump_json({"version": version, "changed": changed, "options": values}) + "\n")
+        return
     for name in changes:
         click.echo(f"{name}={shown_value(values[name])}")
     click.echo(f"options version {version}" + ("" if changed else ": nothing to change"))

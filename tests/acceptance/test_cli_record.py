@@ -146,6 +146,8 @@ def test_options_are_shown_and_changed_for_all(env: dict[str, str]) -> None:
     after = json.loads(run("options", "get", "-o", "json", env=env).stdout)
     assert after == {"version": 2, "options": before["options"] | {"burst": 50, "exempt_types": ["Warning"]}}
     assert "nothing to change" in run("options", "set", "burst=50", env=env).stdout
+    told = json.loads(run("options", "set", "burst=50", "-o", "json", env=env).stdout)
+    assert told == {"version": 2, "changed": False, "options": after["options"]}
     table = run("options", "get", env=env).stdout
     assert table.splitlines()[0].split() == ["OPTION", "VALUE", "DEFAULT"]
     assert table.splitlines()[1].split() == ["burst", "50", "25"]

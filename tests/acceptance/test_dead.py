@@ -130,6 +130,18 @@ def test_a_replayed_entry_is_recorded_once_however_often_it_is_replayed(
     assert [event.count for event in stored(bus, client)] == [1]
 
 
+def test_what_was_done_is_told_as_json(env: dict[str, str], bus: Bus, client: Any) -> None:
+    bury(bus, client, b"1")
+    bury(bus, client, b"2")
+    first, second = (entry["id"] for entry in dead(env))
+    ran = run("dead", "discard", first, "0/1-1", "-o", "json", env=env)
+    assert (ran.returncode, json.loads(ran.stdout)) == (1, {"discarded": [first], "notFound": ["0/1-1"]})
+    ran = run("dead", "replay", "--all", "--yes", "-o", "json", env=env)
+    assert (ran.returncode, json.loads(ran.stdout)) == (0, {"replayed": [second], "notFound": []})
+    ran = run("dead", "replay", "--all", "-o", "json", env=env)
+    assert (ran.returncode, json.loads(ran.stdout)) == (0, {"replayed": [], "notFound": []})
+
+
 def stored(bus: Bus, client: Any) -> list[Any]:
     return [event for event in ObjectStore(bus, client).list().items if event.message == "was handled too early"]
 
@@ -152,7 +164,7 @@ def test_all_asks_first_and_takes_the_filters(env: dict[str, str], bus: Bus, cli
     bury(bus, client, b"4", group="b")
     unsure = run("dead", verb, "--all", "--group", "a", env=env)
     assert unsure.returncode == 1
-    assert "3 entries?" in unsure.stdout
+    assert "3 entries?" in unsure.stderr
     assert len(dead(env)) == 4
     sure = run("dead", verb, "--all", "--group", "a", "--yes", env=env)
     assert sure.returncode == 0

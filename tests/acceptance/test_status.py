@@ -130,7 +130,8 @@ def test_the_store_s_own_group_goes_only_by_force(env: dict[str, str], bus: Bus)
     refused = run("group", "delete", "sink", "--yes", env=env)
     assert refused.returncode == 2
     assert "--force" in refused.stderr
-    assert run("group", "delete", "sink", "--yes", "--force", env=env).returncode == 0
+    deleted = run("group", "delete", "sink", "--yes", "--force", "-o", "json", env=env)
+    assert (deleted.returncode, json.loads(deleted.stdout)) == (0, {"group": "sink", "deleted": True})
 
 
 def test_a_group_whose_workers_live_stays(env: dict[str, str], bus: Bus, tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def commands(command: click.Command, words: str = "eventbus") -> list[tuple[str, click.Command]]:
+    """Every command and group, by the words that run it."""
     if not isinstance(command, click.Group):
         return [(words, command)]
     context = click.Context(command)
     inner = [(name, command.get_command(context, name)) for name in command.list_commands(context)]
-    return [pair for name, found in inner if found for pair in commands(found, f"{words} {name}")]
+    return [(words, command), *(pair for name, found in inner if found for pair in commands(found, f"{words} {name}"))]
 
 
 def test_the_page_of_commands_is_current() -> None:
@@ -29,7 +30,30 @@ def test_the_page_of_commands_is_current() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize(("words", "command"), commands(main))
+EVERY = [pytest.param(*pair, id=pair[0]) for pair in commands(main)]
+#: What they print is for nobody to take apart: a program's own output, a script, lines; or nothing at all.
+WITHOUT_JSON = {"completion", "down", "exec", "record", "up", "worker log", "worker sink", "worker export"}
+
+
+@pytest.mark.parametrize(("words", "command"), EVERY)
+def test_what_has_output_has_it_as_json(words: str, command: click.Command) -> None:
+    if isinstance(command, click.Group) or words.removeprefix("eventbus ") in WITHOUT_JSON:
+        return
+    forms = [option for option in command.params if "--output" in option.opts]
+    assert forms, "no -o"
+    form = forms[0].type
+    assert not isinstance(form, click.Choice) or "json" in form.choices
+
+
+@pytest.mark.parametrize("kind", ["export", "log", "sink"])
+def test_every_worker_tells_its_exit_codes(kind: str) -> None:
+    (worker,) = [command for words, command in commands(main) if words == f"eventbus worker {kind}"]
+    text = worker.get_help(click.Context(worker))
+    assert "Exit codes:" in text
+    assert "128+n" in text
+
+
+@pytest.mark.parametrize(("words", "command"), EVERY)
 def test_every_command_has_help_with_examples(words: str, command: click.Command) -> None:
     assert command.help
     assert "Example" in command.help
