@@ -53,6 +53,8 @@ def events(
 ) -> None:
     """Show events with how often and since when they happened, the latest last.
 
+    -w waits through a bus that goes away; one that is away at the start ends it with exit code 1, as kubectl.
+
     \b
     Examples:
       eventbus events

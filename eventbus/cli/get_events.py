@@ -56,6 +56,8 @@ def get_events(
 ) -> None:
     """Show events, sorted by when they were last seen, the latest last.
 
+    -w waits through a bus that goes away; one that is away at the start ends it with exit code 1, as kubectl.
+
     \b
     Examples:
       eventbus get events

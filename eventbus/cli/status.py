@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ import msgspec
 from eventbus.cli.output import dump_json, is_terminal, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, BusUnavailable
+from eventbus.text import printable
 
 if TYPE_CHECKING:
     from eventbus.broker.export_status import SinkStatus
@@ -41,6 +43,8 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     A worker is dead when it has not asked for work for 15 s and its heartbeat
     counter stands still, which is looked at twice, 1.5 s apart.
 
+    With -w a bus that is away is waited for, with a line on standard error.
+
     A sink is what `eventbus worker export` writes to: LAG and BEHIND as above,
     in changes of the store; paused: it does not answer, and nothing is lost.
 
@@ -55,7 +59,8 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     from eventbus.cli.status_table import format_status
 
     redraws = is_terminal(sys.stdout) and output != "json"
-    with open_session() as session:
+    with ExitStack() as stack:
+        session = _open(stack, wait_s=interval if watch else None)
         while True:
             try:
                 found = read_status(session.bus, session.client)
@@ -63,7 +68,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
             except BusUnavailable as error:
                 if not watch:
                     raise
-                click.echo(f"error: {error}", err=True)
+                _tell(error)
             else:
                 if output == "json":
                     every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks)}
@@ -79,6 +84,22 @@ def status(watch: bool, interval: float, output: str | None) -> None:
             time.sleep(interval)
             if not redraws and output != "json":
                 write("\n")
+
+
+def _open(stack: ExitStack, *, wait_s: float | None) -> Session:
+    """The bus; it is waited for, as one is that goes away later, unless *wait_s* is None."""
+    while True:
+        try:
+            return stack.enter_context(open_session())
+        except BusUnavailable as error:
+            if wait_s is None:
+                raise
+            _tell(error)
+            time.sleep(wait_s)
+
+
+def _tell(error: BusUnavailable) -> None:
+    click.echo(f"error: {printable(str(error))}", err=True)
 
 
 def read_sinks(session: Session) -> tuple[SinkStatus, ...]:

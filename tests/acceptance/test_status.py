@@ -9,6 +9,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.embedded import EmbeddedServer
 from tests.acceptance.programs import Program, environment, eventually, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
 
@@ -95,6 +96,24 @@ def test_a_bus_that_is_away_is_one_line(env: dict[str, str]) -> None:
         ran = run(*words, env={**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"})
         assert (ran.returncode, ran.stdout) == (1, "")
         assert ran.stderr.count("\n") == 1
+
+
+def test_under_watch_a_bus_that_is_away_is_waited_for(short_path: Path, prefix: str, tmp_path: Path) -> None:
+    server = EmbeddedServer(short_path)
+    url = server.start()
+    server.stop()
+    env = environment(url, prefix)
+    try:
+        with Program("status", "-w", "--interval", "0.1", env=env, folder=tmp_path) as program:
+            eventually(lambda: program.err.count("error: ") >= 2, within_s=30)
+            server.start()
+            eventually(lambda: "published" in program.out, within_s=30)
+        assert "Traceback" not in program.err
+        server.stop()
+        for words in (("get", "events", "-w"), ("events", "-w")):
+            assert run(*words, env=env).returncode == 1, "as kubectl"
+    finally:
+        server.stop()
 
 
 def test_a_group_is_deleted_when_asked_twice(env: dict[str, str], bus: Bus) -> None:
