@@ -16,6 +16,8 @@ from eventbus.validation import MAX_NEW_MESSAGE, MAX_REASON
 #: Records of one handler at once, and then a second. The bus lets through 25 events of a source and object anyway;
 #: this keeps a storm of records out of the outbox, where it would push out the events of others.
 BURST, PER_SECOND = 100, 10
+#: Seconds after which it is told that records are held back, if no later record brought it along.
+TELL_AFTER_S = 2.0
 #: The thread that sends: what it logs (redis, ssl) must not become events, which it would have to send.
 SENDER = "eventbus-outbox"
 
@@ -32,8 +34,9 @@ class EventHandler(logging.Handler):
     The message is that of the record, with the exception, without the traceback; at most 1024 bytes.
 
     Never waits for Redis (unless the outbox is told to, EVENTBUS_BUFFER_FULL=wait). Of a storm 100 records at once and
-    10 a second become events; how many were held back, one event says as soon as there is room. What eventbus itself
-    logs is left out, so that trouble with the bus makes no events.
+    10 a second become events; how many were held back, an event says with the next record that is let through, or
+    after 2 s, or when the handler is flushed or closed. What eventbus itself logs is left out, so that trouble with the
+    bus makes no events.
 
     Args:   object: anything `EventRecorder.event` takes, or KIND/NAME.  namespace: for KIND/NAME.
             level: below it nothing is recorded.  clock: for tests.
@@ -53,17 +56,47 @@ class EventHandler(logging.Handler):
         self._recorder = recorder
         self._about = reference_from_text(object, namespace) if isinstance(object, str) else reference_to(object)
         self._limit = _Limit(clock or SystemClock())
+        self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Called by `logging`, with the handler's lock held."""
-        if is_of_eventbus(record) or not self._limit.allows():
+        if is_of_eventbus(record):
             return
         try:
-            if held_back := self._limit.take_held_back():
-                self._record(logging.WARNING, "LogHeldBack", f"{held_back} log records were held back")
-            self._record(record.levelno, reason_of(record), message_of(record))
+            if self._limit.allows():
+                self._tell_held_back()
+                self._record(record.levelno, reason_of(record), message_of(record))
+            else:
+                self._tell_soon()
         except Exception:
             self.handleError(record)
+
+    def flush(self) -> None:
+        """Tell now what is held back."""
+        self.acquire()
+        try:
+            timer, self._timer = self._timer, None
+            if timer:
+                timer.cancel()
+            self._tell_held_back()
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """As `flush`, and end."""
+        self.flush()
+        super().close()
+
+    def _tell_soon(self) -> None:
+        # A thread that lives until then, or until `flush`. One that a fork has left behind is not alive.
+        if self._timer is None or not self._timer.is_alive():
+            self._timer = threading.Timer(TELL_AFTER_S, self.flush)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _tell_held_back(self) -> None:
+        if held_back := self._limit.take_held_back():
+            self._record(logging.WARNING, "LogHeldBack", f"{held_back} log records were held back")
 
     def _record(self, level: int, reason: str, message: str) -> None:
         event_type = "Warning" if level >= logging.WARNING else "Normal"

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,9 +122,12 @@ def test_an_object_that_names_nothing_is_refused_when_the_handler_is_made(record
         EventHandler(recorder, 5)
 
 
-def test_a_storm_is_held_back_and_counted(logger: logging.Logger, recorder: EventRecorder, events: list[Event]) -> None:
+def test_a_storm_is_held_back_and_counted(
+    logger: logging.Logger, recorder: EventRecorder, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventbus.contrib.logging.TELL_AFTER_S", 600)
     clock = FakeClock()
-    logger.addHandler(EventHandler(recorder, SHOP, clock=clock))
+    logger.addHandler(handler := EventHandler(recorder, SHOP, clock=clock))
     for _ in range(10_000):
         logger.warning("again")
     said(events, BURST)
@@ -134,6 +137,43 @@ def test_a_storm_is_held_back_and_counted(logger: logging.Logger, recorder: Even
     found = said(events, BURST + 1 + PER_SECOND)[BURST:]
     assert found[0] == ("Warning", "LogHeldBack", f"{10_000 - BURST} log records were held back")
     assert [message for _, _, message in found[1:]] == ["and again"] * PER_SECOND
+    handler.close()
+
+
+def test_a_storm_that_ends_in_silence_is_counted_too(
+    logger: logging.Logger, recorder: EventRecorder, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventbus.contrib.logging.TELL_AFTER_S", 0.05)
+    logger.addHandler(EventHandler(recorder, SHOP, clock=FakeClock()))
+    storm(logger, BURST + 7)
+    eventually(lambda: told(events) == 7)
+    storm(logger, 3)
+    eventually(lambda: told(events) == 10)  # of a second one
+    eventually(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
+
+
+@pytest.mark.parametrize("end", [EventHandler.flush, EventHandler.close])
+def test_a_handler_that_ends_tells_what_it_holds_back(
+    logger: logging.Logger, recorder: EventRecorder, events: list[Event], end: Callable[[EventHandler], None]
+) -> None:
+    handler = EventHandler(recorder, SHOP, clock=FakeClock())
+    logger.addHandler(handler)
+    storm(logger, BURST + 7)
+    end(handler)
+    end(handler)
+    eventually(lambda: told(events) == 7)
+    said(events, BURST + 1)
+    eventually(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
+
+
+def storm(logger: logging.Logger, records: int) -> None:
+    for _ in range(records):
+        logger.warning("again")
+
+
+def told(events: list[Event]) -> int:
+    """How many records were said to be held back."""
+    return sum(int(event.message.split()[0]) for event in list(events) if event.reason == "LogHeldBack")
 
 
 def test_what_eventbus_itself_logs_makes_no_events(
@@ -172,6 +212,7 @@ def test_a_storm_from_many_threads_ends_although_redis_is_away() -> None:
             lost = broadcaster.losses.counts
         finally:
             root.removeHandler(handler)
+            handler.close()
     assert lost["dropped"] + lost["unsent"] in range(BURST, BURST + 40)  # what was let through, and no more
 
 
