@@ -12,6 +12,7 @@ import termios
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -23,12 +24,13 @@ _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     """`eventbus *arguments*` on a terminal *columns* wide, until the block ends; `raw` is all it has written."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str], columns: int = 100) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str], columns: int = 100, folder: Path | None = None) -> None:
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         settings = dict(env) | {"TERM": "xterm-256color"}
         self._process = subprocess.Popen(
             [*COMMAND, *arguments],
+            cwd=folder,
             env=settings,
             stdin=its,
             stdout=its,
@@ -108,7 +110,9 @@ def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def run_on_terminal(*arguments: str, env: Mapping[str, str], columns: int = 100) -> tuple[int, Terminal]:
+def run_on_terminal(
+    *arguments: str, env: Mapping[str, str], columns: int = 100, folder: Path | None = None
+) -> tuple[int, Terminal]:
     """Run to the end; the exit code, and what stands on the terminal."""
-    with Terminal(*arguments, env=env, columns=columns) as terminal:
+    with Terminal(*arguments, env=env, columns=columns, folder=folder) as terminal:
         return terminal.wait(), terminal

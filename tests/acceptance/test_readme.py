@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from eventbus import EventBroadcaster, Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
+from tests.acceptance.terminal import Terminal, run_on_terminal
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -161,19 +161,27 @@ def answer_to(step: Step, folder: Path, env: dict[str, str], within_s: float = 4
     """Type it, and again while it does not yet answer what the README shows: workers need a moment."""
     deadline = time.monotonic() + within_s
     while True:
-        done = subprocess.run(
-            ["sh", "-c", step.command], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0 or (done.returncode == 1 and "doctor" in step.command), done.stdout + done.stderr
-        missing = missing_lines(step.shown, done.stdout)
+        code, text = ran(step.command, folder, env)
+        assert code == 0, text
+        missing = missing_lines(step.shown, text)
         if not missing:
+            assert step.shown or not text, f"the README shows nothing under {step.command}, which says {text}"
             return
-        assert time.monotonic() < deadline, f"{step.command} does not say {missing}, but:\n{done.stdout}"
+        assert time.monotonic() < deadline, f"{step.command} does not say {missing}, but:\n{text}"
         time.sleep(0.2)
 
 
+def ran(command: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
+    """The exit code, and what stands on the terminal."""
+    first, *rest = shlex.split(command)
+    if first == "eventbus":
+        code, terminal = run_on_terminal(*rest, env=env, columns=200, folder=folder)
+        return code, terminal.text
+    done = subprocess.run([first, *rest], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
 def test_the_walkthrough_answers_what_the_readme_shows(shell: tuple[Path, dict[str, str]]) -> None:
     folder, env = shell
     (procfile, up), questions, afterwards = walkthrough()
@@ -182,8 +190,11 @@ def test_the_walkthrough_answers_what_the_readme_shows(shell: tuple[Path, dict[s
         wait_for_text(output, "INFO eventbus-sink")
         for step in questions:
             if step.command.endswith(" -w"):
-                with typed(step.command, folder, env) as seen:
-                    wait_for_text(seen, "readiness probe failed")
+                with Terminal(*shlex.split(step.command)[1:], env=env, columns=200, folder=folder) as terminal:
+                    terminal.wait_for("readiness probe failed", within_s=40)
+                    assert missing_lines(step.shown, terminal.text) == []
+                    terminal.interrupt()
+                    assert terminal.wait() == 130
             elif " worker export " in step.command:
                 with typed(step.command, folder, env):
                     wait_for_text(folder / "events.jsonl", "readiness probe failed")
