@@ -100,11 +100,6 @@ def describe_events(events: Iterable[Event], *, now: datetime, label_width: int 
     return "Events:\n" + format_table(("Type", "Reason", "Age", "From", "Message"), rows, layout=DESCRIPTION)
 
 
-def event_name(event: Event) -> str:
-    """Name the event as `-o name` does: `event/<name>`."""
-    return f"event/{event.metadata.name}"
-
-
 def by_last_seen(events: Iterable[Event]) -> list[Event]:
     """Sort as `kubectl events` does, the latest last: by series, else last timestamp, else event time.
 

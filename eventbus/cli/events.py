@@ -5,20 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from eventbus.cli.completion import complete_namespaces, complete_objects
-from eventbus.cli.event_follower import Follower
-from eventbus.cli.event_printer import Form, Printer, make_printer
 from eventbus.cli.event_table import by_last_seen, events_headers, events_row
 from eventbus.cli.kinds import meant_kinds, object_from_words
 from eventbus.cli.lookup import is_about, list_about, waiting
+from eventbus.cli.object_follower import ObjectFollower
+from eventbus.cli.object_printer import Look, Printer, Told, make_printer
 from eventbus.cli.output import wants_colour, write
 from eventbus.cli.session import open_session
 from eventbus.cli.table import Table
 from eventbus.event import Event, EventType, ObjectReference
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
 from eventbus.names import is_dns_label
+
+if TYPE_CHECKING:
+    from eventbus.store.object_store import ObjectStore
 
 
 @click.command()
@@ -66,7 +73,7 @@ def events(
         raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
     wanted_types = _parse_types(types)
     printer: Printer = (
-        make_printer(Form(output))
+        make_printer(EVENT, Look(form=output))
         if output
         else _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
     )
@@ -81,22 +88,28 @@ def events(
             return False
         return not wanted_types or event.type in wanted_types
 
-    with open_session() as session:
-        store = session.store
-        follower = Follower(
-            store,
-            list_all=lambda: store.list(place) if about is None else list_about(store, place, reference),
+    def list_all(store: ObjectStore) -> ObjectList[Event]:
+        found = store.list(place) if about is None else list_about(store, place, reference)
+        return ObjectList(found.items, found.resource_version)
+
+    with open_session() as session, session.store as store:
+        changed = ListOptions(namespace=place or "", allow_bookmarks=True)
+        follower = ObjectFollower(
+            list_all=lambda: list_all(store),
+            watch=lambda version: store.objects(EVENT).watch(
+                msgspec.structs.replace(changed, resource_version=version)
+            ),
             wanted=is_wanted,
         )
-        found = follower.fetch()
+        found = by_last_seen(follower.fetch())
         if watch:
-            write(printer.watched(found))
-            for more in follower.follow():
-                write(printer.watched(more))
+            write(printer.watched([Told(WatchEventType.ADDED, event) for event in found]))
+            for told in follower.follow():
+                write(printer.watched([one for one in told if one.type != WatchEventType.DELETED]))
         hint = "" if found else waiting(session)
-    if found or output in (Form.JSON, Form.YAML):
+    if found or output in ("json", "yaml"):
         write(printer.listed(found))
-    elif output != Form.NAME:
+    elif output != "name":
         click.echo("No events found." if place is None else f"No events found in {place} namespace.", err=True)
     if hint:
         click.echo(hint, err=True)
@@ -115,7 +128,8 @@ class _Rows:
             for event in by_last_seen(events)
         )
 
-    watched = listed
+    def watched(self, told: Sequence[Told]) -> str:
+        return self.listed([one.object for one in told])
 
 
 def _parse_types(text: str | None) -> frozenset[str]:

@@ -11,13 +11,15 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from eventbus.cli.event_printer import Form, make_printer
 from eventbus.cli.lazy import Lazy, command_tree
 from eventbus.cli.main import COMMANDS
+from eventbus.cli.object_printer import Look, Printer, Told, make_printer
 from eventbus.cli.output import core_of, wants_colour, write
 from eventbus.codec import to_core
 from eventbus.errors import BusUnavailable, ConfigError
-from eventbus.event import ObjectMeta
+from eventbus.event import Event, ObjectMeta
+from eventbus.kinds import EVENT
+from eventbus.list_watch import WatchEventType
 from tests.builders import make_event
 from workers.cli import WORKER_COMMANDS, main
 
@@ -25,8 +27,16 @@ ONE = make_event()
 TWO = make_event(metadata=ObjectMeta(name="two", namespace="shop"), message="\x1b[31mred é")
 
 
+def printer(form: str) -> Printer:
+    return make_printer(EVENT, Look(form=form))
+
+
+def told(*events: Event) -> list[Told]:
+    return [Told(WatchEventType.ADDED, event) for event in events]
+
+
 def test_json_is_kubectls_list_of_whole_events() -> None:
-    text = make_printer(Form.JSON).listed([ONE, TWO])
+    text = printer("json").listed([ONE, TWO])
     assert text.isascii()
     assert json.loads(text) == {
         "apiVersion": "v1",
@@ -38,24 +48,24 @@ def test_json_is_kubectls_list_of_whole_events() -> None:
 
 def test_yaml_says_the_same_as_json() -> None:
     events = [ONE, TWO]
-    as_json, as_yaml = make_printer(Form.JSON).listed(events), make_printer(Form.YAML).listed(events)
+    as_json, as_yaml = printer("json").listed(events), printer("yaml").listed(events)
     assert yaml.safe_load(as_yaml) == json.loads(as_json)
 
 
 def test_a_watch_prints_each_event_as_a_document_of_its_own() -> None:
-    as_json, as_yaml = make_printer(Form.JSON), make_printer(Form.YAML)
-    assert json.loads(as_json.watched([ONE])) == to_core(ONE)
-    text = as_yaml.watched([ONE, TWO]) + as_yaml.watched([ONE])
+    as_json, as_yaml = printer("json"), printer("yaml")
+    assert json.loads(as_json.watched(told(ONE))) == to_core(ONE)
+    text = as_yaml.watched(told(ONE, TWO)) + as_yaml.watched(told(ONE))
     assert list(yaml.safe_load_all(text)) == [to_core(ONE), to_core(TWO), to_core(ONE)]
 
 
 def test_names_are_kubectls() -> None:
-    assert make_printer(Form.NAME).listed([TWO]) == "event/two\n"
+    assert printer("name").listed([TWO]) == "event/two\n"
 
 
 def test_the_header_of_a_watch_comes_once() -> None:
-    printer = make_printer(Form.TABLE, all_namespaces=True)
-    text = printer.watched([]) + printer.watched([ONE]) + printer.watched([TWO])
+    table = make_printer(EVENT, Look(namespaces=True))
+    text = table.watched([]) + table.watched(told(ONE)) + table.watched(told(TWO))
     assert text.count("NAMESPACE") == 1
     assert text.startswith("NAMESPACE   LAST SEEN   TYPE     REASON    OBJECT      MESSAGE\n")
     assert "\x1b" not in text

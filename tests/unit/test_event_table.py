@@ -10,7 +10,6 @@ import pytest
 from eventbus.cli.event_table import (
     by_last_seen,
     describe_events,
-    event_name,
     events_headers,
     events_row,
     get_headers,
@@ -281,10 +280,6 @@ def test_describe_without_events_says_none_where_the_other_values_stand() -> Non
 
 
 # -- names and colour ---------------------------------------------------------------------------------------------
-
-
-def test_the_name_has_the_resource_before_it() -> None:
-    assert event_name(BOUND) == "event/db.17b8"
 
 
 def test_only_warnings_are_coloured_and_only_when_told() -> None:
