@@ -77,7 +77,7 @@ def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str
         ("eventbus status --w", ["--watch"]),
         ("eventbus get events -o j", ["json", "jsonpath="]),
         ("eventbus status -o ", ["wide", "json"]),
-        ("eventbus options set bu", ["burst="]),
+        ("eventbus options set burs", ["burst="]),
         ("eventbus completion ", ["bash", "zsh", "fish"]),
         ("eventbus acl --role p", ["producer"]),
         ("eventbus group delete ", []),
@@ -127,7 +127,7 @@ TAB = """
 eval "$(eventbus completion bash)"
 complete -p eventbus
 compopt() { printf 'compopt %s\\n' "$2"; }
-for line in 'eventbus sta' 'eventbus options set bu'; do
+for line in 'eventbus sta' 'eventbus options set burs'; do
     COMP_WORDS=($line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
     _eventbus_completion eventbus
     printf '%s\\n' "${COMPREPLY[@]}"

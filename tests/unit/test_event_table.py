@@ -279,7 +279,7 @@ def test_describe_without_events_says_none_where_the_other_values_stand() -> Non
     assert describe_events([], now=NOW, label_width=14) == "Events:       <none>\n"
 
 
-# -- names and colour ---------------------------------------------------------------------------------------------
+# -- colour --------------------------------------------------------------------------------------------------------
 
 
 def test_only_warnings_are_coloured_and_only_when_told() -> None:
