@@ -112,7 +112,7 @@ def check_groups(status: BusStatus) -> Iterator[Finding]:
             waits = "1 event waits" if group.lag == 1 else f"{group.lag} events wait"
             yield warning("workers", f"{waits} for group {group.name}, and no worker of it is alive", start)
     sink = next((group for group in status.groups if group.name == SINK_GROUP), None)
-    if sink is None:
+    if sink is None or sink.destroyed:
         cure = "start a worker: eventbus worker sink"
         yield error("workers", "the store's group `sink` was destroyed: nothing is recorded", cure)
     elif sink.alive:

@@ -43,7 +43,7 @@ _PARTS = (
     "exported",
     "again",
 )
-BUILD = 9  #: as in library.lua; raised with every change of the Lua
+BUILD = 10  #: as in library.lua; raised with every change of the Lua
 
 
 class Accepted(StrEnum):
@@ -75,11 +75,15 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Trimmed(msgspec.Struct, frozen=True):
-    """Answer of trim: entries removed, and the group that lost unread events, if one did."""
+    """Answer of trim: entries removed, and the group that lost unread events, if one did.
+
+    *destroyed*: with the stream or the group; else because it held the stream too long.
+    """
 
     removed: int
     released_group: str
     lost: int
+    destroyed: bool = False
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -184,7 +188,7 @@ class Functions:
             options.dead_bytes,
             options.hold_s * 1000,
         )
-        return Trimmed(reply[0], reply[1].decode(), reply[2])
+        return Trimmed(reply[0], reply[1].decode(), reply[2], reply[3] == b"destroyed")
 
     def bury(
         self, group: str, consumer: str, entry: bytes, cause: str, deaths: int, body: bytes, *, whole: bool = True
@@ -213,7 +217,7 @@ class Functions:
         self._call("eb1_try", (self._keys.attempts + group.encode(),), entry, position)
 
     def replay(self, options: Options, dead: bytes) -> str:
-        """Give the dead entry back to the group that buried it. Returns OK, MISSING (done before) or FULL.
+        """Give the dead entry back to the group that buried it. Returns OK, MISSING (done before), FULL or NOGROUP.
 
         Safe to repeat: the entry moves once.
         """

@@ -36,4 +36,4 @@ def delete_group(bus: Bus, client: Client, name: str) -> int:
 
 
 #: What `meta` holds of a group.
-_FIELDS = ("floor", "policy", "beats", "alive", "lost", "lost_batches")
+_FIELDS = ("floor", "floor_to", "policy", "beats", "alive", "lost", "untold", "lost_batches")

@@ -58,6 +58,7 @@ class GroupPart(msgspec.Struct, frozen=True, rename="camel"):
     behind_bytes: int  #: of the stream, from that entry on
     pending: int  #: batches
     workers: tuple[Worker, ...] = ()
+    destroyed: bool = False  #: by hand, and not yet made anew at its floor
 
 
 class Partition(msgspec.Struct, frozen=True, rename="camel"):
@@ -102,7 +103,7 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
     texts = {_text(field): _text(value) for field, value in (meta or {}).items()}
     numbers, sizes = _numbers(meta), _numbers(incoming)
     beating = [_text(field) for field in beats or {}]
-    groups = _read_groups(node, keys, infos or [], texts, sizes, beating, now_ms)
+    groups = () if infos is None else _read_groups(node, keys, infos, texts, sizes, beating, now_ms)
     records = None if stored is None or forgotten is None else stored + forgotten
     partition = Partition(
         number=keys.partition,
@@ -129,6 +130,7 @@ def _read_groups(
     beating: Sequence[str],
     now_ms: int,
 ) -> tuple[GroupPart, ...]:
+    infos = [*infos, *_destroyed(infos, meta)]
     if not infos:
         return ()
     pipe = node.pipeline(transaction=False)
@@ -156,9 +158,21 @@ def _read_groups(
                 behind_bytes=max(0, sizes.get("bytes", 0) - _field(oldest, b"at")) if oldest else 0,
                 pending=info["pending"],
                 workers=_workers(name, consumers or [], beating),
+                destroyed=consumers is None,
             )
         )
     return tuple(groups)
+
+
+def _destroyed(infos: Sequence[Any], meta: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Groups that are only a floor, as if the server had told of them."""
+    there = {_text(info["name"]) for info in infos}
+    floors = {name.removeprefix("floor:"): floor for name, floor in meta.items() if name.startswith("floor:")}
+    return [
+        {"name": name.encode(), "last-delivered-id": floor.encode(), "pending": 0}
+        for name, floor in sorted(floors.items())
+        if name not in there
+    ]
 
 
 def _open_pending(node: Any, keys: Keys, ids: Sequence[bytes]) -> dict[bytes, Any]:

@@ -48,9 +48,10 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
     behind_s: float
     pending: int
     workers: tuple[Worker, ...]
-    lost: int  #: events it was made to skip
+    lost: int  #: events it never got: it was made to skip them, or they were destroyed
     lost_batches: int  #: batches that were trimmed while pending
     holds: tuple[int, ...]  #: partitions whose stream only it holds up
+    destroyed: bool = False  #: by hand on some partition, and not yet made anew at its floor
 
     @property
     def alive(self) -> int:
@@ -125,6 +126,7 @@ def _groups(partitions: Sequence[Partition], meta: Mapping[str, int]) -> tuple[G
                 lost=meta.get(f"lost:{name}", 0),
                 lost_batches=meta.get(f"lost_batches:{name}", 0),
                 holds=tuple(partition.number for partition in partitions if partition.holder == name),
+                destroyed=any(part.destroyed for part in parts),
             )
         )
     return tuple(groups)

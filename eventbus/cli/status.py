@@ -37,7 +37,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
              are pending to count them exactly
     BEHIND   age of the oldest of them, by the server's clock
     PENDING  batches that workers have taken and not acknowledged
-    LOST     events the group was made to skip, because it held the stream too long
+    LOST     events lost to the group: it held the stream too long, or was destroyed
     HOLDS    partitions whose stream only this group still needs: it has the
              lowest floor, and when they are full it is the one to look after
     A worker is dead when it has not asked for work for 15 s and its heartbeat

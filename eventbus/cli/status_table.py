@@ -146,7 +146,8 @@ def _counters(status: BusStatus) -> str:
     rows += [("buried", str(n), f"put into the dead letter: {cause}") for cause, n in status.buried.items() if n]
     for group in status.groups:
         if group.lost:
-            rows.append(("lost", str(group.lost), f"skipped by group {group.name}, which held the stream too long"))
+            meaning = f"never got to group {group.name}: it held the stream too long, or was destroyed"
+            rows.append(("lost", str(group.lost), meaning))
         if group.lost_batches:
             rows.append(("lost batches", str(group.lost_batches), f"trimmed while group {group.name} worked on them"))
     return format_table(("Counter", "Events", "Meaning"), rows)

@@ -35,7 +35,7 @@ SLACK = 1.1
 class Housekeeper:
     """Trims streams and sweeps the store, about once a second, in one thread with its own connection.
 
-    *on_loss* is called with (reason, message) when a group was moved past events it had not read.
+    *on_loss* is called with (reason, message) when a group has lost events it had not read.
     """
 
     def __init__(
@@ -81,9 +81,8 @@ class Housekeeper:
         trimmed = self._bus.functions(client, partition).trim(self._bus.options)
         crash_point("trimmed")
         if trimmed.released_group:
-            told = (
-                f"group {trimmed.released_group} held partition {partition} too long: {trimmed.lost} events lost to it"
-            )
+            cause = "was destroyed, or its stream," if trimmed.destroyed else "held the stream too long"
+            told = f"group {trimmed.released_group} {cause} on partition {partition}: {trimmed.lost} events lost to it"
             log.error("%s", told)
             self._on_loss("GroupReleased", told)
 

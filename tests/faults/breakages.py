@@ -237,11 +237,19 @@ LUA: dict[str, tuple[str, str]] = {
         "return id_after(delivered)",
     ),
     "trim-does-not-count": (
-        "redis.call('HINCRBY', meta, 'lost:' .. group, lost)",
-        "",
+        "  redis.call('HINCRBY', meta, 'lost:' .. group, lost)\n  return lost",
+        "  return lost",
+    ),
+    "a-destroyed-group-holds-nothing": (
+        "if group and not found[group] then kept",
+        "if false then kept",
+    ),
+    "what-was-destroyed-is-not-counted": (
+        "  if lost <= 0 then return end\n  redis.call('HINCRBY'",
+        "  if true then return end\n  redis.call('HINCRBY'",
     ),
     "trim-looks-at-no-group": (
-        "  if not least then return { 0, released, lost } end\n",
+        "  if not least then return { 0, released, lost, cause } end\n",
         "  least = id_after(redis.call('XINFO', 'STREAM', incoming)[8])\n",
     ),
     "counts-end-with-the-event": (
@@ -257,7 +265,7 @@ LUA: dict[str, tuple[str, str]] = {
         "memory.full = false",
     ),
     "no-floors": (
-        "redis.call('XGROUP', 'CREATE', incoming, group, floor or start)",
+        "redis.call('XGROUP', 'CREATE', incoming, group, floor)",
         "redis.call('XGROUP', 'CREATE', incoming, group, '0')",
     ),
     "a-gap-is-not-seen": (

@@ -244,6 +244,11 @@ class Scene:
         verdict.recovery_s = recovery_s
         return verdict
 
+    @property
+    def published(self) -> int:
+        """Events that were ever put into the stream, those that workers tell of themselves included."""
+        return int(self.client.hget(self.keys.incoming_meta, "events") or 0)
+
     def meta(self, field: str) -> int:
         return int(self.client.hget(self.keys.meta, field) or 0)
 

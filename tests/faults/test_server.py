@@ -21,6 +21,7 @@ FULL = "10 out of memory"
 FLUSHED = "12 FLUSHALL"
 STREAM = "12 stream destroyed"
 GROUP = "12 group destroyed"
+UNREAD = "12 group destroyed, unread"
 WRONG_TYPE = "12 key of the wrong type"
 FUNCTIONS = "13 functions flushed"
 
@@ -227,6 +228,42 @@ def test_control_a_destroyed_group_without_a_floor(scene: MakeScene, note_contro
     here = scene(lua="no-floors")
     meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), pause_s=1.5)
     note_control(GROUP, here.verdict(), "no floors")
+
+
+def destroy_while_nobody_reads(scene: Scene) -> tuple[Verdict, int]:
+    """The store's group is destroyed with its backlog unread, while the log's worker trims what it has read.
+
+    Returns: the verdict, and how many events were unread, those that workers tell of themselves included.
+    """
+    log = scene.worker(kind="log")
+    until(lambda: "works on" in log.said)
+    assert scene.producer(count=5_000).wait() == 0
+    until(lambda: scene.client.hexists(scene.keys.meta, "floor:log"))
+    scene.client.xgroup_destroy(scene.keys.incoming, SINK_GROUP)
+    unread = scene.published
+    until(lambda: all(g["lag"] == g["pending"] == 0 for g in scene.client.xinfo_groups(scene.keys.incoming)))
+    time.sleep(3)  # the log's worker trims about once a second
+    scene.worker()
+    return scene.verdict(since=time.monotonic()), unread
+
+
+@pytest.mark.short
+def test_a_destroyed_group_keeps_what_it_has_not_read(scene: MakeScene, note: Note) -> None:
+    here = scene(hold=False)
+    verdict, _ = destroy_while_nobody_reads(here)
+    note(UNREAD, verdict)
+    assert verdict.clean, verdict
+    assert here.meta("lost:sink") == 0
+
+
+@pytest.mark.short
+def test_control_a_destroyed_group_that_holds_nothing(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(hold=False, lua="a-destroyed-group-holds-nothing")
+    verdict, unread = destroy_while_nobody_reads(here)
+    note_control(UNREAD, verdict, "floor not looked at")
+    # and yet it is counted when the group is made anew
+    assert verdict.missing == 5_000
+    assert here.meta("lost:sink") == unread
 
 
 @pytest.mark.long

@@ -75,6 +75,44 @@ def test_a_destroyed_group_is_made_anew_at_its_floor(partition: Partition) -> No
     assert [delivery.id for delivery in partition.reader("two").read(0)] == [second.id, third.id]
 
 
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_what_is_gone_since_a_destroyed_group_s_floor_is_counted(partition: Partition, gone: int) -> None:
+    deliveries = partition.deliver([make_event()] * 5, [make_event()] * 7, [make_event()] * 9, [make_event()] * 11)
+    partition.reader().ack([deliveries[0].id])
+    partition.call.trim(partition.options)
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+    partition.admin.xtrim(partition.keys.incoming, maxlen=3 - gone, approximate=False)
+
+    for _ in range(2):
+        partition.call.open(ANY, "sink")
+
+    assert partition.meta("lost:sink") == sum([7, 9, 11][:gone])
+
+
+def test_what_every_group_loses_with_the_stream_is_counted(partition: Partition) -> None:
+    partition.call.open(ANY, "log", "DROP", "0")
+    first, _ = partition.deliver([make_event()] * 5, [make_event()] * 7)
+    partition.reader().ack([first.id])
+    partition.call.trim(partition.options)
+    for _ in range(2):
+        partition.publish(make_event())
+        partition.admin.delete(partition.keys.incoming)
+        partition.call.open(ANY, "sink")
+        partition.call.open(ANY, "log")
+
+    # 13 events, of which the sink had five; then one more
+    assert (partition.meta("lost:sink"), partition.meta("lost:log")) == (9, 14)
+    assert (partition.meta("floor_to:sink"), partition.meta("floor_to:log")) == (0, 0)
+
+
+def test_a_group_that_begins_now_has_lost_nothing(partition: Partition) -> None:
+    partition.deliver([make_event()] * 5)
+    partition.call.open(ANY, "log", "DROP", "$")
+    partition.admin.delete(partition.keys.incoming)
+    partition.call.open(ANY, "log")
+    assert (partition.meta("lost:sink"), partition.meta("lost:log")) == (5, 0)
+
+
 def test_a_destroyed_group_is_made_anew_as_often_as_it_takes(partition: Partition) -> None:
     """Its floor may be the last id of a millisecond, which has no successor in it."""
     (delivery,) = partition.deliver([make_event()])

@@ -145,6 +145,8 @@ def test_what_was_trimmed_no_longer_counts_towards_the_bound(partition: Partitio
 
 def test_a_full_stream_without_groups_names_nobody(partition: Partition) -> None:
     partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+    assert partition.publish_raw(1, 1, b"x" * 11, bound=10) == Published(Accepted.FULL, group="sink")  # its floor does
+    partition.admin.hdel(partition.keys.meta, "floor:sink")
     assert partition.publish_raw(1, 1, b"x" * 11, bound=10) == Published(Accepted.FULL, group="")
 
 

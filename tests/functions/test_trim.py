@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from eventbus.broker.functions import Accepted, Trimmed
+from eventbus.broker.groups import delete_group
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition
@@ -67,6 +68,76 @@ def test_nothing_is_trimmed_without_groups(partition: Partition) -> None:
     partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
     assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
     assert len(entries(partition)) == 1
+
+
+@pytest.mark.parametrize("pending", [False, True], ids=["read by nobody", "pending"])
+def test_what_a_destroyed_group_has_not_finished_with_stays(partition: Partition, pending: bool) -> None:
+    ids = published(partition, [10] * 4)
+    partition.admin.xreadgroup("sink", "one", {partition.keys.incoming: ">"}, count=3 if pending else 1)
+    partition.reader().ack(ids[:1])
+    partition.call.trim(partition.options)  # the floor is here
+    partition.call.open("", "log", "DROP", "0")
+    log = partition.reader(group="log")
+    log.ack([delivery.id for delivery in log.read(0)])
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+
+    for _ in range(2):
+        assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+
+    assert entries(partition) == ids[1:]
+    assert partition.meta("floor_to:sink") == 2
+    assert partition.call.open("", "sink").made_group
+    assert [delivery.id for delivery in partition.reader("two").read(0)] == ids[1:]
+    assert partition.meta("lost:sink") == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "sizes", "lost"),
+    [("DROP", {"incoming_bytes": MIB}, [100_000] * 10, 10), ("WAIT", {"hold_s": 10}, [10] * 3, 6)],
+    ids=["DROP beyond half of the bytes", "WAIT beyond its hold"],
+)
+def test_a_destroyed_group_is_let_go_as_a_dead_one(
+    make_partition: MakePartition, policy: str, options: dict[str, int], sizes: list[int], lost: int
+) -> None:
+    partition = make_partition(**options)
+    partition.call.open("", "mine", policy, "0")
+    ids = published(partition, sizes)
+    sink = partition.reader()
+    sink.ack([delivery.id for delivery in sink.read(0)])
+    partition.admin.hset(partition.keys.meta, mapping={"beats:mine": 0, "alive:mine": 1})
+    partition.admin.xgroup_destroy(partition.keys.incoming, "mine")
+
+    assert partition.call.trim(partition.options) == Trimmed(lost // 2, "mine", lost)
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+
+    assert partition.meta("lost:mine") == lost
+    assert entries(partition) == ids[lost // 2 :]
+    assert partition.call.open("", "mine").made_group
+    assert [delivery.id for delivery in partition.reader(group="mine").read(0)] == ids[lost // 2 :]
+    assert partition.meta("lost:mine") == lost
+
+
+def test_a_deleted_group_holds_nothing(partition: Partition) -> None:
+    partition.call.open("", "mine", "WAIT", "0")
+    published(partition, [10] * 4)
+    sink = partition.reader()
+    sink.ack([delivery.id for delivery in sink.read(0)])
+    partition.call.trim(partition.options)
+
+    delete_group(partition.bus, partition.admin, "mine")
+
+    assert partition.call.trim(partition.options) == Trimmed(4, "", 0)
+
+
+def test_what_was_destroyed_is_told_once(partition: Partition) -> None:
+    published(partition, [10] * 3)
+    partition.call.trim(partition.options)
+    partition.admin.delete(partition.keys.incoming)
+    partition.call.open("0123456789abcdef", "sink")
+
+    assert partition.call.trim(partition.options) == Trimmed(0, "sink", 6, destroyed=True)
+    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
+    assert partition.meta("lost:sink") == 6
 
 
 def test_a_second_call_finds_nothing_to_do(partition: Partition) -> None:

@@ -155,7 +155,7 @@ def test_a_group_that_was_moved_on_is_told_with_what_it_lost(
 
     ((reason, message),) = told
     assert reason == "GroupReleased"
-    assert "group log held partition 0 too long: 15 events lost" in message
+    assert "group log held the stream too long on partition 0: 15 events lost" in message
     assert [record.getMessage() for record in caplog.records] == [message]
 
 

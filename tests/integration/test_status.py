@@ -215,6 +215,17 @@ def test_a_deleted_group_leaves_nothing_behind(bus: Bus, client: Any, settings: 
     assert delete_group(bus, client, "billing") == 0
 
 
+def test_a_destroyed_group_is_shown_and_can_be_deleted(bus: Bus, client: Any, settings: Settings) -> None:
+    bus.open_partition(client, 0, "billing", "WAIT", "0")
+    publish(bus, settings, 2)
+    client.xgroup_destroy(bus.keys[0].incoming, "billing")
+    found = group_of(read_status(bus, client), "billing")
+    assert (found.destroyed, found.lag, found.policy, found.workers) == (True, 2, "WAIT", ())
+    assert not group_of(read_status(bus, client), "sink").destroyed
+    delete_group(bus, client, "billing")
+    assert [group.name for group in read_status(bus, client).groups] == ["sink"]
+
+
 def test_a_stream_that_was_destroyed_does_not_stop_the_numbers(bus: Bus, client: Any, settings: Settings) -> None:
     publish(bus, settings, 2)
     client.delete(bus.keys[0].incoming)

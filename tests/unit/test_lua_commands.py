@@ -18,7 +18,7 @@ PUBLISH = {
     ("HMGET", "producer"),
     ("HSET", "producer"),
     ("PEXPIRE", "producer"),
-    ("HGET", "meta"),
+    ("HGETALL", "meta"),
 }
 
 

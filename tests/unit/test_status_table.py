@@ -68,7 +68,7 @@ def test_every_loss_has_its_line_with_its_cause() -> None:
         (17, "their buffer was full"),
         (64, "the stream was full"),
         (1, "dead letter: unreadable"),
-        (12_345_678, "skipped by group log"),
+        (12_345_678, "never got to group log"),
         (2, "trimmed while group log"),
     ]:
         assert any(str(number) in line and words in line for line in text.splitlines()), words

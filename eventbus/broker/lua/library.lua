@@ -1,7 +1,7 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function
 -- checks everything, reads everything, and then writes.
 
-local BUILD = 9
+local BUILD = 10
 
 -- What the library remembers between calls of one server process: meta key -> rv it wrote last. It is empty
 -- after a restart, a promotion or FUNCTION LOAD, and that is the point: see `last_version`.
@@ -84,6 +84,32 @@ local function fields_of(entry)
   local fields = {}
   for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
   return fields
+end
+
+-- The running number of the last event before entry *id*, of *events* in all; nil: somebody else's entry has none.
+local function number_before(incoming, id, events)
+  local entry = redis.call('XRANGE', incoming, id, '+', 'COUNT', 1)[1]
+  if not entry then return events end
+  local fields = fields_of(entry)
+  local to = tonumber(fields.to or '')
+  return to and to - (tonumber(fields.n or '') or 0)
+end
+
+-- Whom the stream is kept for: {group, last delivered id}, or {group, false} where it was destroyed by hand and will
+-- be made anew at its floor. Second, what meta holds.
+local function groups_kept(incoming, meta)
+  local kept, found, known = {}, {}, {}
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
+    kept[#kept + 1] = { info[2], info[8] }
+    found[info[2]] = true
+  end
+  local fields = redis.call('HGETALL', meta)
+  for i = 1, #fields, 2 do
+    known[fields[i]] = fields[i + 1]
+    local group = string.match(fields[i], '^floor:(.*)$')
+    if group and not found[group] then kept[#kept + 1] = { group, false } end
+  end
+  return kept, known
 end
 
 local function entry_before(a, b)

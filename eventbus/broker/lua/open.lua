@@ -6,15 +6,52 @@
 -- ARGV[4] start        '0' the oldest entry, '$' from now on; an existing group or floor wins
 -- Reply   {generation, 1 if the stream was made, 1 if the group was made}
 -- Writes  KEYS 1-3; allowed when memory is full, since workers that start then are those that drain it.
---         A group that is gone while its floor is remembered is made anew at its floor.
+--         A group that is gone while its floor is remembered is made anew at its floor. What is missing from there
+--         on, be it that the whole stream was destroyed, is counted: lost:<group>; `trim` tells it: untold:<group>.
+
+local function count_destroyed(meta, group, from, to)
+  local lost = from and to and to - from or 0
+  if lost <= 0 then return end
+  redis.call('HINCRBY', meta, 'lost:' .. group, lost)
+  redis.call('HINCRBY', meta, 'untold:' .. group, lost)
+end
+
+local function make_stream(incoming, incoming_meta, meta, generation)
+  local events = tonumber(redis.call('HGET', incoming_meta, 'events') or '0')
+  -- A stream is made by a group and that group destroyed: XADD would leave an entry behind.
+  redis.call('XGROUP', 'CREATE', incoming, '\1', '0', 'MKSTREAM')
+  redis.call('XGROUP', 'DESTROY', incoming, '\1')
+  redis.call('DEL', incoming_meta)
+  redis.call('HSET', incoming_meta, 'generation', generation, 'events', 0, 'bytes', 0)
+  local kept, known = groups_kept(incoming, meta)
+  for _, each in ipairs(kept) do
+    count_destroyed(meta, each[1], tonumber(known['floor_to:' .. each[1]] or ''), events)
+    redis.call('HSET', meta, 'floor:' .. each[1], '0-0', 'floor_to:' .. each[1], '0')
+  end
+end
+
+local function make_group(incoming, incoming_meta, meta, group, policy, start)
+  local m = redis.call('HMGET', meta, 'floor:' .. group, 'floor_to:' .. group)
+  local floor, events = m[1], tonumber(redis.call('HGET', incoming_meta, 'events') or '0')
+  if floor then
+    count_destroyed(meta, group, tonumber(m[2] or ''), number_before(incoming, id_after(floor), events))
+  else
+    floor = start == '$' and redis.call('XINFO', 'STREAM', incoming)[8] or '0-0'
+    local number = number_before(incoming, id_after(floor), events)
+    redis.call('HSET', meta, 'floor:' .. group, floor, 'floor_to:' .. group, integer_text(number or events))
+  end
+  redis.call('XGROUP', 'CREATE', incoming, group, floor)
+  redis.call('HSETNX', meta, 'policy:' .. group, policy)
+end
 
 local function open(keys, args)
   local incoming, incoming_meta, meta, changes = keys[1], keys[2], keys[3], keys[4]
   local generation, group, policy, start = args[1], args[2], args[3], args[4]
 
+  check_type(incoming_meta, 'hash')
+  check_type(meta, 'hash')
   local made = redis.call('EXISTS', incoming) == 0
   local known = redis.call('HGET', incoming_meta, 'generation')
-  local floor = group ~= '' and redis.call('HGET', meta, 'floor:' .. group)
   local has_group = false
   if not made and group ~= '' then
     for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
@@ -23,13 +60,8 @@ local function open(keys, args)
   end
 
   if made then
-    -- A stream is made by a group and that group destroyed: XADD would leave an entry behind.
-    redis.call('XGROUP', 'CREATE', incoming, '\1', '0', 'MKSTREAM')
-    redis.call('XGROUP', 'DESTROY', incoming, '\1')
-    redis.call('DEL', incoming_meta)
-    redis.call('HSET', incoming_meta, 'generation', generation, 'events', 0, 'bytes', 0)
+    make_stream(incoming, incoming_meta, meta, generation)
     known = generation
-    if floor then floor = nil end
   elseif not known then
     redis.call('HSET', incoming_meta, 'generation', generation)
     known = generation
@@ -38,14 +70,7 @@ local function open(keys, args)
   if redis.call('HEXISTS', meta, 'rv') == 0 then
     keep_version(meta, last_version(meta, changes, now_us()))
   end
-  if group ~= '' and not has_group then
-    redis.call('XGROUP', 'CREATE', incoming, group, floor or start)
-    redis.call('HSETNX', meta, 'policy:' .. group, policy)
-    if made or not floor then
-      floor = redis.call('XINFO', 'STREAM', incoming)[8]
-      redis.call('HSET', meta, 'floor:' .. group, start == '$' and floor or '0-0')
-    end
-  end
+  if group ~= '' and not has_group then make_group(incoming, incoming_meta, meta, group, policy, start) end
   return { known, made and 1 or 0, (group ~= '' and not has_group) and 1 or 0 }
 end
 

@@ -13,9 +13,10 @@
 
 local function holder(incoming, meta)
   local name, least = '', nil
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
-    local floor = redis.call('HGET', meta, 'floor:' .. info[2]) or '0-0'
-    if not least or entry_before(floor, least) then name, least = info[2], floor end
+  local kept, known = groups_kept(incoming, meta)
+  for _, each in ipairs(kept) do
+    local floor = known['floor:' .. each[1]] or '0-0'
+    if not least or entry_before(floor, least) then name, least = each[1], floor end
   end
   return name
 end

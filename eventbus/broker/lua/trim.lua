@@ -1,11 +1,13 @@
 -- trim: move each group's floor up, let go of a group that holds the stream too long, and forget the entries
--- that every group has finished with; keep `changes` and `dead` within their bounds.
+-- that every group has finished with; keep `changes` and `dead` within their bounds. A group that was destroyed
+-- holds what is above its floor as a dead one does: it is made anew there.
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] meta HASH
 -- KEYS[4] changes STREAM    KEYS[5] dead STREAM          KEYS[6] workers HASH
 -- ARGV[1] limit           entries of incoming a call may remove, about
 -- ARGV[2] incoming_bytes  ARGV[3] changes_bytes  ARGV[4] dead_bytes   bounds
 -- ARGV[5] hold_ms         how long a WAIT group without a live worker holds the stream
--- Reply   {removed, released group or '', events the released group lost}
+-- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or
+--         `open` found some gone (field untold:<group>); each loss is told once, one group a call
 -- Writes  KEYS 1-5; allowed when memory is full, since it only frees.
 
 local function trim_to_bytes(stream, added, bound)
@@ -38,21 +40,21 @@ local function last_alive(meta, workers, group, now_ms)
   return tonumber(m[2])
 end
 
--- Move the group past *target* and count what it never acknowledged.
+-- Move the group past *target* and count what it never acknowledged. *delivered* false: it is its floor that moves.
 local function release(incoming, meta, group, needed, delivered, target)
   local before = redis.call('XRANGE', incoming, needed, '+', 'COUNT', 1)[1]
   local after = redis.call('XREVRANGE', incoming, target, '-', 'COUNT', 1)[1]
   if not before or not after or entry_before(after[1], before[1]) then return 0 end
   local b, a = fields_of(before), fields_of(after)
   local lost = tonumber(a.to or '0') - tonumber(b.to or '0') + tonumber(b.n or '0')
-  while true do
+  while delivered do
     local pending = redis.call('XPENDING', incoming, group, '-', target, 1000)
     if #pending == 0 then break end
     local ids = {}
     for i, p in ipairs(pending) do ids[i] = p[1] end
     redis.call('XACK', incoming, group, unpack(ids))
   end
-  if entry_before(delivered, target) then redis.call('XGROUP', 'SETID', incoming, group, target) end
+  if delivered and entry_before(delivered, target) then redis.call('XGROUP', 'SETID', incoming, group, target) end
   redis.call('HINCRBY', meta, 'lost:' .. group, lost)
   return lost
 end
@@ -85,17 +87,22 @@ local function trim(keys, args)
   local m = redis.call('HMGET', meta, 'changes_bytes', 'dead_bytes')
   trim_to_bytes(changes, tonumber(m[1] or '0'), changes_bound)
   trim_to_bytes(dead, tonumber(m[2] or '0'), dead_bound)
-  if redis.call('EXISTS', incoming) == 0 then return { 0, '', 0 } end
+  if redis.call('EXISTS', incoming) == 0 then return { 0, '', 0, '' } end
 
-  local counters = redis.call('HMGET', incoming_meta, 'bytes', 'trimmed')
-  local queued = tonumber(counters[1] or '0') - tonumber(counters[2] or '0')
-  local least, released, lost = nil, '', 0
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
-    local group, delivered = info[2], info[8]
-    local needed = needed_by(incoming, group, delivered)
-    local policy = redis.call('HGET', meta, 'policy:' .. group) or 'WAIT'
+  local counters = redis.call('HMGET', incoming_meta, 'bytes', 'trimmed', 'events')
+  local queued, events = tonumber(counters[1] or '0') - tonumber(counters[2] or '0'), tonumber(counters[3] or '0')
+  local kept, known = groups_kept(incoming, meta)
+  local least, released, lost, cause = nil, '', 0, ''
+  for _, each in ipairs(kept) do
+    local group, delivered = each[1], each[2]
+    local needed = delivered and needed_by(incoming, group, delivered) or id_after(known['floor:' .. group])
+    local policy = known['policy:' .. group] or 'WAIT'
     local alive_ms = last_alive(meta, workers, group, now_ms)
-    if released == '' then
+    local untold = tonumber(known['untold:' .. group] or '0')
+    if released == '' and untold > 0 then
+      released, lost, cause = group, untold, 'destroyed'
+      redis.call('HSET', meta, 'untold:' .. group, '0')
+    elseif released == '' then
       local target
       if policy == 'DROP' and queued > bound / 2 then
         target = last_beyond(incoming, needed, tonumber(counters[1]) - bound / 2)
@@ -104,13 +111,15 @@ local function trim(keys, args)
       end
       if target then
         lost = release(incoming, meta, group, needed, delivered, target)
-        if lost > 0 then released, needed = group, id_after(target) end
+        if lost > 0 then released, cause, needed = group, 'held', id_after(target) end
       end
     end
     redis.call('HSET', meta, 'floor:' .. group, id_before(needed))
+    local number = number_before(incoming, needed, events)
+    if number then redis.call('HSET', meta, 'floor_to:' .. group, integer_text(number)) end
     if not least or entry_before(needed, least) then least = needed end
   end
-  if not least then return { 0, released, lost } end
+  if not least then return { 0, released, lost, cause } end
 
   -- With '~' whole nodes go, cheaply; a short stream is cut to the entry.
   local removed = redis.call('XTRIM', incoming, 'MINID', '~', least, 'LIMIT', limit)
@@ -119,7 +128,7 @@ local function trim(keys, args)
     local first = redis.call('XRANGE', incoming, '-', '+', 'COUNT', 1)[1]
     redis.call('HSET', incoming_meta, 'trimmed', first and fields_of(first).at or counters[1])
   end
-  return { removed, released, lost }
+  return { removed, released, lost, cause }
 end
 
 redis.register_function{ function_name = 'eb1_trim', callback = trim, flags = { 'allow-oom' } }
