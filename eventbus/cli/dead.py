@@ -14,7 +14,7 @@ from eventbus.cli.completion import complete_groups
 from eventbus.cli.output import core_of, dump_json, write, write_bytes
 from eventbus.cli.session import open_session
 from eventbus.cli.table import format_table
-from eventbus.errors import NotFound
+from eventbus.errors import GroupMissing, NotFound
 from eventbus.text import printable
 
 if TYPE_CHECKING:
@@ -167,14 +167,17 @@ def _chosen(
 
 
 def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | None) -> None:
-    """Do it for every one of *ids*; those that are gone are told, and the exit code is 1, when the others are done."""
+    """Do it for every one of *ids*; those that could not be are told, and the exit code is 1, when the others are done."""
     done: list[str] = []
     gone: list[str] = []
+    orphans: list[str] = []
     for dead_id in ids:
         try:
             act(dead_id)
         except NotFound:
             gone.append(dead_id)
+        except GroupMissing as error:
+            orphans.append(str(error))
         else:
             done.append(dead_id)
             if output is None:
@@ -184,7 +187,9 @@ def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | N
     elif not ids:
         click.echo("Nothing is buried.", err=True)
     if gone:
-        raise NotFound(f"dead entries not found, so replayed or discarded before: {', '.join(gone)}")
+        orphans.append(f"dead entries not found, so replayed or discarded before: {', '.join(gone)}")
+    if orphans:
+        raise NotFound("; ".join(orphans))
 
 
 def _row(entry: DeadEntry) -> tuple[str, ...]:

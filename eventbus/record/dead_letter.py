@@ -10,7 +10,7 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import BusUnavailable, NotFound, PoisonBatch
+from eventbus.errors import BusUnavailable, GroupMissing, NotFound, PoisonBatch
 from eventbus.event import Event
 from eventbus.wire import to_event, unpack_batch, unpack_wire
 
@@ -83,10 +83,12 @@ class DeadLetter:
         What an export (group `export:<sink>`) has buried stays here until its sink has it, in its newest state.
 
         Raises: NotFound: replayed or discarded before.  BusUnavailable: the stream is full; try again later.
+                GroupMissing: that group was deleted; the entry stays.
         """
         partition, entry_id = self._parse(dead_id)
         functions = self._bus.functions(self._client, partition)
-        _, export, sink = self.get(dead_id).group.partition("export:")
+        group = self.get(dead_id).group
+        _, export, sink = group.partition("export:")
         if export:
             if not functions.again(sink, entry_id):
                 raise _not_found(dead_id)
@@ -94,6 +96,10 @@ class DeadLetter:
         answer = functions.replay(self._bus.options, entry_id)
         if answer == "MISSING":
             raise _not_found(dead_id)
+        if answer == "NOGROUP":
+            raise GroupMissing(
+                f"dead/{dead_id} stays: group {group!r}, which buried it, is no more; start a worker of it, or discard"
+            )
         if answer == "FULL":
             raise BusUnavailable(f"the stream of partition {partition} is full; replay again once it has drained")
 

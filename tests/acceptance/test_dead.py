@@ -213,3 +213,17 @@ def test_what_is_not_there_is_1_and_wrong_usage_is_2(env: dict[str, str], words:
 def test_each_command_has_examples_in_its_help(env: dict[str, str]) -> None:
     for verb in ("list", "show", "replay", "discard"):
         assert f"eventbus dead {verb}" in run("dead", verb, "--help", env=env).stdout
+
+
+def test_what_a_deleted_group_has_buried_is_kept_and_said(env: dict[str, str], bus: Bus, client: Any) -> None:
+    bury(bus, client, pack_batch("p", 7, [GOOD]), group="billing", cause="handler-failed")
+    bury(bus, client, pack_batch("p", 8, [GOOD]))
+    assert run("group", "delete", "billing", "--yes", "--force", env=env).returncode == 0
+    orphan, other = (entry["id"] for entry in dead(env))
+
+    replayed = run("dead", "replay", "--all", "--yes", env=env)
+
+    assert (replayed.returncode, replayed.stdout) == (1, f"dead/{other} replayed\n")
+    (line,) = replayed.stderr.splitlines()
+    assert f"dead/{orphan} stays: group 'billing', which buried it, is no more" in line
+    assert [entry["id"] for entry in dead(env)] == [orphan]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eventbus.broker.groups import delete_group
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import Partition, changed
@@ -58,6 +59,23 @@ def test_a_full_stream_takes_no_replay_and_keeps_the_entry(make_partition: MakeP
     before = partition.state()
     assert partition.call.replay(partition.options, entry_id) == "FULL"
     assert changed(before, partition.state()) == set()
+
+
+def test_an_entry_of_a_deleted_group_is_kept(partition: Partition, dead: bytes) -> None:
+    delete_group(partition.bus, partition.admin, "sink")
+    before = partition.state()
+    assert partition.call.replay(partition.options, dead) == "NOGROUP"
+    assert changed(before, partition.state()) == set()
+
+
+def test_an_entry_of_a_destroyed_group_waits_above_its_floor(partition: Partition, dead: bytes) -> None:
+    partition.call.trim(partition.options)
+    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
+    assert partition.call.replay(partition.options, dead) == "OK"
+    partition.call.trim(partition.options)
+    partition.call.open("", "sink")
+    assert [delivery.only_for for delivery in partition.reader().read(0)] == ["sink"]
+    assert partition.meta("lost:sink") == 0
 
 
 def test_a_discarded_entry_is_gone_and_counted(partition: Partition, dead: bytes) -> None:
