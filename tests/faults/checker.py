@@ -6,7 +6,10 @@ not in it is lost, what is twice in it is a duplicate. The store is compared wit
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,9 @@ from tests.faults.producer import NAMESPACE, OBJECTS, TAG
 #: never acknowledges, so nothing is trimmed
 HOLDER = "holder"
 
+#: tag, uid and object of an event in the stream
+Found = tuple[str, str, str]
+
 
 class Verdict(msgspec.Struct, kw_only=True):
     """What a fault has done. *lost*: acknowledged and not to be found; *missing*: in the stream and not counted."""
@@ -29,12 +35,12 @@ class Verdict(msgspec.Struct, kw_only=True):
     events: int = 0  #: in the stream
     lost: int = 0
     duplicate: int = 0
-    phantom: int = 0  #: nobody recorded them
+    phantom: int = 0  #: nobody recorded them, or their uid is not the one that was acknowledged
     disorder: int = 0  #: later than one recorded after it, about the same object
     missing: int = 0  #: of the stream, never counted in the store
     double: int = 0  #: counted in the store more often than they are in the stream
     told: int = 0  #: of all those, what somebody has counted or said; taken out of *lost* and *missing* by `tell`
-    recovery_s: float = 0.0
+    recovery_s: float | None = None  #: None: not measured
 
     def tell(self, n: int) -> None:
         """So many of those that are missing were counted or said to be: they are not silently lost."""
@@ -47,19 +53,39 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 class Accepted:
-    """The accept-logs of all producers: tag → uid it was first acknowledged under."""
+    """The accept-logs of all producers: tag → uids it was acknowledged under, and how many each has recorded.
 
-    def __init__(self, files: list[Path]) -> None:
-        self.uid_of: dict[str, str] = {}
-        self.batches = 0
-        self.answers: Counter[str] = Counter()
+    A tag has several uids where it was lost with the server and sent again under a fresh producer id.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.uids_of: dict[str, tuple[str, ...]] = {}
+        self._recorded: dict[str, int] = {}  #: by those that ended tidily
+        self._killed: set[str] = set()
         for file in files:
             for line in file.read_text().split("\n")[:-1] if file.exists() else []:
-                producer, first, answer, *tags = line.split(" ")
-                self.batches += 1
-                self.answers[answer] += 1
-                for position, tag in enumerate(tags):
-                    self.uid_of.setdefault(tag, f"{producer}:{int(first) + position}")
+                self._add(line)
+            end = file.with_suffix(".end")
+            if end.exists():
+                self._recorded |= json.loads(end.read_text())["recorded_by"]
+            else:
+                self._killed.add(file.stem.rpartition("-")[2])
+
+    def _add(self, line: str) -> None:
+        producer, first, _, *tags = line.split()
+        for position, tag in enumerate(tags):
+            uid, before = f"{producer}:{int(first) + position}", self.uids_of.get(tag, ())
+            if uid not in before:
+                self.uids_of[tag] = (*before, uid)
+
+    def knows(self, tag: str) -> bool:
+        """Whether a producer may have recorded it. What a killed one has recorded, nobody can say."""
+        name, _, number = tag.rpartition("-")
+        if not number.isdecimal():
+            return False
+        if name in self._recorded:
+            return int(number) < self._recorded[name]
+        return re.sub(r"[xc]\d+$", "", name) in self._killed  # its recorders and children
 
 
 def hold_stream(bus: Bus, client: Any) -> None:
@@ -68,9 +94,9 @@ def hold_stream(bus: Bus, client: Any) -> None:
         client.xgroup_create(keys.incoming, HOLDER, "0")
 
 
-def stream_of(bus: Bus, client: Any) -> list[tuple[str, str, str]]:
+def stream_of(bus: Bus, client: Any) -> list[Found]:
     """(tag, uid, object) of everything of ours that the streams hold, in their order."""
-    found: list[tuple[str, str, str]] = []
+    found: list[Found] = []
     for keys in bus.keys:
         after = "-"
         while page := client.xrange(keys.incoming, after, "+", 1000):
@@ -84,8 +110,8 @@ def stream_of(bus: Bus, client: Any) -> list[tuple[str, str, str]]:
     return found
 
 
-def _events(batch: Batch) -> list[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
+def _events(batch: Batch) -> list[Found]:
+    found: list[Found] = []
     for position, packed in enumerate(batch.events):
         try:
             event = unpack_wire(packed)
@@ -115,15 +141,27 @@ def judge(bus: Bus, client: Any, accepted: Accepted, *, stored: bool = True, hel
     Args: stored: also look at the store.  held: False: the stream is trimmed, so the store is compared with what was
           acknowledged (let every producer end tidily).
     """
-    stream = stream_of(bus, client) if held else [(tag, uid, about_of(tag)) for tag, uid in accepted.uid_of.items()]
-    times = Counter(tag for tag, _, _ in stream)
-    verdict = Verdict(accepted=len(accepted.uid_of), events=len(stream))
-    verdict.lost = sum(tag not in times for tag in accepted.uid_of)
+    counted = counts_of(bus, client) if stored else None
+    return compare(accepted, stream_of(bus, client) if held else None, counted)
+
+
+def compare(accepted: Accepted, stream: Sequence[Found] | None, counted: Counter[str] | None) -> Verdict:
+    """What was acknowledged, against what the *stream* holds, against what the store has *counted* of each object.
+
+    None: not looked at; without a stream the store is compared with what was acknowledged.
+    """
+    if stream is None:
+        found = [(tag, uids[0], about_of(tag)) for tag, uids in accepted.uids_of.items()]
+    else:
+        found = [event for event in stream if not _is_phantom(event, accepted)]
+    times = Counter(tag for tag, _, _ in found)
+    verdict = Verdict(accepted=len(accepted.uids_of), events=len(found) if stream is None else len(stream))
+    verdict.lost = sum(tag not in times for tag in accepted.uids_of)
     verdict.duplicate = sum(n - 1 for n in times.values())
-    verdict.phantom = sum(_is_phantom(tag, about) for tag, _, about in stream)
-    verdict.disorder = _disorder(stream) if held else 0
-    if stored:
-        expected, counted = Counter(about for _, _, about in stream), counts_of(bus, client)
+    verdict.phantom = verdict.events - len(found)
+    verdict.disorder = 0 if stream is None else _disorder(found)
+    if counted is not None:
+        expected = Counter(about for _, _, about in (found if stream is None else stream))
         verdict.missing = (expected - counted).total()
         verdict.double = (counted - expected).total()
     return verdict
@@ -135,12 +173,16 @@ def about_of(tag: str) -> str:
     return f"{name}-{int(number) % OBJECTS}"
 
 
-def _is_phantom(tag: str, about: str) -> bool:
-    name, _, number = tag.rpartition("-")
-    return not (number.isdecimal() and about.rpartition("-")[0] == name)
+def _is_phantom(event: Found, accepted: Accepted) -> bool:
+    tag, uid, about = event
+    if not accepted.knows(tag) or about.rpartition("-")[0] != tag.rpartition("-")[0]:
+        return True
+    acknowledged = accepted.uids_of.get(tag)
+    # One that is in the stream and was not acknowledged: its producer died, or gave up, before it heard of it.
+    return acknowledged is not None and uid not in acknowledged
 
 
-def _disorder(stream: list[tuple[str, str, str]]) -> int:
+def _disorder(stream: Sequence[Found]) -> int:
     """Events that come behind a later one of the same producer and object."""
     last: dict[str, int] = {}
     found = 0

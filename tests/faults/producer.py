@@ -33,6 +33,8 @@ TAG = "tag"
 NAMESPACE = "faults"
 #: objects that a producer speaks about, in turn, unless told otherwise
 OBJECTS = 20
+#: events that a child records
+OF_A_CHILD = 500
 
 
 def tag_of(packed: bytes) -> str:
@@ -62,7 +64,7 @@ class Recording:
     """Records `<name>-0`, `<name>-1`, … about *objects* objects in turn, at *rate* a second (0: as fast as it can)."""
 
     def __init__(self, name: str, recorder: EventRecorder, *, objects: int, rate: float, mark: str = "") -> None:
-        self._name = name
+        self.name = name
         self._recorder = recorder
         self._about = [ObjectReference("Pod", NAMESPACE, f"{name}-{n}", "", "v1") for n in range(objects)]
         self._rate = rate
@@ -84,7 +86,7 @@ class Recording:
         number = self.recorded
         message = self._mark if self._mark and number == 31 else "as before"
         self._recorder.annotated_eventf(
-            self._about[number % len(self._about)], {TAG: f"{self._name}-{number}"}, "Normal", "Numbered", "%s", message
+            self._about[number % len(self._about)], {TAG: f"{self.name}-{number}"}, "Normal", "Numbered", "%s", message
         )
         self.recorded += 1
 
@@ -139,7 +141,10 @@ def main() -> None:
         for cause, n in broadcaster.losses.counts.items():
             losses[cause] = losses.get(cause, 0) + n
     recorded = sum(recording.recorded for recording in recordings)
-    ended = {"recorded": recorded, "losses": losses}
+    recorded_by = {recording.name: recording.recorded for recording in recordings}
+    if given.children:
+        recorded_by |= {f"{given.name}c{n}": OF_A_CHILD for n in range(3)}
+    ended = {"recorded": recorded, "recorded_by": recorded_by, "losses": losses}
     given.accepted.with_suffix(".end").write_text(json.dumps(ended))
 
 
@@ -168,7 +173,7 @@ def _have_children(kind: str, name: str, broadcaster: EventBroadcaster) -> None:
 
 
 def _child(name: str, broadcaster: EventBroadcaster) -> None:
-    Recording(name, broadcaster.new_recorder("faults", "here"), objects=5, rate=0).run(500, threading.Event())
+    Recording(name, broadcaster.new_recorder("faults", "here"), objects=5, rate=0).run(OF_A_CHILD, threading.Event())
 
 
 if __name__ == "__main__":

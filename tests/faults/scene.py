@@ -239,7 +239,7 @@ class Scene:
         """Let everything come to rest, and judge. *since*: when the fault was over, for the time to recover."""
         if stored:
             self.settle(within_s)
-        recovery_s = 0.0 if since is None else time.monotonic() - since
+        recovery_s = None if since is None else time.monotonic() - since
         verdict = judge(self.bus, self.client, self.accepted, stored=stored, held=self._hold)
         verdict.recovery_s = recovery_s
         return verdict

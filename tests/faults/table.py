@@ -17,7 +17,7 @@ class Row(msgspec.Struct):
     events: int = 0
     lost: int = 0
     duplicate: int = 0
-    recovery_s: float = 0.0  #: the longest
+    recovery_s: float | None = None  #: the longest; None: never measured
     control: str = ""
     told: int = 0
 
@@ -27,7 +27,8 @@ class Row(msgspec.Struct):
         self.lost += other.lost
         self.told += other.told
         self.duplicate += other.duplicate
-        self.recovery_s = max(self.recovery_s, other.recovery_s)
+        measured = [row.recovery_s for row in (self, other) if row.recovery_s is not None]
+        self.recovery_s = max(measured, default=None)
         if other.control:
             self.control = f"{self.control}; {other.control}" if self.control else other.control
 
@@ -44,7 +45,7 @@ def format_rows(rows: Iterable[Row]) -> str:
         (
             row.fault,
             *map(str, (row.runs, row.events, row.lost, row.told, row.duplicate)),
-            f"{row.recovery_s:.1f}",
+            "-" if row.recovery_s is None else f"{row.recovery_s:.1f}",
             row.control or "-",
         )
         for row in sorted(summed.values(), key=_order)

@@ -60,6 +60,7 @@ def test_redis_clock_may_jump(
     verdict = jump(with_redis_clock(scene, clock, monkeypatch), clock, seconds)
     note(REDIS, verdict)
     assert verdict.clean, verdict
+    assert verdict.recovery_s is not None
     assert verdict.recovery_s < 15
 
 
