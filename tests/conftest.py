@@ -25,7 +25,7 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
-pytest_plugins = ["tests.plugins.summary", "tests.plugins.threads"]
+pytest_plugins = ["tests.plugins.summary", "tests.plugins.threads", "tests.plugins.faults"]
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 

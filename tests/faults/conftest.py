@@ -1,4 +1,4 @@
-"""What fault tests share: a seed that is printed, the table of all rows, and which of them run when.
+"""What fault tests share: the seed, scenes, rows for the table, and which of them run when.
 
 `make test` runs those marked `short`; the long ones are collected only with EVENTBUS_TEST_FAULTS=long (`make faults`).
 """
@@ -6,23 +6,34 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 import pytest
-from _pytest.terminal import TerminalReporter
 
 from tests.faults.checker import Verdict
 from tests.faults.scene import Scene
-from tests.faults.table import Row, format_rows
+from tests.faults.table import Row
+from tests.plugins.faults import PROPERTY, SEED
 
 LONG = os.environ.get("EVENTBUS_TEST_FAULTS", "") == "long"
-PROPERTY = "fault-row"
 
 Note = Callable[[str, Verdict], None]
-NoteControl = Callable[[str, Verdict | str, str], None]
+
+
+class Harm(NamedTuple):
+    """What a control run did that is not a matter of events: whether it did, and what, for the table."""
+
+    done: bool
+    what: str
+
+
+class NoteControl(Protocol):
+    """Put what a run without protection did into the table; fail if it did none."""
+
+    def __call__(self, fault: str, did: Verdict | Harm, without: str) -> None: ...
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -33,27 +44,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    rows = [
-        msgspec.json.decode(value, type=Row)
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if getattr(report, "when", None) == "call"
-        for name, value in getattr(report, "user_properties", [])
-        if name == PROPERTY
-    ]
-    if rows:
-        terminalreporter.section("faults")
-        terminalreporter.write(format_rows(rows))
-
-
 @pytest.fixture
-def seed(request: pytest.FixtureRequest) -> int:
-    """Printed with a failing test; give it again with EVENTBUS_TEST_SEED."""
-    seed = int(os.environ.get("EVENTBUS_TEST_SEED", 0)) or random.SystemRandom().randrange(1, 1 << 31)
-    print(f"EVENTBUS_TEST_SEED={seed}")
-    request.node.user_properties.append(("seed", seed))
-    return seed
+def seed() -> int:
+    """Of everything that is left to chance here; printed below the table, to be given again."""
+    return int(os.environ[SEED])
 
 
 @pytest.fixture
@@ -77,16 +71,12 @@ def note(request: pytest.FixtureRequest) -> Note:
 
 @pytest.fixture
 def note_control(request: pytest.FixtureRequest) -> NoteControl:
-    """Put what a control run did into the table: it must have failed. A text: the test has looked itself."""
-
-    def note(fault: str, verdict: Verdict | str, what: str) -> None:
-        if isinstance(verdict, str):
-            row = Row(fault, control=f"{what}: {verdict}")
-            request.node.user_properties.append((PROPERTY, msgspec.json.encode(row).decode()))
-            return
-        assert not verdict.clean, f"without protection nothing happened: the fault was not injected ({what})"
-        lost, double = verdict.lost + verdict.missing, verdict.duplicate + verdict.double
-        row = Row(fault, control=f"{what}: {lost} lost, {double} duplicate")
+    def note(fault: str, did: Verdict | Harm, without: str) -> None:
+        if isinstance(did, Verdict):
+            lost, double = did.lost + did.missing, did.duplicate + did.double
+            did = Harm(not did.clean, f"{lost} lost, {double} duplicate")
+        assert did.done, f"without protection nothing happened: the fault was not injected ({without}: {did.what})"
+        row = Row(fault, control=f"{without}: {did.what}")
         request.node.user_properties.append((PROPERTY, msgspec.json.encode(row).decode()))
 
     return note

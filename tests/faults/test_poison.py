@@ -143,14 +143,15 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.short
 @pytest.mark.timeout(1200)
-def test_no_bytes_stop_a_worker(short_path: Path, note: Note) -> None:
+def test_no_bytes_stop_a_worker(short_path: Path, seed: int, note: Note) -> None:
     """Hypothesis looks for bytes that end it or stay pending; a good neighbour follows each lot."""
     with Scene(short_path, hold=False) as scene:
         worker = scene.worker()
         until(lambda: "works on" in worker.said)
         sent = {"bodies": 0, "lots": 0}
 
-        @hypothesis.settings(max_examples=800 if LONG else 10, deadline=None, database=None)
+        @hypothesis.seed(seed)
+        @hypothesis.settings(max_examples=1_000 if LONG else 10, deadline=None, database=None)
         @hypothesis.given(st.lists(bodies(), min_size=100, max_size=200) if LONG else st.lists(bodies(), max_size=30))
         def every_lot_is_finished_with(lot: list[bytes]) -> None:
             pipe = scene.client.pipeline(transaction=False)
@@ -169,6 +170,7 @@ def test_no_bytes_stop_a_worker(short_path: Path, note: Note) -> None:
         note(POISON, verdict)
         assert verdict.clean
         assert "Traceback" not in worker.said
+        assert sent["bodies"] >= (100_000 if LONG else 1)
 
 
 # -- 16 ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from eventbus.broker.bus import SINK_GROUP
 from tests.faults.checker import Verdict
-from tests.faults.conftest import LONG, Note, NoteControl
+from tests.faults.conftest import LONG, Harm, Note, NoteControl
 from tests.faults.scene import Scene, until
 from tests.integration.harness import eventually
 
@@ -115,15 +115,14 @@ def test_a_full_redis_is_drained_without_growing(scene: MakeScene, note: Note) -
 @pytest.mark.long
 def test_control_a_record_that_memory_refuses(scene: MakeScene, note_control: NoteControl) -> None:
     verdict, _, _ = fill_up(scene(lua="record-is-refused-when-full"))
-    assert not verdict.clean
-    note_control(FULL, "not drained", "record without allow-oom")
+    note_control(FULL, Harm(not verdict.clean, "not drained"), "record without allow-oom")
 
 
 @pytest.mark.short
 def test_control_a_record_that_creates_when_full(scene: MakeScene, note_control: NoteControl) -> None:
     _, before, most = fill_up(scene(lua="record-creates-when-full"))
-    assert most > before + SLACK
-    note_control(FULL, f"{(most - before) / 1e6:.1f} MB more", "creates when full")
+    harm = Harm(most > before + SLACK, f"{(most - before) / 1e6:.1f} MB more")
+    note_control(FULL, harm, "creates when full")
 
 
 # -- 12 ----------------------------------------------------------------------------------------------------------

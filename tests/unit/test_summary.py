@@ -1,0 +1,31 @@
+"""What fails a run in CI although its tests passed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugins.summary import _complaint
+
+
+@pytest.mark.parametrize(
+    ("ran", "skipped", "whole", "fails"),
+    [
+        (3, 0, True, False),
+        (3, 1, True, True),
+        (0, 0, True, True),
+        (0, 0, False, False),
+        (0, 1, False, True),
+    ],
+    ids=[
+        "everything ran",
+        "one was skipped",
+        "no container test ran",
+        "no container test ran, of some files",
+        "one was skipped, of some files",
+    ],
+)
+def test_a_skip_fails_any_run_and_too_few_fail_a_whole_one(
+    monkeypatch: pytest.MonkeyPatch, ran: int, skipped: int, whole: bool, fails: bool
+) -> None:
+    monkeypatch.delenv("EVENTBUS_TEST_SECOND_TRY", raising=False)
+    assert bool(_complaint(ran, skipped, whole=whole)) is fails
