@@ -167,7 +167,7 @@ def _chosen(
 
 
 def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | None) -> None:
-    """Do it for every one of *ids*; those that could not be are told, and the exit code is 1, when the others are done."""
+    """Do it for every one of *ids*; those for which it cannot be done are told at the end, with exit code 1."""
     done: list[str] = []
     gone: list[str] = []
     orphans: list[str] = []

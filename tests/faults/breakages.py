@@ -248,6 +248,10 @@ LUA: dict[str, tuple[str, str]] = {
         "  if lost <= 0 then return end\n  redis.call('HINCRBY'",
         "  if true then return end\n  redis.call('HINCRBY'",
     ),
+    "floors-stand-still": (
+        "if number then redis.call('HSET', meta, 'floor_to:'",
+        "if false then redis.call('HSET', meta, 'floor_to:'",
+    ),
     "trim-looks-at-no-group": (
         "  if not least then return { 0, released, lost, cause } end\n",
         "  least = id_after(redis.call('XINFO', 'STREAM', incoming)[8])\n",

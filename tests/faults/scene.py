@@ -18,6 +18,7 @@ from eventbus.broker.bus import SINK_GROUP, Bus, open_bus
 from eventbus.broker.connection import make_client
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.settings import Options, Settings
+from eventbus.store.object_store import ObjectStore
 from tests.faults.breakages import broken_library
 from tests.faults.checker import Accepted, Verdict, hold_stream, judge
 
@@ -251,6 +252,11 @@ class Scene:
 
     def meta(self, field: str) -> int:
         return int(self.client.hget(self.keys.meta, field) or 0)
+
+    def warned(self, words: str) -> bool:
+        """Whether the store has a Warning event with these words in it, as a worker tells of what a group lost."""
+        events = ObjectStore(self.bus, self.client).list().items
+        return any(event.type == "Warning" and words in event.message for event in events)
 
     def open_functions(self) -> functions.Functions:
         return self.bus.functions(self.client, 0)

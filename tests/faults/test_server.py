@@ -1,4 +1,4 @@
-"""Rows 3, 10, 12 and 13: the server killed, full, emptied, or without its functions."""
+"""Rows 3, 10, 12 and 13: the server killed, full, emptied, with a spoilt key, or without its functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.bus import SINK_GROUP
 from tests.faults.checker import Verdict
 from tests.faults.conftest import LONG, Harm, Note, NoteControl
 from tests.faults.scene import Scene, until
@@ -19,9 +18,6 @@ from tests.integration.harness import eventually
 ALWAYS = "3 Redis killed, AOF always"
 FULL = "10 out of memory"
 FLUSHED = "12 FLUSHALL"
-STREAM = "12 stream destroyed"
-GROUP = "12 group destroyed"
-UNREAD = "12 group destroyed, unread"
 WRONG_TYPE = "12 key of the wrong type"
 FUNCTIONS = "13 functions flushed"
 
@@ -129,12 +125,22 @@ def test_control_a_record_that_creates_when_full(scene: MakeScene, note_control:
 
 
 def meanwhile(
-    scene: Scene, disaster: Callable[[], object], *, breakage: tuple[str, ...] = (), pause_s: float = 0
+    scene: Scene,
+    disaster: Callable[[], object],
+    *,
+    breakage: tuple[str, ...] = (),
+    rate: int = 2_000,
+    after_s: float = 0,
+    pause_s: float = 0,
 ) -> float:
-    """Let *disaster* happen under load, and go on for a while. Returns when it was over."""
+    """Let *disaster* happen under load, and go on for a while. Returns when it was over.
+
+    Args: after_s: so much of the load first.  pause_s: the producer stands still for so long before it happens.
+    """
     scene.worker(breakage=breakage)
-    producer = scene.producer(rate=2_000)
+    producer = scene.producer(rate=rate)
     until(lambda: producer.acknowledged > 100)
+    time.sleep(after_s)
     if pause_s:
         producer.signal(signal.SIGSTOP)
         scene.settle()
@@ -171,109 +177,6 @@ def test_control_flushall_without_a_ring(scene: MakeScene, note_control: NoteCon
     note_control(FLUSHED, verdict, "no ring")
     # what nobody can bring back is counted, and that exactly
     assert producer.losses["lost"] == verdict.missing
-
-
-@pytest.mark.short
-def test_a_destroyed_stream_is_told_and_work_goes_on(scene: MakeScene, note: Note) -> None:
-    here = scene(hold=False)
-    over = meanwhile(here, lambda: here.client.delete(here.keys.incoming))
-    verdict = here.verdict(since=over)
-    producer = here.producers[0]
-    assert verdict.double == 0
-    assert "destroyed" in producer.losses
-    assert "the stream was destroyed" in producer.said
-    # one second of a worker that is hardly behind, at the most
-    assert verdict.missing <= 2_000
-    verdict.tell(verdict.missing)  # that it happened, not how much
-    note(STREAM, verdict)
-
-
-@pytest.mark.short
-def test_control_a_destroyed_stream_that_nobody_tells(scene: MakeScene, note_control: NoteControl) -> None:
-    here = scene(hold=False, lua="a-destroyed-stream-is-not-told")
-    here.producer(count=500).wait()  # nobody has read them: all of it is lost
-    producer = here.producer(rate=2_000)
-    until(lambda: producer.acknowledged > 100)
-    here.client.delete(here.keys.incoming)
-    time.sleep(1)
-    producer.signal(signal.SIGTERM)
-    assert producer.wait() == 0
-    here.worker()
-    note_control(STREAM, here.verdict(), "not told")
-    assert "destroyed" not in producer.losses
-
-
-@pytest.mark.short
-def test_a_destroyed_group_goes_on_at_its_floor(scene: MakeScene, note: Note) -> None:
-    here = scene()
-    over = meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), pause_s=1.5)
-    verdict = here.verdict(since=over)
-    note(GROUP, verdict)
-    assert verdict.clean, verdict
-
-
-@pytest.mark.long
-def test_a_group_destroyed_at_work_counts_a_second_twice_at_the_most(scene: MakeScene, note: Note) -> None:
-    here = scene()
-    over = meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP))
-    verdict = here.verdict(since=over)
-    note(f"{GROUP} at work, 2 000/s", verdict)
-    assert verdict.lost == verdict.missing == verdict.duplicate == 0, verdict
-    assert verdict.double <= 2 * 2_000, "a floor is hardly older than a second"
-
-
-@pytest.mark.short
-def test_control_a_destroyed_group_without_a_floor(scene: MakeScene, note_control: NoteControl) -> None:
-    here = scene(lua="no-floors")
-    meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), pause_s=1.5)
-    note_control(GROUP, here.verdict(), "no floors")
-
-
-def destroy_while_nobody_reads(scene: Scene) -> tuple[Verdict, int]:
-    """The store's group is destroyed with its backlog unread, while the log's worker trims what it has read.
-
-    Returns: the verdict, and how many events were unread, those that workers tell of themselves included.
-    """
-    log = scene.worker(kind="log")
-    until(lambda: "works on" in log.said)
-    assert scene.producer(count=5_000).wait() == 0
-    until(lambda: scene.client.hexists(scene.keys.meta, "floor:log"))
-    scene.client.xgroup_destroy(scene.keys.incoming, SINK_GROUP)
-    unread = scene.published
-    until(lambda: all(g["lag"] == g["pending"] == 0 for g in scene.client.xinfo_groups(scene.keys.incoming)))
-    time.sleep(3)  # the log's worker trims about once a second
-    scene.worker()
-    return scene.verdict(since=time.monotonic()), unread
-
-
-@pytest.mark.short
-def test_a_destroyed_group_keeps_what_it_has_not_read(scene: MakeScene, note: Note) -> None:
-    here = scene(hold=False)
-    verdict, _ = destroy_while_nobody_reads(here)
-    note(UNREAD, verdict)
-    assert verdict.clean, verdict
-    assert here.meta("lost:sink") == 0
-
-
-@pytest.mark.short
-def test_control_a_destroyed_group_that_holds_nothing(scene: MakeScene, note_control: NoteControl) -> None:
-    here = scene(hold=False, lua="a-destroyed-group-holds-nothing")
-    verdict, unread = destroy_while_nobody_reads(here)
-    note_control(UNREAD, verdict, "floor not looked at")
-    # and yet it is counted when the group is made anew
-    assert verdict.missing == 5_000
-    assert here.meta("lost:sink") == unread
-
-
-@pytest.mark.long
-def test_control_a_group_that_nobody_makes_anew(scene: MakeScene, note_control: NoteControl) -> None:
-    here = scene()
-
-    def destroy() -> None:
-        here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP)
-
-    meanwhile(here, destroy, breakage=("groups-are-not-made-anew",), pause_s=1.5)
-    note_control(GROUP, here.verdict(within_s=4), "group not made anew")
 
 
 def spoil_for_a_while(scene: Scene, key: bytes) -> None:
