@@ -20,7 +20,11 @@ from tests.plugins.faults import PROPERTY, SEED
 
 LONG = os.environ.get("EVENTBUS_TEST_FAULTS", "") == "long"
 
-Note = Callable[[str, Verdict], None]
+
+class Note(Protocol):
+    """Put a run into the table; a *remark* goes below it."""
+
+    def __call__(self, fault: str, verdict: Verdict, remark: str = "") -> None: ...
 
 
 class Harm(NamedTuple):
@@ -52,9 +56,7 @@ def seed() -> int:
 
 @pytest.fixture
 def note(request: pytest.FixtureRequest) -> Note:
-    """Put a run into the table."""
-
-    def note(fault: str, verdict: Verdict) -> None:
+    def note(fault: str, verdict: Verdict, remark: str = "") -> None:
         row = Row(
             fault,
             1,
@@ -63,6 +65,7 @@ def note(request: pytest.FixtureRequest) -> Note:
             verdict.duplicate + verdict.double,
             verdict.recovery_s,
             told=verdict.told,
+            remark=remark,
         )
         request.node.user_properties.append((PROPERTY, msgspec.json.encode(row).decode()))
 

@@ -20,6 +20,7 @@ class Row(msgspec.Struct):
     recovery_s: float | None = None  #: the longest; None: never measured
     control: str = ""
     told: int = 0
+    remark: str = ""  #: what else is worth knowing, below the table
 
     def add(self, other: Row) -> None:
         self.runs += other.runs
@@ -29,12 +30,15 @@ class Row(msgspec.Struct):
         self.duplicate += other.duplicate
         measured = [row.recovery_s for row in (self, other) if row.recovery_s is not None]
         self.recovery_s = max(measured, default=None)
-        if other.control:
-            self.control = f"{self.control}; {other.control}" if self.control else other.control
+        self.control = "; ".join(filter(None, (self.control, other.control)))
+        self.remark = "; ".join(filter(None, (self.remark, other.remark)))
 
 
 def format_rows(rows: Iterable[Row]) -> str:
-    """As Markdown, so that it can go into docs/reliability.md as it is; rows of one fault are summed up."""
+    """As Markdown, so that it can go into docs/reliability.md as it is; rows of one fault are summed up.
+
+    Remarks follow as a list.
+    """
     summed: dict[str, Row] = {}
     for row in rows:
         if row.fault in summed:
@@ -55,7 +59,8 @@ def format_rows(rows: Iterable[Row]) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines) + "\n"
+    remarks = [f"- {row.fault}: {row.remark}" for row in sorted(summed.values(), key=_order) if row.remark]
+    return "\n".join([*lines, *([""] if remarks else []), *remarks]) + "\n"
 
 
 def _order(row: Row) -> tuple[int, str]:
