@@ -44,7 +44,6 @@ class ServerInfo(msgspec.Struct, frozen=True):
     maxmemory: int | None = None  #: bytes, 0: no limit
     maxmemory_policy: str | None = None
     aof_enabled: bool | None = None
-    appendfsync: str | None = None
 
 
 def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
@@ -111,7 +110,7 @@ def check_server(client: Client) -> ServerInfo:
 
     Returns: ServerInfo of the (first) server.
     Raises:  BusRefused: too old, or it evicts keys when full; the message has the cure.  BusUnavailable: no reply.
-    Redis:   INFO, or HELLO; CONFIG GET appendfsync.
+    Redis:   INFO, or HELLO. No CONFIG: no role has it, and each opening would leave a line in the ACL log.
     """
     with redis_errors():
         servers = [_facts(node) for node in primaries(client)]
@@ -205,16 +204,12 @@ def primaries(client: Client) -> list[redis.Redis]:
 
 
 def _facts(client: redis.Redis) -> ServerInfo:
-    from redis.exceptions import NoPermissionError, ResponseError
+    from redis.exceptions import NoPermissionError
 
     try:
         info = client.info()
     except NoPermissionError:
         return _facts_of_hello(client)
-    try:
-        fsync = client.config_get("appendfsync").get("appendfsync")
-    except ResponseError:  # no permission, or a provider has removed the command
-        fsync = None
     aof = info.get("aof_enabled")
     return ServerInfo(
         kind="valkey" if "valkey_version" in info else "redis",
@@ -223,7 +218,6 @@ def _facts(client: redis.Redis) -> ServerInfo:
         maxmemory=info.get("maxmemory"),
         maxmemory_policy=info.get("maxmemory_policy"),
         aof_enabled=None if aof is None else bool(aof),
-        appendfsync=fsync,
     )
 
 

@@ -125,6 +125,10 @@ def _config(node: Any, name: str) -> dict[str, str]:
     from redis.exceptions import ResponseError
 
     try:
+        # Asked first whether it may ask: a refusal would leave a line in the server's ACL log.
+        user = node.execute_command("ACL", "WHOAMI")
+        if node.execute_command("ACL", "DRYRUN", user, "CONFIG", "GET", name) not in (b"OK", True):
+            return {}
         found: dict[str, str] = node.config_get(name)
     except ResponseError:  # no permission, or a provider has removed the command
         return {}

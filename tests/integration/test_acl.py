@@ -225,6 +225,23 @@ def test_metrics_may_call_the_doctor(bus_made: As, settings: Settings) -> None:
     assert "prefix" in findings["bus"].message
 
 
+@pytest.mark.parametrize("role", Role)
+def test_nobody_asks_for_what_it_may_not(
+    bus_made: As, server_url: str, settings: Settings, prefix: str, role: Role
+) -> None:
+    """Each refusal would be a line in the ACL log, and those that matter would drown in them."""
+    bus = open_bus(bus_made(role), settings)
+    if role in (Role.METRICS, Role.DEPLOY):
+        examine(bus_made(role), settings, role=role)
+    if role is Role.WORKER:
+        client = bus.client()
+        Housekeeper(bus=bus, clock=SystemClock()).trim(client, 0)
+        client.close()
+    with make_client(server_url) as admin:
+        refused = [line["object"] for line in admin.acl_log(1_000) if line["username"] == f"{prefix}-{role}"]
+    assert refused == []
+
+
 def test_deploy_sets_options_and_deletes_groups(bus_made: As, settings: Settings, prefix: str) -> None:
     bus = open_bus(bus_made(Role.DEPLOY), settings)
     client = bus.client()

@@ -68,7 +68,7 @@ def test_check_server_tells_what_it_is(server_url: str) -> None:
 
 def test_an_embedded_server_says_that_it_keeps_a_log(client: redis.Redis) -> None:
     info = check_server(client)
-    assert (info.aof_enabled, info.appendfsync, info.maxmemory) == (True, "everysec", 0)
+    assert (info.aof_enabled, info.maxmemory) == (True, 0)
 
 
 def test_a_blocking_read_may_block_as_long_as_the_client_was_made_for(
@@ -191,7 +191,7 @@ def test_a_user_who_may_not_ask_gets_in_and_is_believed(server: EmbeddedServer, 
 def test_a_server_that_is_too_old_is_refused() -> None:
     """No such server runs here; its answers are the ones a Redis 6.2 gives to CLIENT SETNAME and INFO."""
     body = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n# Cluster\r\ncluster_enabled:0\r\n"
-    replies = [b"+OK\r\n", b"$%d\r\n%s\r\n" % (len(body), body), b"*2\r\n$11\r\nappendfsync\r\n$8\r\neverysec\r\n"]
+    replies = [b"+OK\r\n", b"$%d\r\n%s\r\n" % (len(body), body)]
     cure = r"Redis 6\.2\.14; eventbus needs Redis >= 7\.0 or Valkey >= 8"
     with (
         _listener(*replies, *replies[1:]) as port,
