@@ -30,7 +30,7 @@ lint: install
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup $(ARGS)
 
-# Everything that can go wrong, each with its control run; about seven minutes. The table at the end is that of
+# Everything that can go wrong, each with its control run; about ten minutes. The table at the end is that of
 # docs/reliability.md. ARGS='-k failover' for one of them, EVENTBUS_TEST_SEED=… for a seed that was printed.
 faults: install
 	EVENTBUS_TEST_FAULTS=long $(BIN)/python -m pytest tests/faults -n 2 --timeout 300 $(ARGS)

@@ -81,6 +81,12 @@ class Producing(Process):
         return self.accepted.read_bytes().count(b"\n") if self.accepted.exists() else 0
 
     @property
+    def events(self) -> int:
+        """Events acknowledged so far."""
+        log = self.accepted.read_bytes() if self.accepted.exists() else b""
+        return len(log.split()) - 3 * log.count(b"\n")
+
+    @property
     def end(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.accepted.with_suffix(".end").read_text())
         return found
@@ -252,6 +258,11 @@ class Scene:
 
     def meta(self, field: str) -> int:
         return int(self.client.hget(self.keys.meta, field) or 0)
+
+    @property
+    def not_created(self) -> int:
+        """Events of ours that a full server had no room for, as it has counted them."""
+        return int(self.client.hget(self.keys.suppressed, "M\0faults\0Pod\0Normal\0Numbered") or 0)
 
     def warned(self, words: str) -> bool:
         """Whether the store has a Warning event with these words in it, as a worker tells of what a group lost."""

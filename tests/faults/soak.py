@@ -1,184 +1,203 @@
 """A random nemesis for as long as you like: `make soak MINUTES=30 ARGS="--seed 7"`.
 
-One fault every few seconds, chosen by the seed, under steady load; each is over before the next begins. What was
-acknowledged is compared with what is there at the end, as in every other fault test. The server writes always, so that
-nothing at all may be lost or counted twice. Exit code 1 if something was.
+Rounds of a few minutes, each on a server of its own. In a round one fault follows the other every few seconds, chosen
+by the seed, under steady load and before the same processes; in the end what was acknowledged is compared with what is
+there, and nothing may be left behind. Between them what destroys everything has a scene of its own. Exit code 1 if
+something was lost or counted twice, did not recover, or leaked.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from eventbus.record.dead_letter import DeadLetter
 from eventbus.settings import MIB
-from tests.faults.proxy import Mode, Proxy
-from tests.faults.scene import Process, Producing, Scene, reached, until
+from tests.faults.checker import Verdict
+from tests.faults.nemesis import CONFIG, Nemesis, on_a_port
+from tests.faults.proxy import Proxy
+from tests.faults.scene import Process, Scene, reached, until
 from tests.faults.table import Row, format_rows
+from tests.faults.test_destroyed import Destroyed, destroy_while_nobody_reads
+from tests.faults.test_server import meanwhile
 
-RATE = 400
-PRODUCERS, WORKERS = 2, 2
 PAUSE_S = (2.0, 5.0)
+ROUND_S = 240.0
 #: after a fault is over, the longest until events are recorded again
 RECOVERY_S = 60.0
-
-
-class Nemesis:
-    """Knows every fault by its name; restarts what it has killed."""
-
-    def __init__(self, scene: Scene, line: Proxy, chance: random.Random) -> None:
-        self._scene = scene
-        self._line = line
-        self._chance = chance
-        self.workers: list[Process] = []
-        self.running: list[Producing] = []
-        self.faults: dict[str, Callable[[], None]] = {
-            "worker killed": self.kill_worker,
-            "worker frozen": self.freeze_worker,
-            "worker stopped": self.stop_worker,
-            "producer killed": self.kill_producer,
-            "producer stopped": self.stop_producer,
-            "server killed": self.kill_server,
-            "server frozen": self.freeze_server,
-            "server busy": self.keep_busy,
-            "memory full": self.fill_memory,
-            "functions flushed": self.flush_functions,
-            "key of the wrong type": self.spoil_key,
-            **{f"network: {mode}": self._bad_line(mode) for mode in Mode if mode is not Mode.PASS},
-        }
-
-    def start(self) -> None:
-        for _ in range(WORKERS):
-            self._start_worker()
-        for _ in range(PRODUCERS):
-            self._start_producer()
-
-    def _start_worker(self) -> None:
-        self.workers.append(self._scene.worker(url=self._line.url))
-
-    def _start_producer(self) -> None:
-        self.running.append(self._scene.producer(url=self._line.url, rate=RATE, objects=200))
-
-    def kill_worker(self) -> None:
-        victim = self.workers.pop(self._chance.randrange(WORKERS))
-        victim.kill()
-        self._start_worker()
-
-    def freeze_worker(self) -> None:
-        victim = self._chance.choice(self.workers)
-        victim.signal(signal.SIGSTOP)
-        time.sleep(self._chance.uniform(0.5, 5))  # beyond the take-over time, or not
-        victim.signal(signal.SIGCONT)
-
-    def stop_worker(self) -> None:
-        victim = self.workers.pop(self._chance.randrange(WORKERS))
-        victim.signal(signal.SIGTERM)
-        assert victim.wait(20) == 0, victim.said
-        self._start_worker()
-
-    def kill_producer(self) -> None:
-        self.running.pop(self._chance.randrange(PRODUCERS)).kill()
-        self._start_producer()
-
-    def stop_producer(self) -> None:
-        stopped = self.running.pop(self._chance.randrange(PRODUCERS))
-        stopped.signal(signal.SIGTERM)
-        assert stopped.wait(40) == 0, stopped.said
-        assert not stopped.losses, stopped.losses
-        self._start_producer()
-
-    def kill_server(self) -> None:
-        self._scene.kill_server()
-        time.sleep(self._chance.uniform(0, 2))
-        self._scene.restart_server()
-
-    def freeze_server(self) -> None:
-        pid = self._scene.server.pid or 0
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(self._chance.uniform(0.5, 7))  # beyond the time a reply may take, or not
-        os.kill(pid, signal.SIGCONT)
-
-    def keep_busy(self) -> None:
-        script = "local s = redis.call('TIME')[1] + 2 while tonumber(redis.call('TIME')[1]) < s do end return 1"
-        self._scene.client.eval(script, 0)
-
-    def fill_memory(self) -> None:
-        self._scene.client.config_set("maxmemory", self._scene.client.info("memory")["used_memory"] + 100_000)
-        time.sleep(self._chance.uniform(1, 3))
-        self._scene.client.config_set("maxmemory", 0)
-
-    def flush_functions(self) -> None:
-        for _ in range(self._chance.randrange(1, 20)):
-            self._scene.client.function_flush("SYNC")
-            time.sleep(0.05)
-
-    def spoil_key(self) -> None:
-        keys = self._scene.keys
-        key = self._chance.choice([keys.incoming, keys.meta, keys.changes, keys.index_expiry])
-        self._scene.client.rename(key, key + b":aside")
-        self._scene.client.set(key, "not yours")
-        time.sleep(self._chance.uniform(0.1, 2))
-        self._scene.client.rename(key + b":aside", key)
-
-    def _bad_line(self, mode: Mode) -> Callable[[], None]:
-        def spoil_line() -> None:
-            self._line.mode = mode
-            if mode is Mode.REFUSE:
-                self._line.hang_up()
-            time.sleep(self._chance.uniform(1, 6))
-            self._line.mode = Mode.PASS
-
-        return spoil_line
+#: that a worker may grow after its first fault: its buffers, and what an allocator keeps
+GROWTH_BYTES = 64 * MIB
+#: keys of a partition that are not one an object, a subject or a producer
+FIXED_KEYS = 24
 
 
 def recorded(scene: Scene) -> int:
     return scene.meta("events")
 
 
-def soak(scene: Scene, minutes: float, seed: int) -> list[Row]:
-    """Rows of the faults, and one of the whole."""
-    chance = random.Random(seed)
-    rows: list[Row] = []
-    with Proxy(scene.url, seed=seed, cut_every=10) as line:
-        nemesis = Nemesis(scene, line, chance)
-        nemesis.start()
-        until(lambda: recorded(scene) > 1_000, 60)
-        begun = time.monotonic()
-        while time.monotonic() - begun < minutes * 60:
-            name = chance.choice(sorted(nemesis.faults))
-            nemesis.faults[name]()
-            over = time.monotonic()
-            before = recorded(scene)
-            assert reached(lambda before=before: recorded(scene) > before + 50, RECOVERY_S), f"no recovery from {name}"  # type: ignore[misc]
-            recovery_s = time.monotonic() - over
-            rows.append(Row(name, 1, recovery_s=recovery_s))
-            print(f"{over - begun:7.1f} s  {name:28} recovered in {recovery_s:.1f} s", flush=True)
-            time.sleep(chance.uniform(*PAUSE_S))
-        for producer in nemesis.running:
+def rss(process: Process) -> int:
+    """Bytes of memory that it has."""
+    return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096
+
+
+class Round:
+    """One scene under the nemesis until *end*. Rows of its faults, and what went wrong beside the verdict."""
+
+    def __init__(self, scene: Scene, port: str, seed: int, end: float) -> None:
+        self._scene = scene
+        self._chance = random.Random(seed)
+        self._end = end
+        self._first_rss: dict[int, int] = {}
+        self._line = Proxy(scene.url, seed=seed, cut_every=10)
+        self._nemesis = Nemesis(scene, self._line, self._chance, port)
+        self.left_out = self._nemesis.left_out
+        self.rows: list[Row] = []
+        self.verdict: Verdict | None = None  #: None: it came to none
+
+    def run(self) -> None:
+        """Until the end and the verdict. Raises: AssertionError and the like: something did not recover, or leaked."""
+        with self._line:
+            self._run()
+
+    def _run(self) -> None:
+        self._nemesis.start()
+        until(lambda: recorded(self._scene) > 1_000, 60)
+        while time.monotonic() < self._end or not self.rows:
+            self._one_fault(self._chance.choice(sorted(self._nemesis.faults)))
+            time.sleep(self._chance.uniform(*PAUSE_S))
+        for producer in self._nemesis.running:
             producer.signal(signal.SIGTERM)
-        for producer in nemesis.running:
-            assert producer.wait(60) == 0
+        for producer in self._nemesis.running:
+            assert producer.wait(60) == 0, producer.said[-500:]
         over = time.monotonic()
-        verdict = scene.verdict(since=over, within_s=120)
-        # What a full memory had no room for is not lost: it was counted as that.
-        verdict.tell(min(verdict.missing, scene.meta("not_created")))
-    print(verdict)
-    whole = Row(
-        "27 soak, all together",
-        len(rows),
-        verdict.accepted,
-        verdict.lost + verdict.missing + verdict.phantom + verdict.disorder,
-        verdict.duplicate + verdict.double,
-        verdict.recovery_s,
-        told=verdict.told,
-    )
-    return [*rows, whole]
+        self.verdict = self._scene.verdict(since=over, within_s=120)
+        # What a full memory had no room for is not lost if exactly that was counted.
+        not_created = self._scene.not_created
+        if self.verdict.missing == not_created:
+            self.verdict.tell(not_created)
+        self._nothing_is_left()
+
+    def _one_fault(self, name: str) -> None:
+        scene, before = self._scene, self._events()
+        started = time.monotonic()
+        self._nemesis.faults[name]()
+        over, mark = time.monotonic(), recorded(scene)
+        assert reached(lambda: recorded(scene) > mark + 50, RECOVERY_S), f"no recovery from {name}"
+        recovery_s = time.monotonic() - over
+        self.rows.append(Row(name, 1, self._events() - before, recovery_s=recovery_s))
+        print(f"{name:28} {over - started:4.1f} s, recovered in {recovery_s:.1f} s", flush=True)
+        for worker in self._nemesis.workers:
+            self._first_rss.setdefault(worker.pid, rss(worker))
+
+    def _events(self) -> int:
+        return sum(producer.events for producer in self._scene.producers)
+
+    def _nothing_is_left(self) -> None:
+        """No leak: memory of workers, pending entries, names of the dead, keys, and the dead letter has the poison."""
+        scene, workers = self._scene, self._nemesis.workers
+        for worker in workers:
+            growth = rss(worker) - self._first_rss.get(worker.pid, rss(worker))
+            assert growth <= GROWTH_BYTES, f"a worker has grown by {growth / MIB:.0f} MiB"
+        keys = scene.keys
+        assert scene.client.xpending(keys.incoming, "sink")["pending"] == 0
+        assert reached(lambda: len(scene.client.xinfo_consumers(keys.incoming, "sink")) <= len(workers), 30), (
+            f"consumers of the dead: {scene.client.xinfo_consumers(keys.incoming, 'sink')}"
+        )
+        assert scene.client.hlen(keys.workers) <= len(workers), scene.client.hgetall(keys.workers)
+        assert scene.client.hgetall(keys.attempts + b"sink") == {}
+        each = (keys.object, keys.aggregate, keys.spam, keys.producer)
+        others = [key for key in scene.client.scan_iter(count=1_000) if not key.startswith(each)]
+        assert len(others) <= FIXED_KEYS, others
+        causes = Counter(entry.cause for entry in DeadLetter(scene.bus, scene.client).list())
+        assert causes == Counter({"unreadable": self._nemesis.poisoned} if self._nemesis.poisoned else {}), causes
+
+
+def flush_all(scene: Scene) -> Verdict:
+    over = meanwhile(scene, scene.client.flushall)
+    return scene.verdict(since=over)
+
+
+def destroy_stream(scene: Scene) -> Verdict:
+    return Destroyed(scene).verdict
+
+
+def destroy_group(scene: Scene) -> Verdict:
+    verdict, _ = destroy_while_nobody_reads(scene)
+    return verdict
+
+
+#: What takes the judge's own stream away, or more: in a scene of its own.
+DESTROYING: dict[str, Callable[[Scene], Verdict]] = {
+    "FLUSHALL": flush_all,
+    "stream destroyed": destroy_stream,
+    "group destroyed": destroy_group,
+}
+
+
+def row_of(fault: str, verdict: Verdict) -> Row:
+    lost = verdict.lost + verdict.missing + verdict.phantom + verdict.disorder
+    double = verdict.duplicate + verdict.double
+    return Row(fault, 1, verdict.accepted, lost, double, verdict.recovery_s, told=verdict.told)
+
+
+class Soak:
+    """Rounds until the time is over; one that fails is noted, and the next begins."""
+
+    def __init__(self, minutes: float, seed: int) -> None:
+        self._end = time.monotonic() + minutes * 60
+        self._chance = random.Random(seed)
+        self.rows: list[Row] = []
+        self.failures: list[str] = []
+        self.left_out: set[str] = set()
+
+    def run(self) -> None:
+        while time.monotonic() < self._end:
+            self._guarded(self._nemesis)
+            for name in sorted(DESTROYING):
+                self._guarded(self._destroying, name)
+
+    def _guarded(self, step: Callable[..., None], *words: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="eb", ignore_cleanup_errors=True) as folder:
+            try:
+                step(Path(folder), *words)
+            except Exception as error:  # the table and the exit code tell; the other rounds go on
+                self.failures.append(f"{' '.join(words) or 'round'}: {type(error).__name__}: {error}")
+                print(f"FAILED {self.failures[-1]}", flush=True)
+
+    def _nemesis(self, folder: Path) -> None:
+        end, seed, config = min(self._end, time.monotonic() + ROUND_S), self._chance.randrange(1 << 31), on_a_port()
+        with Scene(folder, config=config, incoming_bytes=4096 * MIB) as scene:
+            round = Round(scene, config["port"], seed, end)
+            self.left_out |= set(round.left_out)
+            try:
+                round.run()
+            finally:
+                self.rows += round.rows
+                if round.verdict:
+                    self._note_round(round.rows, row_of("27 rounds, all together", round.verdict))
+
+    def _note_round(self, rows: list[Row], whole: Row) -> None:
+        self._note(whole)
+        for row in rows:  # which of its faults did the harm of a round, nobody can say
+            row.lost, row.duplicate = whole.lost, whole.duplicate
+
+    def _destroying(self, folder: Path, name: str) -> None:
+        with Scene(folder, config=CONFIG, hold=False) as scene:
+            verdict = DESTROYING[name](scene)
+        self._note(row_of(name, verdict))
+
+    def _note(self, row: Row) -> None:
+        self.rows.append(row)
+        print(f"{row.fault:28} {row}", flush=True)
+        if row.lost or row.duplicate:
+            self.failures.append(f"{row.fault}: {row.lost} lost, {row.duplicate} duplicate")
 
 
 def main() -> None:
@@ -188,14 +207,18 @@ def main() -> None:
     given = parser.parse_args()
     seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
     print(f"{given.minutes:g} minutes, --seed {seed}", flush=True)
-    config = {"appendfsync": "always", "busy-reply-threshold": "500"}
-    with (
-        tempfile.TemporaryDirectory(prefix="eb") as folder,
-        Scene(Path(folder), config=config, incoming_bytes=4096 * MIB) as scene,
-    ):
-        rows = soak(scene, given.minutes, seed)
-    print(format_rows(rows))
-    sys.exit(1 if rows[-1].lost or rows[-1].duplicate else 0)
+    soak = Soak(given.minutes, seed)
+    try:
+        soak.run()
+    except KeyboardInterrupt:
+        soak.failures.append("interrupted")
+    print(format_rows(soak.rows))
+    for reason in sorted(soak.left_out):
+        print(f"left out: {reason}")
+    for failure in soak.failures:
+        print(f"FAILED {failure}")
+    print(f"--seed {seed}")
+    sys.exit(bool(soak.failures))
 
 
 if __name__ == "__main__":

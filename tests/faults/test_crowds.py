@@ -112,8 +112,10 @@ def hot(scene: Scene, seconds: float, rate: int) -> tuple[Verdict, str]:
         assert producer.wait() == 0
     loaded_s = time.monotonic() - begun
     verdict = scene.verdict(since=died, within_s=120)
-    rate = verdict.accepted / loaded_s
-    return verdict, f"{rate:.0f} events/s; neighbours' latency p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+    return (
+        verdict,
+        f"{verdict.accepted / loaded_s:.0f} events/s; neighbours' latency p50 {p50:.0f} ms, p99 {p99:.0f} ms",
+    )
 
 
 def neighbours_latency(scene: Scene, seconds: float) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from eventbus.broker.connection import make_client
 from eventbus.broker.embedded import EmbeddedServer
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
+from tests.faults.nemesis import free_port
 from tests.faults.proxy import Mode, Proxy
 from tests.faults.scene import Scene, until
 from tests.faults.test_server import NO_RING
@@ -51,13 +51,6 @@ def pair(scene: MakeScene, short_path: Path, seed: int) -> Iterator[Pair]:
         until(lambda: b"master_link_status:up" in info(replica))
         yield Pair(here, replica, link, line)
         replica.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-    return found
 
 
 def info(server: EmbeddedServer) -> bytes:
