@@ -69,8 +69,12 @@ class Round:
     def _run(self) -> None:
         self._nemesis.start()
         until(lambda: recorded(self._scene) > 1_000, 60)
+        deck: list[str] = []
         while time.monotonic() < self._end or not self.rows:
-            self._one_fault(self._chance.choice(sorted(self._nemesis.faults)))
+            if not deck:  # each once before any comes again
+                deck = sorted(self._nemesis.faults)
+                self._chance.shuffle(deck)
+            self._one_fault(deck.pop())
             time.sleep(self._chance.uniform(*PAUSE_S))
         for producer in self._nemesis.running:
             producer.signal(signal.SIGTERM)
