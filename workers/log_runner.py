@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.errors import PoisonBatch
+from eventbus.faults import crash_point
 from eventbus.record.consumer import Consumer
 from eventbus.record.housekeeper import Housekeeper
 from eventbus.record.vitals import Vitals
-from eventbus.wire import to_event, unpack_batch, unpack_wire
+from eventbus.wire import Batch, to_event, unpack_batch, unpack_wire
 from workers.lines import Format, formatter, line_uid
-from workers.log_output import Batch, Line, Output, ReaderGone
+from workers.log_output import Batch as Lines
+from workers.log_output import Line, Output, ReaderGone
 from workers.runtime import Context
 
 log = logging.getLogger("eventbus")
@@ -33,6 +35,7 @@ class LogRunner:
                 group=LOG_GROUP,
                 name=context.name,
                 handle=handler.handle,
+                handle_alone=handler.handle_alone,
                 clock=context.clock,
                 policy="DROP",
                 start="0",
@@ -79,37 +82,45 @@ class LogHandler:
 
     def handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
         """Write every delivery. Raises: OutputUnavailable: nothing is acknowledged; it is handed out again."""
-        batches = [batch for delivery in deliveries if (batch := self._open(reader, delivery))]
-        if not batches:
+        lots = [lot for delivery in deliveries if (lot := self._open(reader, delivery))]
+        return self._write(reader, lots, again=any(delivery.again for delivery in deliveries))
+
+    def handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
+        """Write one event of a batch. False: the batch is another worker's by now. Raises: as `handle`."""
+        lines = self._lines(reader, delivery, batch, [position])
+        return not lines or bool(self._write(reader, [Lines(delivery.id, lines)], again=True))
+
+    def _write(self, reader: GroupReader, lots: Sequence[Lines], *, again: bool) -> Sequence[bytes]:
+        if not lots:
             return ()
-        ids = [batch.id for batch in batches]
+        ids = [lot.id for lot in lots]
         try:
-            return self._output.write(
-                batches,
-                again=any(delivery.again for delivery in deliveries),
-                owned=lambda: reader.still_own(ids),
-            )
+            return self._output.write(lots, again=again, owned=lambda: reader.still_own(ids))
         except ReaderGone:
             self._end(1)
             return ()
 
-    def _open(self, reader: GroupReader, delivery: Delivery) -> Batch | None:
+    def _open(self, reader: GroupReader, delivery: Delivery) -> Lines | None:
         try:
             batch = unpack_batch(delivery.body)
         except PoisonBatch as poison:
             self._bury(reader, delivery, poison.cause, delivery.body, whole=True)
             return None
+        crash_point("decoded", delivery.body)
+        return Lines(delivery.id, self._lines(reader, delivery, batch, range(len(batch.events))))
+
+    def _lines(self, reader: GroupReader, delivery: Delivery, batch: Batch, positions: Iterable[int]) -> Sequence[Line]:
         lines: list[Line] = []
-        for position, packed in enumerate(batch.events):
+        for position in positions:
             uid = batch.uid(position)
             try:
-                lines.append(self._line(packed, uid))
+                lines.append(self._line(batch.events[position], uid))
             except PoisonBatch as poison:
                 self._bury(reader, delivery, poison.cause, batch.alone(position), uid=uid)
             except Exception:  # a fault of ours must not stop the log at this event for ever
                 log.exception("event %s cannot be written as a line", uid)
                 self._bury(reader, delivery, "no-line", batch.alone(position), uid=uid)
-        return Batch(delivery.id, lines)
+        return lines
 
     def _line(self, packed: bytes, uid: str) -> Line:
         event = to_event(unpack_wire(packed), uid=uid)

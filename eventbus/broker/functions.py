@@ -191,9 +191,21 @@ class Functions:
         return Trimmed(reply[0], reply[1].decode(), reply[2], reply[3] == b"destroyed")
 
     def bury(
-        self, group: str, consumer: str, entry: bytes, cause: str, deaths: int, body: bytes, *, whole: bool = True
+        self,
+        group: str,
+        consumer: str,
+        entry: bytes,
+        cause: str,
+        deaths: int,
+        body: bytes,
+        *,
+        whole: bool = True,
+        next_position: int | None = None,
     ) -> bool:
-        """Move an entry (or, not *whole*, one event of it) to the dead letter. False: no longer this consumer's."""
+        """Move an entry (or, not *whole*, one event of it) to the dead letter. False: no longer this consumer's.
+
+        *next_position* is where work one event at a time goes on in what is left of the entry.
+        """
         keys = self._keys
         crash_point("bury")
         buried = bool(
@@ -207,14 +219,20 @@ class Functions:
                 deaths,
                 body,
                 int(whole),
+                "" if next_position is None else next_position,
             )
         )
         crash_point("buried")
         return buried
 
-    def attempt(self, group: str, entry: bytes, position: int) -> None:
-        """Note that the event at *position* of *entry* is about to be worked alone. Safe to repeat."""
-        self._call("eb1_try", (self._keys.attempts + group.encode(),), entry, position)
+    def attempt(self, group: str, consumer: str, entry: bytes, position: int) -> bool:
+        """Note that the event at *position* of *entry* is about to be worked alone. Safe to repeat.
+
+        False: the entry is no longer this consumer's.
+        """
+        keys = self._keys
+        fixed = (keys.incoming, keys.attempts + group.encode())
+        return bool(self._call("eb1_try", fixed, group, consumer, entry, position))
 
     def replay(self, options: Options, dead: bytes) -> str:
         """Give the dead entry back to the group that buried it. Returns OK, MISSING (done before), FULL or NOGROUP.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,11 @@ READ_COUNT = 64
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One stream entry given to us. *deaths*: workers that died holding it; *again*: it was delivered before."""
+    """One stream entry given to us. *deaths*: workers that died holding it; *again*: it was delivered before.
+
+    *next*: it was begun one event at a time, and goes on at this position. *killed*: the position that was being
+    worked alone when a worker died.
+    """
 
     id: bytes
     events: int
@@ -28,6 +32,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     deaths: int = 0
     again: bool = False
     only_for: str = ""  #: the one group a replayed entry is for
+    next: int | None = None
+    killed: int | None = None
 
     @property
     def clock_ms(self) -> int:
@@ -50,6 +56,8 @@ class GroupReader:
         self.consumer = consumer
         self.keys = bus.keys[partition]
         self.functions = bus.functions(client, partition)
+        self.steps = 0  #: how far the work of this consumer has come; it stands still if that hangs
+        self._noted: set[bytes] = set()  #: entries given to us of which `attempts` says something
 
     def open(self) -> bool:
         """Make the group, at its floor if it had one. True if it had to be made. Safe to repeat."""
@@ -114,31 +122,30 @@ class GroupReader:
 
     def claim(self, consumer: str, beats: str) -> list[Delivery]:
         """Take over entries of a dead *consumer* whose counter stood at *beats*."""
-        deaths = self.functions.claim(self.group, self.consumer, consumer, beats)
-        if deaths:
+        claimed = list(self.functions.claim(self.group, self.consumer, consumer, beats))
+        if claimed:
             crash_point("claim")
         with redis_errors():
-            return self._ours(self._fetch(list(deaths), deaths))
+            return self._ours(self._fetch(claimed))
 
-    def isolation(self, entry: bytes) -> tuple[int, int | None]:
-        """Where work one event at a time goes on in *entry*, and the position that was being tried, if any."""
-        attempts = self.keys.attempts + self.group.encode()
-        with redis_errors():
-            found: Any = self._client.execute_command("HMGET", attempts, entry + b":next", entry + b":trying")
-        return int(found[0] or 0), None if found[1] is None else int(found[1])
-
-    def try_alone(self, entry: bytes, position: int) -> None:
-        """Note that *position* is about to be tried: whoever finds this note knows what killed."""
-        self.functions.attempt(self.group, entry, position)
+    def try_alone(self, entry: bytes, position: int) -> bool:
+        """Note that *position* is about to be worked alone and those before it are done. False: taken over."""
+        self._noted.add(entry)
+        return self.functions.attempt(self.group, self.consumer, entry, position)
 
     def ack(self, ids: Sequence[bytes]) -> None:
-        """Acknowledge; repeating it does nothing."""
-        if ids:
-            with redis_errors():
-                self._client.execute_command("XACK", self.keys.incoming, self.group, *ids)
+        """Acknowledge, and forget what was noted of them; repeating it does nothing."""
+        if not ids:
+            return
+        noted = self._noted.intersection(ids)
+        self._noted -= noted
+        with redis_errors():
+            self._client.execute_command("XACK", self.keys.incoming, self.group, *ids)
+            if noted:
+                self._client.execute_command("HDEL", self._attempts, *_notes_of(noted))
 
     def beat(self) -> None:
-        """Raise the heartbeat counter, in the middle of work that takes long."""
+        """Raise the heartbeat counter, in the middle of work that takes long. Any thread."""
         with redis_errors():
             self._client.execute_command(*beat_command(self.keys, self.group, self.consumer))
 
@@ -171,18 +178,27 @@ class GroupReader:
         self.ack(others)
         return [delivery for delivery in deliveries if delivery.id not in others]
 
-    def _fetch(self, ids: Sequence[bytes], deaths: dict[bytes, int] | None = None) -> list[Delivery]:
+    @property
+    def _attempts(self) -> bytes:
+        return self.keys.attempts + self.group.encode()
+
+    def _fetch(self, ids: Sequence[bytes]) -> list[Delivery]:
+        """The entries, with what was noted of them."""
+        if not ids:
+            return []
         found: list[Delivery] = []
         gone: list[bytes] = []
-        for entry_id in ids:
+        notes: Any = self._client.execute_command("HMGET", self._attempts, *_notes_of(ids))
+        for number, entry_id in enumerate(ids):
             entries: Any = self._client.xrange(self.keys.incoming, entry_id, entry_id)
             if entries:
-                found.append(_delivery(entries[0], deaths=(deaths or {}).get(entry_id, 0), again=True))
+                found.append(_with_notes(_delivery(entries[0]), *notes[3 * number : 3 * number + 3]))
             else:
                 gone.append(entry_id)
+        self._noted.update(delivery.id for delivery in found if delivery.deaths or delivery.next is not None)
         if gone:
             self._client.execute_command("XACK", self.keys.incoming, self.group, *gone)
-            self._client.execute_command("HDEL", self.keys.attempts + self.group.encode(), *gone)
+            self._client.execute_command("HDEL", self._attempts, *_notes_of(gone))
             self._client.execute_command("HINCRBY", self.keys.meta, f"lost_batches:{self.group}", len(gone))
         return found
 
@@ -239,7 +255,22 @@ def _entries(reply: Any) -> list[Any]:
     return entries
 
 
-def _delivery(entry: Any, *, deaths: int = 0, again: bool = False) -> Delivery:
+def _notes_of(ids: Iterable[bytes]) -> list[bytes]:
+    """The fields of `attempts` about these entries."""
+    return [field for entry_id in ids for field in (entry_id, entry_id + b":next", entry_id + b":trying")]
+
+
+def _with_notes(delivery: Delivery, died: bytes | None, following: bytes | None, trying: bytes | None) -> Delivery:
+    deaths = int(died or 0)
+    position, _, deaths_then = (trying or b"").partition(b"/")
+    # A worker that only lost its line finds its own note: nobody has died since.
+    killed = int(position) if position and deaths > int(deaths_then or 0) else None
+    return msgspec.structs.replace(
+        delivery, deaths=deaths, again=True, next=None if following is None else int(following), killed=killed
+    )
+
+
+def _delivery(entry: Any) -> Delivery:
     fields: Any = entry[1] or {}
     if not isinstance(fields, dict):
         fields = dict(zip(fields[::2], fields[1::2], strict=True))
@@ -248,9 +279,7 @@ def _delivery(entry: Any, *, deaths: int = 0, again: bool = False) -> Delivery:
         _number(fields.get(b"n")),
         _number(fields.get(b"to")),
         fields.get(b"b", b""),
-        deaths,
-        again,
-        fields.get(b"g", b"").decode("utf-8", "replace"),
+        only_for=fields.get(b"g", b"").decode("utf-8", "replace"),
     )
 
 

@@ -11,13 +11,16 @@ import random
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.faults import crash_point
+from eventbus.record.isolation import HandleAlone, must_be_isolated, work_alone
+from eventbus.record.pulse import Pulse
 from eventbus.record.vitals import Vitals
 
 log = logging.getLogger("eventbus")
@@ -38,7 +41,11 @@ def consumer_name() -> str:
 
 
 class Consumer:
-    """Runs *handle* on every delivery of (group, partition) until `stop`. Start it in a thread of its own: `run`."""
+    """Runs *handle* on every delivery of (group, partition) until `stop`. Start it in a thread of its own: `run`.
+
+    A delivery that workers died of comes to *handle_alone*, one event at a time; the event that kills is buried.
+    While either works the consumer counts as alive, for at most `pulse.HUNG_S` (10 minutes) an event.
+    """
 
     def __init__(
         self,
@@ -48,6 +55,7 @@ class Consumer:
         group: str,
         name: str,
         handle: Handle,
+        handle_alone: HandleAlone,
         clock: Clock,
         policy: str = "WAIT",
         start: str = "0",
@@ -57,6 +65,7 @@ class Consumer:
     ) -> None:
         self._clock = clock
         self._handle = handle
+        self._handle_alone = handle_alone
         self._block_ms = block_ms
         self._take_over_s = take_over_s
         self._on_change = on_change
@@ -66,6 +75,7 @@ class Consumer:
         self._reader = GroupReader(
             bus=bus, client=self._client, partition=partition, group=group, consumer=name, policy=policy, start=start
         )
+        self._pulse = Pulse(reader=self._reader, clock=clock, every_s=BEAT_EVERY_S)
         self._seen: dict[str, tuple[str, float]] = {}
         self._next_beat = 0.0
         self._next_look = 0.0
@@ -93,6 +103,7 @@ class Consumer:
 
     def run(self) -> None:
         """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
+        self._pulse.start()
         try:
             while not self._stop.is_set():
                 try:
@@ -109,6 +120,7 @@ class Consumer:
                     self._failed(EventBusError(f"{type(error).__name__}: {error}"))
             self._leave()
         finally:
+            self._pulse.stop()
             self._client.close()
 
     def _round(self) -> None:
@@ -131,10 +143,23 @@ class Consumer:
             self._work(deliveries)
 
     def _work(self, deliveries: Sequence[Delivery]) -> None:
-        self._reader.ack(self._handle(self._reader, deliveries))
+        with self._pulse.working():
+            for alone, some in groupby(deliveries, key=must_be_isolated):
+                if alone:
+                    self._work_alone(some)
+                else:
+                    self._reader.ack(self._handle(self._reader, list(some)))
         self._last_sign = self._clock.monotonic()
         self._counts["batches"] += len(deliveries)
         self._counts["events"] += sum(delivery.events for delivery in deliveries)
+
+    def _work_alone(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            if self._stop.is_set():
+                return
+            entry = delivery.id.decode()
+            log.warning("group %s: workers died of batch %s: one event at a time", self._reader.group, entry)
+            self._reader.ack(work_alone(self._reader, delivery, self._handle_alone))
 
     def _look_around(self) -> None:
         """Take over from those whose counter stands still."""

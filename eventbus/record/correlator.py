@@ -164,13 +164,14 @@ class CallBuilder:
         events: Iterable[KeyedEvent],
         burials: Iterable[tuple[str, int, bytes]] = (),
         *,
+        start: int = 0,
         next_position: int | None = None,
     ) -> None:
-        """Add one batch: its events, and (cause, deaths, bytes) of what is buried."""
+        """Add one batch, or a part that begins at *start*: events, and (cause, deaths, bytes) of what is buried."""
         rows = [self._row(event) for event in events]
         self.events += len(rows)
         position = "" if next_position is None else str(next_position)
-        self._batches.append(pack_argument([entry, clock_ms, position, rows, list(burials)]))
+        self._batches.append(pack_argument([entry, clock_ms, position, rows, list(burials), start]))
 
     def call(self) -> RecordCall:
         """The call, ready to be sent."""

@@ -9,9 +9,9 @@ from eventbus.broker.bus import SINK_GROUP, Bus
 from eventbus.broker.functions import Sent, letters
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
-from eventbus.errors import PoisonBatch
+from eventbus.errors import EventBusError, PoisonBatch
 from eventbus.faults import crash_point
-from eventbus.record.consumer import Consumer, Handle
+from eventbus.record.consumer import Consumer
 from eventbus.record.correlator import CallBuilder, Correlator, KeyedEvent
 from eventbus.wire import Batch, unpack_batch, unpack_wire
 
@@ -19,10 +19,6 @@ log = logging.getLogger("eventbus")
 
 #: The events of a batch with their keys; and (cause, deaths, the event as a batch of its own) of what cannot be read.
 Opened = tuple[list[KeyedEvent], list[tuple[str, int, bytes]]]
-
-#: After so many deaths of workers holding it, a batch is worked one event at a time.
-ISOLATE_AFTER_DEATHS = 3
-
 
 #: The bounds are looked at after so many events.
 RELIEVE_EVERY = 1_000
@@ -34,13 +30,14 @@ def sink_consumer(
     *, bus: Bus, partition: int, name: str, clock: Clock, relieve: Relieve = lambda _reader: None, **options: object
 ) -> Consumer:
     """A consumer of the store's own group. *relieve* is called now and then, to keep the store within its bounds."""
-    handle: Handle = StoreSink(bus, partition, relieve).handle
+    sink = StoreSink(bus, partition, relieve)
     return Consumer(
         bus=bus,
         partition=partition,
         group=SINK_GROUP,
         name=name,
-        handle=handle,
+        handle=sink.handle,
+        handle_alone=sink.handle_alone,
         clock=clock,
         policy="WAIT",
         **options,  # type: ignore[arg-type]
@@ -68,12 +65,26 @@ class StoreSink:
                 self._sent = None
         return ()
 
+    def handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
+        """Record one event of a batch. False: another worker has taken it over."""
+        last = position == len(batch.events) - 1
+        builder = CallBuilder(self._keys)
+        builder.add(
+            delivery.id,
+            delivery.clock_ms,
+            *self._open_events(batch, [position]),
+            start=position,
+            next_position=None if last else position + 1,
+        )
+        self._recorded += builder.events
+        crash_point("record")
+        (reply,) = reader.functions.record(reader.group, reader.consumer, self._options, builder.call())
+        crash_point("recorded")
+        return self._is_done(reader, reply)
+
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> None:
         builder = CallBuilder(self._keys)
         for delivery in deliveries:
-            if delivery.deaths >= ISOLATE_AFTER_DEATHS:
-                self._isolate(reader, delivery)
-                continue
             events, burials = self._open(delivery)
             if not builder.fits(events):
                 self._send(reader, builder)
@@ -81,10 +92,6 @@ class StoreSink:
             builder.add(delivery.id, delivery.clock_ms, events, burials)
         if len(builder):
             self._send(reader, builder)
-        self._settle(reader)
-
-    def _record(self, reader: GroupReader, builder: CallBuilder) -> None:
-        self._send(reader, builder)
         self._settle(reader)
 
     def _send(self, reader: GroupReader, builder: CallBuilder) -> None:
@@ -102,34 +109,19 @@ class StoreSink:
             return
         replies = letters(sent.reply())
         crash_point("recorded")
+        reader.steps += 1
         if self._recorded >= RELIEVE_EVERY:
             self._recorded = 0
             self._relieve(reader)
         for reply in replies:
-            if reply == "-":
-                log.warning("group %s: a batch was taken over by another worker; left to it", reader.group)
+            self._is_done(reader, reply)
 
-    def _isolate(self, reader: GroupReader, delivery: Delivery) -> None:
-        """One event at a time, so that the one that kills is found, and only it is buried."""
-        start, trying = reader.isolation(delivery.id)
-        try:
-            batch = unpack_batch(delivery.body)
-        except PoisonBatch as poison:
-            reader.functions.bury(
-                reader.group, reader.consumer, delivery.id, poison.cause, delivery.deaths, delivery.body
-            )
-            return
-        for position in range(start, len(batch.events)):
-            last = position == len(batch.events) - 1
-            builder = CallBuilder(self._keys)
-            if trying == position:
-                opened: Opened = ([], [("killed-worker", delivery.deaths, batch.alone(position))])
-            else:
-                reader.try_alone(delivery.id, position)
-                crash_point("decoded", batch.events[position])
-                opened = self._open_events(batch, [position])
-            builder.add(delivery.id, delivery.clock_ms, *opened, next_position=None if last else position + 1)
-            self._record(reader, builder)
+    def _is_done(self, reader: GroupReader, reply: str) -> bool:
+        if reply == "-":
+            log.warning("group %s: a batch was taken over by another worker; left to it", reader.group)
+        elif reply == "<":  # the consumer reads what is pending for it anew, and its notes with it
+            raise EventBusError("a batch has been worked further than was known here")
+        return reply != "-"
 
     def _open(self, delivery: Delivery) -> Opened:
         try:

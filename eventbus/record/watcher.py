@@ -15,7 +15,7 @@ from eventbus.clock import Clock
 from eventbus.errors import EventBusError, PoisonBatch
 from eventbus.event import Event
 from eventbus.record.consumer import BEAT_EVERY_S, Consumer, consumer_name
-from eventbus.wire import to_event, unpack_batch, unpack_wire
+from eventbus.wire import Batch, to_event, unpack_batch, unpack_wire
 
 log = logging.getLogger("eventbus")
 
@@ -36,9 +36,10 @@ class Watcher(Protocol):
 class GroupWatcher:
     """A worker of a named group: every event of the bus reaches one worker of the group, at least once.
 
-    Acknowledged after the handler; an event whose handler raised three times is buried in the dead letter. A handler
-    may take its time: the worker counts as alive while events come back from it. `stop` ends behind the batch (1 to 64
-    events) that is being handled; what was read with it is left to the group's other workers.
+    Acknowledged after the handler; an event whose handler raised three times, or that goes on killing whoever handles
+    it, is buried in the dead letter, alone. A handler may take its time: up to 10 minutes an event (`pulse.HUNG_S`)
+    the worker counts as alive; then it is taken to hang, and its events go to the group's other workers. `stop` ends
+    behind the batch (1 to 64 events) that is being handled; what was read with it is left to the others.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class GroupWatcher:
                 group=group,
                 name=name,
                 handle=self._handle,
+                handle_alone=self._handle_alone,
                 clock=clock,
                 policy=policy,
                 start=start,
@@ -85,15 +87,15 @@ class GroupWatcher:
 
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
         done: list[bytes] = []
-        beaten = time.monotonic()
+        acknowledged = time.monotonic()
         for delivery in deliveries:
             if self._stop.is_set():
                 break
             if self._handle_batch(reader, delivery):
                 done.append(delivery.id)
-            if time.monotonic() - beaten > BEAT_EVERY_S:
+            if time.monotonic() - acknowledged > BEAT_EVERY_S:
                 reader.ack(done)
-                done, beaten = [], time.monotonic()
+                done, acknowledged = [], time.monotonic()
         return done
 
     def _handle_batch(self, reader: GroupReader, delivery: Delivery) -> bool:
@@ -103,23 +105,26 @@ class GroupWatcher:
         except PoisonBatch as poison:
             self._bury(reader, delivery, poison.cause, delivery.body, whole=True)
             return False
-        beaten = time.monotonic()
-        for position, packed in enumerate(batch.events):
-            if time.monotonic() - beaten > BEAT_EVERY_S:
-                reader.beat()
-                beaten = time.monotonic()
-            try:
-                event = to_event(unpack_wire(packed), uid=batch.uid(position))
-            except PoisonBatch as poison:
-                self._bury(reader, delivery, poison.cause, batch.alone(position))
-                continue
-            if not call_handler(self._handler, event):
-                self._bury(reader, delivery, "handler-failed", batch.alone(position))
+        for position in range(len(batch.events)):
+            self._handle_alone(reader, delivery, batch, position)
+            reader.steps += 1
         return True
 
-    def _bury(self, reader: GroupReader, delivery: Delivery, cause: str, body: bytes, *, whole: bool = False) -> None:
+    def _handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
+        cause = "handler-failed"
+        try:
+            event = to_event(unpack_wire(batch.events[position]), uid=batch.uid(position))
+            if call_handler(self._handler, event):
+                return True
+        except PoisonBatch as poison:
+            cause = poison.cause
+        return self._bury(reader, delivery, cause, batch.alone(position))
+
+    def _bury(self, reader: GroupReader, delivery: Delivery, cause: str, body: bytes, *, whole: bool = False) -> bool:
         self.buried += 1
-        reader.functions.bury(reader.group, reader.consumer, delivery.id, cause, delivery.deaths, body, whole=whole)
+        return reader.functions.bury(
+            reader.group, reader.consumer, delivery.id, cause, delivery.deaths, body, whole=whole
+        )
 
 
 class StreamWatcher:

@@ -109,9 +109,9 @@ def _nobody_takes_over() -> None:
 
 
 def _no_isolation() -> None:
-    from eventbus.record import sink
+    from eventbus.record import isolation
 
-    sink.ISOLATE_AFTER_DEATHS = 1_000_000
+    isolation.ISOLATE_AFTER_DEATHS = 1_000_000
 
 
 def _burials_are_forgotten() -> None:

@@ -46,6 +46,12 @@ def test_one_event_of_a_batch_is_buried_while_the_batch_stays(partition: Partiti
     assert partition.pending() == [(entry, "one")]
 
 
+def test_work_one_event_at_a_time_goes_on_behind_the_one_that_is_buried(partition: Partition, entry: bytes) -> None:
+    assert partition.call.bury("sink", "one", entry, "killed-worker", 3, b"event", whole=False, next_position=2)
+    assert partition.pending() == [(entry, "one")]
+    assert partition.state()["attempts:sink"][0][f"{entry.decode()}:next"] == "2"
+
+
 @pytest.mark.parametrize(
     ("consumer", "entry_id"), [("two", None), ("one", b"1-1")], ids=["another's entry", "no entry of the group"]
 )

@@ -78,7 +78,7 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     "replay": lambda partition: partition.call.replay(partition.options, b"1-1"),
     "discard": lambda partition: partition.call.discard(b"1-1"),
     "beat": lambda partition: partition.client.execute_command(*functions.beat_command(partition.keys, "sink", "one")),
-    "try": lambda partition: partition.call.attempt("sink", b"1-1", 0),
+    "try": lambda partition: partition.call.attempt("sink", "one", b"1-1", 0),
     "claim": lambda partition: partition.call.claim("sink", "one", "two", ""),
     "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 32, b"1" * 32]),
     "forget": lambda partition: partition.call.forget(partition.options, [b"0" * 64]),

@@ -273,13 +273,26 @@ def test_one_event_at_a_time_the_batch_is_acknowledged_with_the_last(partition: 
     reader = partition.reader()
     seen = []
     for position in range(3):
-        reader.try_alone(delivery.id, position)
+        assert reader.try_alone(delivery.id, position)
         assert partition.record_deliveries([delivery], only=position) == ["c"]
-        seen.append((partition.pending(), reader.isolation(delivery.id), len(partition.stored())))
+        seen.append(([pending.next for pending in reader.own_pending()], len(partition.stored())))
 
-    held = [(delivery.id, "one")]
-    assert seen == [(held, (1, 0), 1), (held, (2, 1), 2), ([], (0, None), 3)]
+    assert seen == [([1], 1), ([2], 2), ([], 3)]
     assert "attempts:sink" not in partition.state()
+
+
+def test_what_was_recorded_one_event_at_a_time_is_never_counted_again_with_its_batch(partition: Partition) -> None:
+    (delivery,) = partition.deliver([make_event(message=f"m{i}") for i in range(3)])
+    assert partition.record_deliveries([delivery], only=0) == ["c"]
+    assert partition.record_deliveries([delivery], only=1) == ["c"]
+    before = partition.state()
+
+    assert partition.record_deliveries([delivery]) == ["<"]
+    assert partition.record_deliveries([delivery], only=1) == ["<"]
+
+    assert changed(before, partition.state()) == set()
+    assert partition.record_deliveries([delivery], only=2) == ["c"]
+    assert partition.pending() == []
 
 
 def test_the_deaths_of_a_batch_are_forgotten_when_it_is_acknowledged_and_no_others(partition: Partition) -> None:

@@ -131,9 +131,8 @@ def test_a_worker_does_all_that_its_threads_do(bus_made: As, settings: Settings)
     claimed = heir.claim("dead", beats["dead"])
     entry = claimed[0].id
     assert heir.still_own([entry]) == {entry}
-    assert heir.isolation(entry) == (0, None)
-    heir.try_alone(entry, 0)
-    assert heir.own_pending()
+    assert heir.try_alone(entry, 0)
+    assert heir.own_pending()[0].next == 0
     assert heir.functions.bury("audit", "heir", entry, "test", 1, b"x")
     heir.read(1, [delivery.id for delivery in claimed[1:]], beat=True)
     heir.beat()

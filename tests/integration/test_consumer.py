@@ -66,7 +66,7 @@ def sink_running(bus: Bus, **more: Any) -> Iterator[SinkRunner]:
 def consuming(bus: Bus, handle: Callable[..., Sequence[bytes]], **more: Any) -> Iterator[Consumer]:
     """A consumer of the group `sink` with a handler of the test's."""
     made: dict[str, Any] = {"name": consumer_name(), "group": SINK_GROUP, "clock": SystemClock(), "block_ms": 20} | more
-    consumer = Consumer(bus=bus, partition=0, handle=handle, **made)
+    consumer = Consumer(bus=bus, partition=0, handle=handle, handle_alone=lambda *_given: True, **made)
     thread = threading.Thread(target=consumer.run)
     thread.start()
     try:
@@ -222,7 +222,7 @@ HOLDER = """
 import sys
 from eventbus.broker.bus import open_bus
 from eventbus.clock import SystemClock
-from eventbus.record import consumer
+from eventbus.record import consumer, pulse
 from eventbus.record.sink import StoreSink
 from eventbus.settings import Settings
 
@@ -236,7 +236,11 @@ def handle(reader, deliveries):
     sys.stdin.readline()
     return sink.handle(reader, deliveries[half:])
 
-worker = consumer.Consumer(bus=bus, partition=0, group="sink", name="holder", handle=handle, clock=SystemClock())
+pulse.HUNG_S = 0  # as if it had been standing there for ten minutes
+worker = consumer.Consumer(
+    bus=bus, partition=0, group="sink", name="holder", handle=handle, handle_alone=sink.handle_alone,
+    clock=SystemClock(),
+)
 worker.run()
 """
 

@@ -150,7 +150,7 @@ def test_a_group_reads_and_acknowledges_in_as_many_commands_as_there_are_reads(b
     used = commands(bus)
     assert len(seen) == EVENTS
     assert used["xreadgroup"] == used["xack"] == 1
-    assert python_calls(lambda: watcher._handle(reader, deliveries)) / EVENTS <= 12
+    assert python_calls(lambda: watcher._handle(reader, deliveries)) / EVENTS <= 13
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
 -- ARGV[11] subjects  msgpack [[aggregate key, spam key, aggregate's object key, suppressed's object key, exempt 0|1,
 --                    namespace, object name, namespace/kind/name, component\0kind\0type\0reason, suppressed body], …]
--- ARGV[12…] batches  msgpack [id, clock ms, next, [event, …], [[cause, deaths, bytes], …]]
+-- ARGV[12…] batches  msgpack [id, clock ms, next, [event, …], [[cause, deaths, bytes], …], start]
 --           next   '' acknowledges; else the batch is worked one event at a time and this is the next position
+--           start  position of the first event in its batch; what lies before the noted next has been recorded
 --           event  [subject from 1, object key, local key, name, first µs | '', last µs | '', count, uid, body]
--- Reply   one string a batch: '-' stale (not this consumer's any more: nothing was done), else a letter an event:
+-- Reply   one string a batch: '-' stale (not this consumer's any more: nothing was done), '<' it starts before the
+--         noted next (nothing was done: read the note again and go on from there), else a letter an event:
 --         c create  k create over its own former self  p patch  r patch, then create (it had expired)
 --         n the same, of an event never seen  s held back as spam  m not created, memory is full; upper case: aggregate
 -- Writes  all of them; allowed when memory is full, since it drains.
@@ -108,7 +110,12 @@ local function record(keys, args)
   local numbers, was_read = needed_keys(subjects, batches)
   local packed = read_all(keys, FIXED, numbers)
   local names = {}
-  for _, batch in ipairs(batches) do batch.owned = owned(incoming, group, consumer, batch[1]) end
+  local noted = redis.call('EXISTS', attempts) == 1
+  for _, batch in ipairs(batches) do
+    batch.owned = owned(incoming, group, consumer, batch[1])
+    local done = noted and batch[6] and tonumber(redis.call('HGET', attempts, batch[1] .. ':next') or '0')
+    batch.behind = done and batch[6] < done
+  end
   local rv = last_version(meta, changes, us)
   local changes_bytes = tonumber(redis.call('HGET', meta, 'changes_bytes') or '0')
 
@@ -276,6 +283,8 @@ local function record(keys, args)
     if not batch.owned then
       replies[b] = '-'
       stale = stale + 1
+    elseif batch.behind then
+      replies[b] = '<'
     else
       local letters = {}
       for e, event in ipairs(batch[4]) do letters[e] = one(batch, event) end
@@ -294,7 +303,7 @@ local function record(keys, args)
   end
   if #ids > 0 then
     redis.call('XACK', incoming, group, unpack(ids))
-    if redis.call('EXISTS', attempts) == 1 then
+    if noted then
       for _, id in ipairs(ids) do redis.call('HDEL', attempts, id, id .. ':next', id .. ':trying') end
     end
   end

@@ -1,11 +1,21 @@
--- try: note which event of a batch is about to be worked alone, so that whoever finds the note knows what killed.
--- KEYS[1] eb:{p}:attempts:<group>  HASH
--- ARGV[1] entry id   ARGV[2] position of the event in its batch, from 0
--- Reply   1
--- Writes  KEYS 1. Allowed when memory is full, since a batch that kills must not hold up the drain.
+-- try: note which event of a batch is about to be worked alone, so that whoever takes the batch over knows what killed.
+-- Those before it are done: the batch goes on from there. The note says how many had died by then: it accuses nobody
+-- until one more has.
+-- KEYS[1] incoming STREAM   KEYS[2] attempts:<group> HASH
+-- ARGV[1] group   ARGV[2] consumer   ARGV[3] entry id   ARGV[4] position of the event in its batch, from 0
+-- Reply   1 | 0 not this consumer's any more: nothing was done
+-- Writes  KEYS 2. Allowed when memory is full, since a batch that kills must not hold up the drain.
 
 local function try(keys, args)
-  redis.call('HSET', keys[1], args[1] .. ':trying', integer_text(number(args[2], 'position')))
+  local incoming, attempts = keys[1], keys[2]
+  local group, consumer, id, position = args[1], args[2], args[3], number(args[4], 'position')
+
+  local pending = redis.call('XPENDING', incoming, group, id, id, 1)
+  if not pending[1] or pending[1][2] ~= consumer then return 0 end
+  local deaths = redis.call('HGET', attempts, id) or '0'
+
+  local at = integer_text(position)
+  redis.call('HSET', attempts, id .. ':next', at, id .. ':trying', at .. '/' .. deaths)
   return 1
 end
 
