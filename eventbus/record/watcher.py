@@ -15,6 +15,7 @@ from eventbus.clock import Clock
 from eventbus.errors import EventBusError, PoisonBatch
 from eventbus.event import Event
 from eventbus.record.consumer import BEAT_EVERY_S, Consumer, consumer_name
+from eventbus.text import printable
 from eventbus.wire import Batch, to_event, unpack_batch, unpack_wire
 
 log = logging.getLogger("eventbus")
@@ -216,7 +217,8 @@ def call_handler(handler: Handler, event: Event) -> bool:
         try:
             handler(event)
             return True
-        except (Exception, SystemExit):  # a thread that exits ends without a word
+        except BaseException:  # also what ends a thread without a word: an exit, a cancelled task, an interrupt
             if attempt == TRIES:
-                log.exception("handler failed %d times for event %s", TRIES, event.metadata.uid or event.metadata.name)
+                name = printable(event.metadata.uid or event.metadata.name)
+                log.exception("handler failed %d times for event %s", TRIES, name)
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import selectors
 import signal
@@ -21,6 +22,9 @@ from eventbus.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.wire import to_event, unpack_batch, unpack_wire
+
+#: Raised by a handler; most of them are no `Exception`, and some end a thread without a word.
+UNUSUAL = [SystemExit, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit]
 
 
 def settings_of(prefix: str, **more: Any) -> Settings:

@@ -24,7 +24,7 @@ from eventbus.record.mux import FullQueue
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from tests.builders import make_reference
-from tests.integration.harness import eventually, frozen, messages, own_server, read_incoming, settings_of
+from tests.integration.harness import UNUSUAL, eventually, frozen, messages, own_server, read_incoming, settings_of
 
 POD = make_reference()
 
@@ -161,19 +161,23 @@ def test_a_local_handler_that_raises_is_tried_three_times_logged_and_passed_over
     assert record.exc_info
 
 
-def test_a_handler_that_exits_does_not_end_its_watcher(broadcaster: EventBroadcaster) -> None:
-    """SystemExit in a thread ends it without a word; a watcher never ends like that."""
+@pytest.mark.parametrize("error", UNUSUAL)
+def test_no_exception_of_a_handler_ends_a_local_watcher(
+    broadcaster: EventBroadcaster, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some of them end a thread without a word; a watcher never ends like that."""
     calls: list[str] = []
 
     def handle(event: Event) -> None:
         calls.append(event.message)
         if event.message == "bad":
-            sys.exit(1)
+            raise error
 
     broadcaster.start_event_watcher(handle, scope="local")
     say(broadcaster, "bad", "good")
     broadcaster.shutdown()
-    assert calls[-1] == "good"
+    assert calls == ["bad", "bad", "bad", "good"]
+    assert "handler failed 3 times for event web-0." in caplog.text
 
 
 def test_what_is_refused_is_refused_with_local_watchers_too(

@@ -23,6 +23,7 @@ from eventbus.settings import Settings
 from eventbus.wire import pack_batch, pack_event, unpack_batch
 from tests.builders import make_event, make_reference
 from tests.integration.harness import (
+    UNUSUAL,
     eventually,
     kill_server,
     messages,
@@ -178,15 +179,16 @@ def test_a_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster)
     assert messages(seen) == ["0"]
 
 
+@pytest.mark.parametrize("error", [RuntimeError, *UNUSUAL])
 def test_an_event_whose_handler_raises_is_tried_three_times_logged_with_its_uid_and_skipped(
-    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
+    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
     calls: list[Event] = []
 
     def handle(event: Event) -> None:
         calls.append(event)
         if event.message == "1":
-            raise RuntimeError("no")
+            raise error
 
     watcher: Any = broadcaster.start_event_watcher(handle)
     say(broadcaster, *texts(3))
@@ -367,15 +369,20 @@ def test_a_group_goes_on_where_it_was_left(broadcaster: EventBroadcaster, other:
     assert messages(seen) == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("error", [RuntimeError, *UNUSUAL])
 def test_an_event_whose_handler_raises_is_buried_alone_and_its_neighbours_are_handled(
-    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
+    embedded_url: str,
+    settings: Settings,
+    broadcaster: EventBroadcaster,
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException],
 ) -> None:
     calls: list[Event] = []
 
     def handle(event: Event) -> None:
         calls.append(event)
         if event.message == "1":
-            raise RuntimeError("no")
+            raise error
 
     watcher: Any = broadcaster.start_event_watcher(handle, group="audit")
     say(broadcaster, *texts(3))
