@@ -114,6 +114,36 @@ def _no_isolation() -> None:
     isolation.ISOLATE_AFTER_DEATHS = 1_000_000
 
 
+def _no_notes() -> None:
+    """What was noted of a batch that is worked one event at a time is not read again."""
+    from eventbus.broker import stream
+
+    whole: Any = stream._with_notes
+    vars(stream)["_with_notes"] = lambda delivery, died, _next, _trying: whole(delivery, died, None, None)
+
+
+def _isolation_is_slow() -> None:
+    """No protection: an event that is worked alone takes its time."""
+    from eventbus.record import consumer, isolation
+
+    work_alone: Any = isolation.work_alone
+
+    def slowly(reader: Any, delivery: Any, handle: Any) -> Any:
+        def slow(*given: Any) -> Any:
+            time.sleep(0.08)
+            return handle(*given)
+
+        return work_alone(reader, delivery, slow)
+
+    vars(consumer)["work_alone"] = slowly
+
+
+def _no_beats_at_work() -> None:
+    from eventbus.record.pulse import Pulse
+
+    Pulse._run = lambda self: None  # type: ignore[method-assign]
+
+
 def _burials_are_forgotten() -> None:
     """What cannot be read is skipped."""
     from eventbus.record.correlator import CallBuilder
@@ -193,10 +223,13 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _groups_are_not_made_anew,
         _idle_keeps_its_id,
         _impatient,
+        _isolation_is_slow,
         _library_is_not_loaded_again,
         _losses_are_not_counted,
+        _no_beats_at_work,
         _no_flush_at_the_end,
         _no_isolation,
+        _no_notes,
         _no_retry,
         _nobody_takes_over,
         _own_pending_is_not_read,
@@ -213,8 +246,12 @@ LUA: dict[str, tuple[str, str]] = {
         "batch.owned = true",
     ),
     "no-acknowledgement": (
-        "    redis.call('XACK', incoming, group, unpack(ids))\n    if redis.call('EXISTS', attempts)",
-        "    if redis.call('EXISTS', attempts)",
+        "    redis.call('XACK', incoming, group, unpack(ids))\n    if noted then",
+        "    if noted then",
+    ),
+    "a-batch-begins-anew": (
+        "batch.behind = done and batch[6] < done",
+        "batch.behind = false",
     ),
     "burial-keeps-the-entry": (
         "    redis.call('XACK', incoming, group, id)\n",

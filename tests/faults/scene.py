@@ -203,6 +203,13 @@ class Scene:
         self._processes.append(process)
         return process
 
+    def run(self, arguments: list[str], env: dict[str, str]) -> Process:
+        """Start any other process that takes part."""
+        log = self.folder / f"{self.prefix}-process{len(self._processes)}.log"
+        process = Process(arguments, self.environ(more=env), log)
+        self._processes.append(process)
+        return process
+
     def environ(self, url: str = "", crash: str = "", more: dict[str, str] | None = None) -> dict[str, str]:
         """The environment of a process of this scene."""
         ours = {"EVENTBUS_REDIS_URL": url or self.url, "EVENTBUS_PREFIX": self.prefix, "PYTHONWARNINGS": "error"}
