@@ -18,6 +18,7 @@ from eventbus.broker.connection import make_client
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import SystemClock
 from eventbus.record import consumer as consumer_module
+from eventbus.record import pulse
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.consumer import Consumer, consumer_name
 from eventbus.record.sink import StoreSink
@@ -298,6 +299,53 @@ def test_a_worker_that_was_only_slow_records_nothing_that_was_taken_over_from_it
         for _ in range(20):
             assert "a batch was taken over by another worker; left to it" in process.stderr.readline()
         assert counted(bus) == 400
+
+
+def slow_once(handled: list[bytes], seconds: float) -> Callable[..., Sequence[bytes]]:
+    """A handler that takes *seconds* for the first batch anybody gives it."""
+
+    def handle(_reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        first = not handled
+        handled.extend(delivery.id for delivery in deliveries)
+        if first:
+            time.sleep(seconds)
+        return [delivery.id for delivery in deliveries]
+
+    return handle
+
+
+def test_a_slow_handler_is_not_a_dead_one(embedded_url: str, settings: Settings) -> None:
+    bus = open_for(embedded_url, settings)
+    handled: list[bytes] = []
+    handle = slow_once(handled, 1.5)
+    with (
+        EventBroadcaster(embedded_url, settings=settings) as broadcaster,
+        consuming(bus, handle, take_over_s=0.5),
+        consuming(bus, handle, take_over_s=0.5),
+    ):
+        record(broadcaster, 1)
+        eventually(lambda: handled)
+        eventually(lambda: nothing_waits(bus))
+        with bus.client() as client:
+            assert not client.exists(bus.keys[0].attempts + b"sink")
+    assert len(handled) == 1
+
+
+def test_a_handler_that_hangs_is_taken_over(
+    embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "HUNG_S", 0.2)
+    bus = open_for(embedded_url, settings)
+    handled: list[bytes] = []
+    handle = slow_once(handled, 3)
+    with (
+        EventBroadcaster(embedded_url, settings=settings) as broadcaster,
+        consuming(bus, handle, take_over_s=0.3),
+        consuming(bus, handle, take_over_s=0.3),
+    ):
+        record(broadcaster, 1)
+        eventually(lambda: len(handled) == 2)
+        eventually(lambda: nothing_waits(bus))
 
 
 def test_workers_that_live_take_nothing_from_each_other(embedded_url: str, settings: Settings) -> None:
