@@ -31,6 +31,7 @@ def _all(found: Collected) -> Iterator[Judged]:
     for way in ("idle", "busy", "flat out"):
         yield _most(found, f"`recorder.event()`, {way}: median µs", 2, "caller", "p50_us", way)
         yield _most(found, f"`recorder.event()`, {way}: p99 µs", 10, "caller", "p99_us", way)
+    yield _most(found, "`recorder.event()`, with local logging: median µs", 3, "caller", "p50_us", "with local logging")
     yield _quickest_call(found)
     yield from _threads(found)
     yield _least(found, "publish, events/s", 250_000, "publish", "rate")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
+from eventbus.event import Event
 from eventbus.record.log_lines import log_line, log_structured
 from eventbus.record.losses import Losses
 from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
@@ -64,7 +65,7 @@ class EventBroadcaster:
         self._url = url or self.settings.redis_url or None
         self._clock = clock or SystemClock()
         self.losses = Losses(self._clock)
-        self._mux: Mux[Pending] = Mux(full_queue=full_queue)
+        self._mux: Mux[Pending | Event] = Mux(full_queue=full_queue, prepare=self._built)
         self._publishing = (self._url or "").lower() != "none"
         self._outbox = Outbox(open_bus=self._open_bus, settings=self.settings, clock=self._clock, losses=self.losses)
         self._stopped = False
@@ -223,19 +224,25 @@ class EventBroadcaster:
         self._put(pending)
 
     def _put_locally(self, pending: Pending) -> None:
-        """With local watchers: checked here, so that they and the bus see the same events."""
         try:
-            build(pending)
             if not self._mux.action_or_drop(pending):
                 self.losses.count("missed", 1, "too many queued events for the local watchers")
-        except InvalidEvent as error:
-            self.losses.count("refused", 1, str(error))
-            return
         except BroadcasterStopped:  # in another thread, a moment ago
             self._refuse(pending)
             return
         if self._publishing:
             self._outbox.put(pending)
+
+    def _built(self, pending: Pending | Event) -> Event | None:
+        """What the local watchers get: the same events as the bus, each built once, and not by the caller."""
+        assert isinstance(pending, Pending)
+        try:
+            return build(pending)
+        except Exception as error:  # a field of a type nobody thought of must not stop the mux
+            if not self._publishing:  # else the outbox counts it
+                said = str(error) if isinstance(error, InvalidEvent) else f"{type(error).__name__}: {error}"
+                self.losses.count("refused", 1, said)
+            return None
 
     def _refuse(self, _pending: Pending) -> None:
         self.losses.count("refused", 1, "the broadcaster is shut down")
@@ -322,7 +329,7 @@ class EventBroadcaster:
 class _LocalWatcher:
     """A handler behind this process's own mux."""
 
-    def __init__(self, mux: Mux[Pending], handler: Handler, queue_length: int) -> None:
+    def __init__(self, mux: Mux[Pending | Event], handler: Handler, queue_length: int) -> None:
         self.handler = handler
         self.stopped = False
         self._watch = mux.watch(queue_length)
@@ -341,8 +348,9 @@ class _LocalWatcher:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        for pending in self._watch:
-            call_handler(self.handler, build(pending))
+        for event in self._watch:
+            assert isinstance(event, Event)
+            call_handler(self.handler, event)
 
 
 def flush_on_sigterm() -> None:

@@ -139,7 +139,8 @@ class Mux(Generic[T]):
     A daemon thread distributes; it starts with the first watcher, so a mux that nobody watches costs nothing.
 
     Args:   full_queue: the policy for a watcher without room.  incoming_length: items, 1 or more.
-            name: of the thread.
+            name: of the thread.  prepare: makes of an item what the watchers get, once, in that thread; None: they
+            get nothing of it. It must not raise.
     Source: apimachinery `pkg/watch/mux.go`. Departures: `watch` and `stop` take effect at their place in the
             queue without waiting for it to drain; without a watcher nothing is queued; drops are counted.
     """
@@ -150,12 +151,14 @@ class Mux(Generic[T]):
         full_queue: FullQueue = FullQueue.DROP,
         incoming_length: int = QUEUE_LENGTH,
         name: str = "eventbus-mux",
+        prepare: Callable[[T], T | None] | None = None,
     ) -> None:
         if incoming_length < 1:
             raise ValueError(f"incoming_length: {incoming_length} is below 1")
         self._full_queue = full_queue
         self._incoming_length = incoming_length
         self._name = name
+        self._prepare = prepare
         self._stopped = False
         self._watchers: tuple[MuxWatcher[T], ...] = ()
         self._make_empty()
@@ -275,7 +278,10 @@ class Mux(Generic[T]):
 
     def _distribute(self) -> None:
         while (taken := self._take()) is not None:
-            number, item, watchers = taken
+            number, accepted, watchers = taken
+            item = accepted if self._prepare is None else self._prepare(accepted)
+            if item is None:
+                continue
             for watcher in watchers:
                 if watcher._first <= number:
                     watcher._offer(item)

@@ -68,6 +68,15 @@ def test_local_watchers_do_not_share(broadcaster: EventBroadcaster) -> None:
     assert [messages(each) for each in seen] == [["a", "b"], ["a", "b"]]
 
 
+def test_local_watchers_get_one_and_the_same_event_built_once(broadcaster: EventBroadcaster) -> None:
+    seen: list[list[Event]] = [[], []]
+    for each in seen:
+        broadcaster.start_event_watcher(each.append, scope="local")
+    say(broadcaster, "a")
+    broadcaster.shutdown()
+    assert seen[0][0] is seen[1][0]
+
+
 def test_a_stopped_local_watcher_sees_no_more(broadcaster: EventBroadcaster) -> None:
     seen: list[Event] = []
     watcher = broadcaster.start_event_watcher(seen.append, scope="local")
@@ -180,11 +189,14 @@ def test_no_exception_of_a_handler_ends_a_local_watcher(
     assert "handler failed 3 times for event web-0." in caplog.text
 
 
-def test_what_is_refused_is_refused_with_local_watchers_too(
-    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("publishing", [True, False], ids=["with a bus", "without a bus"])
+def test_what_is_refused_is_refused_and_counted_once_with_local_watchers_too(
+    embedded_url: str, settings: Settings, publishing: bool
 ) -> None:
+    broadcaster = EventBroadcaster(embedded_url if publishing else "none", settings=settings)
     seen: list[Event] = []
     broadcaster.start_event_watcher(seen.append, scope="local")
+    broadcaster.start_event_watcher(print, scope="local")
     recorder = broadcaster.new_recorder("c")
     bad: Any = ObjectReference("Pod", "default", [])  # type: ignore[arg-type]
     recorder.event(bad, "Normal", "R", "m")

@@ -20,6 +20,7 @@ from eventbus.broker.embedded import EmbeddedServer
 from eventbus.broker.stream import GroupReader
 from eventbus.clock import SystemClock
 from eventbus.event import Event
+from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending, pack
@@ -104,6 +105,16 @@ def test_putting_an_event_into_a_busy_outbox_calls_nothing_else() -> None:
     outbox._thread = threading.current_thread()  # as if its flusher were at work
     pending = Pending(("kubelet", "a"), reference(1), TYPE, REASON, message(1), NOW_NS)
     assert python_calls(lambda: outbox.put(pending)) == 1
+
+
+def test_recording_with_a_local_log_builds_no_event_in_the_caller() -> None:
+    broadcaster = EventBroadcaster("none", settings=Settings())
+    go = threading.Event()
+    broadcaster.start_event_watcher(lambda _event: go.wait(10), scope="local")
+    pending = Pending(("kubelet", "a"), reference(1), TYPE, REASON, message(1), NOW_NS)
+    assert python_calls(lambda: broadcaster._accept(pending)) <= 12
+    go.set()
+    broadcaster.shutdown()
 
 
 def test_packing_and_decoding_an_event_takes_few_calls() -> None:
