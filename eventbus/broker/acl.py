@@ -48,7 +48,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
 
 #: What each role calls besides functions: the commands in `broker/`, `store/` and `cli/`, by key.
 _DIRECT: Mapping[Role, Mapping[str, str]] = {
-    Role.PRODUCER: {},
+    Role.PRODUCER: {"producer": "HMGET"},
     Role.READER: {
         "meta": "HGET",
         "index_name": "ZRANGE",

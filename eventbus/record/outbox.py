@@ -24,6 +24,7 @@ from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusErr
 from eventbus.faults import crash_point
 from eventbus.record.losses import Losses
 from eventbus.record.pending import Pending, pack
+from eventbus.record.probe import Probe
 from eventbus.record.producer import Producer
 from eventbus.settings import FullBuffer, Settings
 from eventbus.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES
@@ -91,6 +92,7 @@ class Outbox:
         self._producers: list[Producer] = []
         self._marks: deque[_Flush] = deque()
         self._failures = 0
+        self._probe = Probe(self._clock)
 
     def put(self, pending: Pending) -> None:
         """Hand one event over. Any thread; the order of one thread's calls is kept."""
@@ -105,7 +107,10 @@ class Outbox:
             self._start()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until Redis has everything that was put before. False: not within *timeout_s*."""
+        """Wait until Redis has everything that was put before. False: not within *timeout_s*.
+
+        What it acknowledged more than a second ago is asked for; without an answer it counts as being there.
+        """
         if self._thread is None and not self._items:
             return True
         mark = _Flush()
@@ -224,11 +229,13 @@ class Outbox:
         try:
             while True:
                 self._sleep_until_work()
-                if self._closing.is_set() and (self._overdue() or (not self._items and self._settled())):
+                if self._closing.is_set() and (self._overdue() or self._finished()):
                     return
                 try:
                     self._ready_bus()
                     self._fill()
+                    if self._must_ask():
+                        self._ask()
                     self._send()
                     self._failures = 0
                 except EventBusError as error:
@@ -250,6 +257,9 @@ class Outbox:
     def _settled(self) -> bool:
         return all(producer.idle for producer in self._producers)
 
+    def _finished(self) -> bool:
+        return not self._items and self._settled() and not self._must_ask()
+
     def _sleep_until_work(self) -> None:
         if self._items or not self._settled() or self._closing.is_set():
             return
@@ -257,7 +267,32 @@ class Outbox:
         if self._items or self._closing.is_set():
             self._asleep = False
             return
-        self._wake.acquire()
+        self._wake.acquire(timeout=max(0.0, self._probe.due_in_s) if self._worth_asking() else -1)
+        self._asleep = False
+
+    def _worth_asking(self) -> bool:
+        return self._settled() and any(producer.remembered for producer in self._producers)
+
+    def _must_ask(self) -> bool:
+        wanted = bool(self._marks) or self._closing.is_set()
+        return self._worth_asking() and (self._probe.due_in_s <= 0 or (wanted and self._probe.in_doubt))
+
+    def _ask(self) -> None:
+        """Find out whether Redis has lost what it acknowledged: the ring brings it back, though nobody records."""
+        assert self._bus is not None
+        self._probe.asked()
+        asked = [(partition, each) for partition, each in enumerate(self._producers) if each.remembered]
+        pipe = self._client.pipeline(transaction=False)
+        for partition, producer in asked:
+            pipe.execute_command("HMGET", self._bus.keys[partition].producer + producer.id.encode(), "last")
+        try:
+            with redis_errors():
+                replies = pipe.execute(raise_on_error=False)
+        except EventBusError:
+            return  # nobody waits for it; who records next will say that Redis is away
+        for (_, producer), reply in zip(asked, replies, strict=True):
+            if not isinstance(reply, Exception) and not producer.found(int(reply[0] or 0)):
+                log.warning("Redis has lost what it had acknowledged; what the ring holds of it is sent again")
 
     def _ready_bus(self) -> None:
         if self._bus is None:
@@ -328,6 +363,7 @@ class Outbox:
             with redis_errors():
                 replies = iter(pipe.execute(raise_on_error=False))
             crash_point("published")
+            self._probe.heard()
             self._settle(sent, [[next(replies) for _ in range(n)] for _, n in sent])
         while self._marks and self._marks[0].reached(self._producers):
             mark = self._marks.popleft()

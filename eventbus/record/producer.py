@@ -84,6 +84,18 @@ class Producer:
         """Redis may soon know nothing of this id. It then takes any batch, so that only one may be on its way."""
         return self.silent_ms > PRODUCER_LIFE_MS // 2
 
+    @property
+    def remembered(self) -> bool:
+        """Redis should know the last sequence of this id."""
+        return self._next > 1 and not self.maybe_forgotten
+
+    def found(self, last: int) -> bool:
+        """Take the last sequence that Redis has, asked while nothing was in doubt. False: what it lost waits again."""
+        if last >= self._next - 1:
+            return True
+        self._rewind(last)
+        return False
+
     def body(self, batch: NumberedBatch) -> bytes:
         """What goes into the stream entry."""
         return pack_batch(self.id, batch.first, batch.events)
@@ -118,7 +130,7 @@ class Producer:
             self._ring_bytes -= batch.size
             self.pending += len(batch.events)
             self.waiting.appendleft(batch)
-        missing = self.waiting[0].first - last - 1
+        missing = (self.waiting[0].first if self.waiting else self._next) - last - 1
         if missing > 0:
             self._losses.count("lost", missing, "Redis lost them and the ring no longer has them")
             self._renumber()

@@ -114,6 +114,12 @@ def _no_isolation() -> None:
     isolation.ISOLATE_AFTER_DEATHS = 1_000_000
 
 
+def _the_idle_do_not_ask() -> None:
+    from eventbus.record.outbox import Outbox
+
+    Outbox._must_ask = lambda self: False  # type: ignore[method-assign]
+
+
 def _no_notes() -> None:
     """What was noted of a batch that is worked one event at a time is not read again."""
     from eventbus.broker import stream
@@ -235,6 +241,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _own_pending_is_not_read,
         _retry_renumbers,
         _same_producer_id,
+        _the_idle_do_not_ask,
     )
 }
 

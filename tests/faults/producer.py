@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--life-ms", type=int, default=0, help="of a producer's state, instead of 2 h")
     parser.add_argument("--children", choices=["", "fork", "multiprocessing"], default="")
     parser.add_argument("--breakage", action="append", default=[])
+    parser.add_argument("--stay", type=int, default=0, help="1: idle until SIGTERM once all is recorded")
     parser.add_argument("--flush-s", type=float, default=30)
     given = parser.parse_args()
     apply(given.breakage)
@@ -134,6 +135,8 @@ def main() -> None:
         _have_children(given.children, given.name, broadcasters[0])
     for thread in threads:
         thread.join()
+    if given.stay:
+        stop.wait()
     deadline = time.monotonic() + given.flush_s
     losses: dict[str, int] = {}
     for broadcaster in broadcasters:

@@ -17,7 +17,7 @@ from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.nemesis import free_port
 from tests.faults.proxy import Mode, Proxy
-from tests.faults.scene import Scene, until
+from tests.faults.scene import Scene, reached, until
 from tests.faults.test_server import NO_RING
 
 FAILOVER = "9 failover"
@@ -100,6 +100,39 @@ def test_control_a_failover_without_a_ring(pair: Pair, note_control: NoteControl
     verdict = fail_over(pair, NO_RING)
     note_control(FAILOVER, verdict, "no ring")
     assert sum(producer.losses.get("lost", 0) for producer in pair.scene.producers) == verdict.lost
+
+
+def fail_over_the_idle(pair: Pair, *breakage: str) -> Verdict:
+    """What only the master has heard is the last that its producer had to say."""
+    scene, replica, link, line = pair
+    producer = scene.producer(url=line.url, count=2_000, pause_s=3, stay=1, breakage=breakage)
+    until(lambda: len(scene.accepted.uid_of) >= 1_000)
+    link.mode = Mode.BLACK_HOLE
+    until(lambda: len(scene.accepted.uid_of) == 2_000)
+    os.kill(scene.server.pid or 0, signal.SIGKILL)
+    line.mode = Mode.REFUSE
+    line.hang_up()
+    promote(replica)
+    line.switch(replica.url or "")
+    line.mode = Mode.PASS
+    taken_over = time.monotonic()
+    scene.go_to(replica.url or "")
+    meta = scene.keys.incoming_meta
+    reached(lambda: int(scene.client.hget(meta, "events") or 0) >= 2_000, 5 if breakage else 60)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    scene.worker(url=replica.url or "")
+    return scene.verdict(since=taken_over)
+
+
+def test_an_idle_producer_brings_a_replica_what_it_was_never_told(pair: Pair, note: Note) -> None:
+    verdict = fail_over_the_idle(pair)
+    note(FAILOVER, verdict)
+    assert verdict.clean, verdict
+
+
+def test_control_a_failover_while_the_idle_do_not_ask(pair: Pair, note_control: NoteControl) -> None:
+    note_control(FAILOVER, fail_over_the_idle(pair, "the-idle-do-not-ask"), "the idle do not ask")
 
 
 def split(pair: Pair, seed: int, env: dict[str, str]) -> Verdict:

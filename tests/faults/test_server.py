@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.checker import Verdict
 from tests.faults.conftest import LONG, Harm, Note, NoteControl
-from tests.faults.scene import Scene, until
+from tests.faults.scene import Scene, reached, until
 from tests.integration.harness import eventually
 
 ALWAYS = "3 Redis killed, AOF always"
@@ -161,6 +161,32 @@ def test_after_flushall_the_ring_brings_everything_back(scene: MakeScene, note: 
     verdict = here.verdict(since=over)
     note(FLUSHED, verdict)
     assert verdict.clean, verdict
+
+
+def flush_over_the_idle(scene: Scene, *breakage: str) -> Verdict:
+    """FLUSHALL when all has been acknowledged, and nobody records any more."""
+    producer = scene.producer(count=1_000, stay=1, breakage=breakage)
+    until(lambda: len(scene.accepted.uid_of) == 1_000)
+    scene.client.flushall()
+    over = time.monotonic()
+    reached(lambda: scene.client.exists(scene.keys.incoming), 3 if breakage else 30)
+    producer.signal(signal.SIGTERM)
+    assert producer.wait() == 0
+    scene.worker()
+    until(lambda: scene.client.exists(scene.keys.incoming))
+    return scene.verdict(since=over)
+
+
+@pytest.mark.short
+def test_after_flushall_an_idle_producer_sends_its_ring_again(scene: MakeScene, note: Note) -> None:
+    verdict = flush_over_the_idle(scene(hold=False))
+    note(FLUSHED, verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.short
+def test_control_an_idle_producer_that_does_not_ask(scene: MakeScene, note_control: NoteControl) -> None:
+    note_control(FLUSHED, flush_over_the_idle(scene(hold=False), "the-idle-do-not-ask"), "the idle do not ask")
 
 
 @pytest.mark.short

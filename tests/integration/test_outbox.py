@@ -19,6 +19,7 @@ import pytest
 from eventbus.broker.connection import make_client
 from eventbus.broker.keys import Keys
 from eventbus.event import ObjectReference
+from eventbus.record import probe
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import MIB, FullBuffer, Settings
@@ -282,6 +283,61 @@ def test_a_redis_that_was_flushed_gets_everything_again_from_the_ring(short_path
         assert messages(after) == numbers(501)
         assert uids(after)[:500] == before
         assert not broadcaster.losses.counts
+
+
+def test_an_idle_producer_finds_out_that_redis_was_flushed_and_sends_again(
+    short_path: Path, settings: Settings
+) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        record(broadcaster.new_recorder("c"), 100)
+        assert broadcaster.flush(5)
+        with make_client(server.url or "") as client:
+            client.flushall()
+        eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100), within=30)
+        assert not broadcaster.losses.counts
+
+
+def test_an_idle_producer_outlives_a_redis_that_comes_back_empty(
+    short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "LAST_S", 1.0)
+    with (
+        own_server(short_path, appendonly="no") as server,
+        EventBroadcaster(server.url, settings=settings) as broadcaster,
+    ):
+        record(broadcaster.new_recorder("c"), 100)
+        assert broadcaster.flush(5)
+        kill_server(server)
+        time.sleep(1.5)  # it asks, and nobody is there
+        server.start()
+        eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100), within=30)
+        assert not broadcaster.losses.counts
+
+
+@pytest.mark.parametrize("way", ["flush", "shutdown"])
+def test_who_wants_to_be_sure_has_redis_asked(
+    short_path: Path, settings: Settings, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        record(broadcaster.new_recorder("c"), 100)
+        assert broadcaster.flush(5)
+        eventually(lambda: broadcaster._outbox._asleep)
+        with make_client(server.url or "") as client:
+            client.flushall()
+        monkeypatch.setattr(probe, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
+        assert getattr(broadcaster, way)(5)
+        assert messages(read_incoming(server.url or "", settings)) == numbers(100)
+        assert not broadcaster.losses.counts
+
+
+def test_what_an_idle_producer_can_no_longer_send_is_counted(short_path: Path, prefix: str) -> None:
+    settings = settings_of(prefix, ring_bytes=0)
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        record(broadcaster.new_recorder("c"), 100)
+        assert broadcaster.flush(5)
+        with make_client(server.url or "") as client:
+            client.flushall()
+        eventually(lambda: broadcaster.losses.counts == {"lost": 100}, within=30)
 
 
 def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_path: Path, settings: Settings) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
 from eventbus.record.losses import Losses
+from eventbus.record.probe import Probe
 from eventbus.record.producer import NumberedBatch, Producer
 from eventbus.testing.clock import FakeClock
 from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
@@ -344,3 +345,48 @@ def _edges(steps: list[tuple[str, int]]) -> list[int]:
             total += n
             edges.append(total)
     return edges
+
+
+# -- asked while idle -----------------------------------------------------------------------------------------------
+
+
+def test_what_redis_turns_out_to_have_lost_waits_again_with_the_same_borders(producer: Producer) -> None:
+    add(producer, 3, 2, 4)
+    accept(producer, 3)
+    assert producer.found(9)
+    assert producer.idle
+    assert not producer.found(3)
+    assert borders(producer) == [(4, 5), (6, 9)]
+    assert producer.pending == 6
+
+
+def test_what_the_ring_no_longer_has_is_counted_and_what_follows_begins_anew(clock: FakeClock, losses: Losses) -> None:
+    producer = Producer(clock=clock, losses=losses, ring_bytes=0)
+    add(producer, 3, 2)
+    accept(producer, 2)
+    assert not producer.found(0)
+    assert losses.counts == {"lost": 5}
+    assert not producer.remembered
+    add(producer, 1)
+    assert borders(producer) == [(1, 1)]
+
+
+def test_redis_is_asked_about_an_id_for_as_long_as_it_must_know_it(producer: Producer, clock: FakeClock) -> None:
+    found = [producer.remembered]
+    add(producer, 1)
+    accept(producer, 1)
+    found.append(producer.remembered)
+    clock.advance(LIFE_S / 2 + 1)
+    assert [*found, producer.remembered] == [False, True, False]
+
+
+def test_the_idle_ask_ever_more_seldom_and_after_an_acknowledgement_soon(clock: FakeClock) -> None:
+    probe = Probe(clock)
+    pauses = []
+    for _ in range(8):
+        pauses.append(probe.due_in_s)
+        clock.advance(probe.due_in_s)
+        probe.asked()
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    probe.heard()
+    assert (probe.due_in_s, probe.in_doubt) == (1, False)
