@@ -75,7 +75,7 @@ def decode_core(data: bytes | str) -> Event:
 
 
 def decode_events_v1(data: bytes | str) -> Event:
-    """Read one events.k8s.io/v1 JSON object; otherwise as `decode_core`, times as in `from_events_v1`."""
+    """Read one events.k8s.io/v1 JSON object; otherwise as `decode_core`."""
     shape = decode_fast(_EVENTS_V1, data, EVENTS_VERSION)
     return from_events_v1(load(data)) if shape is None else _finish(_from_shape(shape))
 
@@ -111,13 +111,11 @@ def to_core(event: Event) -> dict[str, Any]:
 def to_events_v1(event: Event) -> dict[str, Any]:
     """Return *event* as the plain dict that is its events.k8s.io/v1 JSON, times as strings. Raises: as `encode_core`.
 
-    An unset event_time is filled from first_timestamp, else from the creation time (whole seconds): clients of this
-    version refuse null. Departure from Go, which writes null.
+    An unset event_time is null, as Go writes it; clients of this version refuse that: give them `with_event_time`.
     """
     check_values(event)
-    first = seconds_to_json(event.first_timestamp)
     new: dict[str, Any] = {"kind": KIND, "apiVersion": EVENTS_VERSION, "metadata": metadata_to_json(event.metadata)}
-    new["eventTime"] = micros_to_json(event.event_time) or _as_micros(first or new["metadata"].get("creationTimestamp"))
+    new["eventTime"] = micros_to_json(event.event_time)
     if event.series is not None:
         last_observed = micros_to_json(event.series.last_observed_time)
         new["series"] = {"count": event.series.count, "lastObservedTime": last_observed}
@@ -128,10 +126,22 @@ def to_events_v1(event: Event) -> dict[str, Any]:
         new["related"] = msgspec.to_builtins(event.related)
     _put(new, note=event.message, type=str(event.type))
     new["deprecatedSource"] = msgspec.to_builtins(event.source)
-    new["deprecatedFirstTimestamp"] = first
+    new["deprecatedFirstTimestamp"] = seconds_to_json(event.first_timestamp)
     new["deprecatedLastTimestamp"] = seconds_to_json(event.last_timestamp)
     _put(new, deprecatedCount=event.count)
     return new
+
+
+def with_event_time(event: Event) -> Event:
+    """*event* as clients of events.k8s.io/v1 must be given it: an unset event_time is the first timestamp, else the
+    creation time, in whole seconds.
+
+    For what is handed out only: sent back, it would be an event that has an event_time of its own.
+    """
+    if _in_utc(event.event_time) is not None:
+        return event
+    time = _in_utc(event.first_timestamp) or _in_utc(event.metadata.creation_timestamp)
+    return event if time is None else msgspec.structs.replace(event, event_time=time.replace(microsecond=0))
 
 
 def from_core(mapping: Mapping[str, Any]) -> Event:
@@ -143,11 +153,7 @@ def from_core(mapping: Mapping[str, Any]) -> Event:
 
 
 def from_events_v1(mapping: Mapping[str, Any]) -> Event:
-    """Read an events.k8s.io/v1 object that is already a mapping; as `from_core`.
-
-    An eventTime that equals deprecatedFirstTimestamp is the one `to_events_v1` has filled in and is taken out again,
-    so that a client may send back what it got. Events of this version's own have no deprecated fields.
-    """
+    """Read an events.k8s.io/v1 object that is already a mapping; as `from_core`."""
     return _finish(_from_shape(convert(mapping, _EventsV1, EVENTS_VERSION)))
 
 
@@ -181,10 +187,6 @@ def micros_to_json(time: datetime | None) -> str | None:
     return None if (utc := _in_utc(time)) is None else utc.isoformat(timespec="microseconds")[:26] + "Z"
 
 
-def _as_micros(seconds: str | None) -> str | None:
-    return None if seconds is None else seconds[:-1] + ".000000Z"
-
-
 def _in_utc(time: datetime | None) -> datetime | None:
     if time is None or (time.tzinfo is UTC and time.year > 1):
         return time
@@ -196,18 +198,17 @@ def _in_utc(time: datetime | None) -> datetime | None:
 
 
 def _from_shape(shape: _EventsV1) -> Event:
-    first = shape.deprecated_first_timestamp
     return Event(
         metadata=shape.metadata,
         involved_object=shape.regarding,
         reason=shape.reason,
         message=shape.note,
         source=shape.deprecated_source,
-        first_timestamp=first,
+        first_timestamp=shape.deprecated_first_timestamp,
         last_timestamp=shape.deprecated_last_timestamp,
         count=shape.deprecated_count,
         type=shape.type,
-        event_time=None if first is not None and shape.event_time == first else shape.event_time,
+        event_time=shape.event_time,
         series=shape.series,
         action=shape.action,
         related=shape.related,
