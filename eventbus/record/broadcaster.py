@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
@@ -101,11 +101,18 @@ class EventBroadcaster:
         Returns:  a Watcher; `stop` it, or `shutdown` the broadcaster.
         It sees nothing recorded by this process before the call returned, and everything after. A handler that raises
         is tried 3 times, logged with the event's uid, then the event is buried (group) or skipped.
-        Raises:   BusUnavailable, BusRefused, ConfigError: the bus cannot be opened. BroadcasterStopped.
+        Raises:   BusUnavailable, BusRefused: the bus cannot be opened. BroadcasterStopped.
+                  ConfigError: it cannot be opened, or the arguments do not go together.
         """
         if self._stopped:
             raise BroadcasterStopped
+        if not callable(handler):
+            raise ConfigError(f"the handler must be callable with an event; a {type(handler).__name__} is not")
+        if scope not in get_args(Scope):
+            raise ConfigError(f"scope must be 'bus' or 'local', not {scope!r}")
         if scope == "local":
+            if group is not None or since is not None:
+                raise ConfigError("group and since go with scope='bus': a local watcher has neither group nor past")
             return self._watch_locally(handler, queue_length)
         if not self._publishing:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none); only scope='local' can be watched")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,23 @@ def test_what_is_refused_is_refused_and_counted_once_with_local_watchers_too(
     broadcaster.shutdown()
     assert messages(seen) == ["a�b"]
     assert broadcaster.losses.counts == {"refused": 3}
+
+
+@pytest.mark.parametrize(
+    ("handler", "given", "said"),
+    [
+        (print, {"scope": "lokal"}, "scope must be 'bus' or 'local', not 'lokal'"),
+        (print, {"scope": "local", "group": "mine"}, "group and since go with scope='bus'"),
+        (print, {"scope": "local", "since": datetime.now(UTC)}, "group and since go with scope='bus'"),
+        (None, {"scope": "local"}, "the handler must be callable with an event; a NoneType is not"),
+        ("print", {}, "the handler must be callable with an event; a str is not"),
+    ],
+)
+def test_a_watcher_with_wrong_arguments_is_refused(
+    broadcaster: EventBroadcaster, handler: Any, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        broadcaster.start_event_watcher(handler, **given)
 
 
 # -- logging -------------------------------------------------------------------------------------------------------
