@@ -71,6 +71,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                     return file.read().strip()
             except OSError as error:
                 raise ConfigError(f"EVENTBUS_REDIS_PASSWORD_FILE cannot be read: {error}") from error
+            except UnicodeDecodeError as error:  # whose own words quote the file, so part of the password
+                problem = f"EVENTBUS_REDIS_PASSWORD_FILE cannot be read: {self.redis_password_file} is not UTF-8"
+                raise ConfigError(problem) from error
         return self.redis_password or None
 
 

@@ -6,6 +6,7 @@ anything. Who may call again, and when, is decided by the callers around idempot
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, quote, urlsplit
@@ -33,6 +34,8 @@ _URL_OPTIONS = {"db", "username", "password"} | {
     f"ssl_{name}"
     for name in ("ca_certs", "ca_path", "certfile", "keyfile", "password", "cert_reqs", "check_hostname", "min_version")
 }
+#: those of them that name a file or folder
+_FILE_OPTIONS = {f"ssl_{name}" for name in ("ca_certs", "ca_path", "certfile", "keyfile")}
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -135,6 +138,11 @@ def _check_url(url: str) -> None:
     parts = urlsplit(url)
     if unknown := parse_qs(parts.query).keys() - _URL_OPTIONS:
         raise ConfigError(f"{shown} has options {sorted(unknown)}; valid are {', '.join(sorted(_URL_OPTIONS))}")
+    if scheme == "unix" and not parts.path:
+        raise ConfigError(f"{shown} names no socket; say unix:///path/to.sock, with three slashes")
+    for option, paths in parse_qs(parts.query).items():
+        if option in _FILE_OPTIONS and not os.path.exists(paths[0]):
+            raise ConfigError(f"{shown}: {option}={paths[0]}: there is no such file")
     if scheme != "unix" and parts.path.strip("/") and not parts.path.strip("/").isdecimal():
         raise ConfigError(f"{shown} must end with the number of a database, or nothing")
 
@@ -173,6 +181,7 @@ def _options(url: str, block_ms: int, name: str) -> dict[str, Any]:
         "retry": Retry(NoBackoff(), 0),
         "health_check_interval": 0,
         **keepalive,
+        **({"ssl_check_hostname": True} if url.startswith("rediss:") else {}),
     }
 
 

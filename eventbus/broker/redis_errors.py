@@ -63,6 +63,9 @@ _BY_CAUSE: list[tuple[type[OSError], type[EventBusError], str]] = [
     (PermissionError, BusRefused, "the socket belongs to another user: use your own, or change its mode"),
 ]
 
+#: OpenSSL's codes for a good certificate that is somebody else's: host name, address
+_OTHER_NAME = (62, 64)
+
 #: reply type byte of a TLS alert, as hiredis and redis-py's own parser quote it
 _TLS_ALERT = ("\\x15", "\x15")
 
@@ -158,6 +161,8 @@ def _by_reply(error: Exception) -> tuple[type[EventBusError], str] | None:
 
 def _by_cause(error: Exception) -> tuple[type[EventBusError], str] | None:
     cause = error.__cause__ or error.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code in _OTHER_NAME:
+        return BusRefused, "its certificate is for another name: connect by a name or address that stands in it"
     return next(((leaf, cure) for kind, leaf, cure in _BY_CAUSE if isinstance(cause, kind)), None)
 
 

@@ -221,7 +221,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
     folder = tmp_path_factory.mktemp("tls")
     key, certificate = folder / "key.pem", folder / "cert.pem"
     subprocess.run(
-        f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 "
+        f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=bus.test -addext subjectAltName=IP:127.0.0.1 "
         f"-keyout {key} -out {certificate}".split(),
         check=True,
         capture_output=True,
@@ -248,6 +248,14 @@ def test_tls_with_the_right_certificate_connects(tls: tuple[int, Path]) -> None:
 def test_a_certificate_nobody_vouches_for_is_refused_with_the_option_to_set(tls: tuple[int, Path]) -> None:
     with pytest.raises(BusRefused, match=r"not trusted: add \?ssl_ca_certs="):
         connect(f"rediss://127.0.0.1:{tls[0]}")
+
+
+def test_a_certificate_for_another_name_is_refused_with_its_own_cure(tls: tuple[int, Path]) -> None:
+    """It is for 127.0.0.1."""
+    port, certificate = tls
+    with pytest.raises(BusRefused, match="its certificate is for another name") as caught:
+        connect(f"rediss://localhost:{port}?ssl_ca_certs={certificate}")
+    assert "ssl_ca_certs" not in str(caught.value)
 
 
 def test_plain_words_to_a_tls_server_are_told(tls: tuple[int, Path]) -> None:

@@ -195,3 +195,15 @@ def test_the_block_keeps_the_original_as_the_cause_and_lets_others_pass() -> Non
 def test_importing_the_module_does_not_import_redis() -> None:
     program = "import sys, eventbus.broker.connection, eventbus.broker.embedded; sys.exit('redis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("url", ["unix://", "unix://?db=1", "unix://u:p@"])
+def test_a_socket_without_a_path_is_told(url: str) -> None:
+    with pytest.raises(ConfigError, match="names no socket"):
+        make_client(url)
+
+
+@pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_of_tls_that_does_not_exist_is_told_by_its_option(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option}=/nope: there is no such file"):
+        make_client(f"rediss://host:6379?{option}=/nope")

@@ -79,6 +79,14 @@ def test_the_password_comes_from_its_file_before_the_variable(tmp_path: Path) ->
     assert Settings(redis_password="given", redis_password_file=str(file)).password == "from the file"
 
 
+def test_a_password_file_that_is_no_text_is_an_error_that_shows_nothing_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b"secret\xff")
+    with pytest.raises(ConfigError, match=r"EVENTBUS_REDIS_PASSWORD_FILE cannot be read: .* is not UTF-8") as caught:
+        _ = Settings(redis_password_file=str(file)).password
+    assert "secret" not in str(caught.value)
+
+
 def test_a_password_file_that_cannot_be_read_is_an_error_and_no_fallback(tmp_path: Path) -> None:
     settings = Settings(redis_password="given", redis_password_file=str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="EVENTBUS_REDIS_PASSWORD_FILE"):
