@@ -42,11 +42,11 @@ soak: install
 demo: install
 	$(BIN)/python -m examples.demo
 
-# Ours beside the peers: three rounds (ROUNDS=1) of three to eight minutes, the busier the machine; ONLY=ours takes two.
 # 10 000 random steps against a store that is killed, flushed, trimmed and cut off.
 model: install
 	EVENTBUS_TEST_STEPS=10000 $(BIN)/python -m pytest tests/integration/test_informers_model.py $(ARGS)
 
+# Ours beside the peers: three rounds (ROUNDS=1) of three to eight minutes, the busier the machine; ONLY=ours takes two.
 bench: install
 	$(BIN)/python -m benchmarks $(ONLY)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, NoReturn, TypeAlias
+from typing import Annotated, Any, NoReturn, Self, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,14 @@ class FrozenDict(dict[str, str]):
     """A mapping of strings that cannot be changed and can be hashed. Equal to a dict with the same items."""
 
     __slots__ = ()
+
+    def __new__(cls, *items: Any, **more: str) -> Self:
+        made = super().__new__(cls)
+        dict.update(made, *items, **more)
+        return made
+
+    def __init__(self, *_items: Any, **_more: str) -> None:
+        """Nothing: `__new__` has filled it, and dict's own would change it when called again."""
 
     def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise TypeError("labels and annotations of an event are frozen; build a new event")

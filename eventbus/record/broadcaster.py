@@ -69,6 +69,7 @@ class EventBroadcaster:
         self._publishing = (self._url or "").lower() != "none"
         self._outbox = Outbox(open_bus=self._open_bus, settings=self.settings, clock=self._clock, losses=self.losses)
         self._stopped = False
+        self._sent = False  #: whether everything was, once it is shut down
         self._bus: Any = None
         self._bus_lock = threading.Lock()
         self._watchers: list[Watcher] = []
@@ -202,13 +203,13 @@ class EventBroadcaster:
         is counted as `unsent`. Events recorded afterwards are counted as `refused`.
         """
         if self._stopped:
-            return True
+            return self._sent
         self._stopped = True
         self._put = self._refuse
         timeout_s = self.settings.flush_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
         self._mux.shutdown(timeout_s)
-        sent = self._outbox.close(max(0.0, deadline - self._clock.monotonic()))
+        self._sent = self._outbox.close(max(0.0, deadline - self._clock.monotonic()))
         for watcher in self._watchers:
             watcher.stop(0)  # first all are told, then each is waited for
         deadline = max(deadline, self._clock.monotonic() + LAST_HANDLER_S)
@@ -217,7 +218,7 @@ class EventBroadcaster:
         self.losses.close()
         atexit.unregister(self.shutdown)
         self._finalizer.cancel()
-        return sent
+        return self._sent
 
     def __enter__(self) -> Self:
         return self
@@ -275,6 +276,7 @@ class EventBroadcaster:
         self._put_locally(pending)
 
     def _keep(self, watcher: W) -> W:
+        self._watchers = [each for each in self._watchers if not _has_ended(each)]
         self._watchers.append(watcher)
         if self._stopped:  # shut down in another thread meanwhile
             watcher.stop()
@@ -348,6 +350,10 @@ class _LocalWatcher:
         """Events it had no room for."""
         return self._watch.dropped
 
+    @property
+    def ended(self) -> bool:
+        return self.stopped and not self._thread.is_alive()
+
     def stop(self, timeout_s: float = 5.0) -> None:
         self.stopped = True
         self._watch.stop()
@@ -358,6 +364,11 @@ class _LocalWatcher:
         for event in self._watch:
             assert isinstance(event, Event)
             call_handler(self.handler, event)
+
+
+def _has_ended(watcher: Watcher) -> bool:
+    """A program may start and stop watchers all its life."""
+    return isinstance(watcher, GroupWatcher | StreamWatcher | _LocalWatcher) and watcher.ended
 
 
 def flush_on_sigterm() -> None:

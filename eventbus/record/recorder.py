@@ -110,7 +110,7 @@ class EventRecorder:
             if not isinstance(event_type, str) or event_type not in TYPES:
                 raise InvalidEvent("type", f"Unsupported event type {event_type!r}; use Normal or Warning")
             if annotations is not None:
-                annotations = dict(annotations)  # what the caller changes later is not what happened
+                annotations = _copied(annotations)
             pending = Pending(
                 self._source, reference, event_type, reason, message, self._time_ns(), past_ns, annotations
             )
@@ -132,6 +132,14 @@ class EventRecorder:
 
     def _refuse(self, error: InvalidEvent) -> None:
         self._losses.count("refused", 1, str(error))
+
+
+def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
+    """What the caller changes later is not what happened."""
+    try:
+        return dict(annotations)
+    except Exception as error:
+        raise InvalidEvent("metadata.annotations", f"must be a mapping: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:

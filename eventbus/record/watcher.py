@@ -86,6 +86,11 @@ class GroupWatcher:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
 
+    @property
+    def ended(self) -> bool:
+        """Stopped, and its last handler has returned."""
+        return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
+
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
         done: list[bytes] = []
         acknowledged = time.monotonic()
@@ -174,6 +179,11 @@ class StreamWatcher:
                 thread.join(max(0.0, deadline - time.monotonic()))
         for client in self._clients:
             client.close()  # frees a thread that still waits for a reply
+
+    @property
+    def ended(self) -> bool:
+        """Stopped, and its last handler has returned."""
+        return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
 
     def _run(self, position: Position) -> None:
         failures = 0

@@ -569,6 +569,14 @@ def test_a_flush_after_shutdown_returns_at_once(embedded_url: str, settings: Set
     assert time.perf_counter() - began < 1
 
 
+def test_a_second_shutdown_says_what_the_first_said(settings: Settings) -> None:
+    broadcaster = EventBroadcaster(NOWHERE, settings=settings)
+    record(broadcaster.new_recorder("c"), 1)
+    assert [broadcaster.shutdown(0.1), broadcaster.shutdown()] == [False, False]
+    idle = EventBroadcaster(NOWHERE, settings=settings)
+    assert [idle.shutdown(), idle.shutdown()] == [True, True]
+
+
 def test_closing_counts_what_never_reached_a_redis_that_is_unreachable(settings: Settings) -> None:
     broadcaster = EventBroadcaster(NOWHERE, settings=settings)
     record(broadcaster.new_recorder("c"), 700)

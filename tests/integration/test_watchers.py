@@ -165,6 +165,15 @@ def test_a_stopped_watcher_ends_soon_and_its_connection_too(embedded_url: str, b
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("eventbus-watch")]
 
 
+def test_watchers_that_were_stopped_are_not_kept(broadcaster: EventBroadcaster) -> None:
+    for _ in range(3):
+        broadcaster.start_event_watcher(print).stop()
+        broadcaster.start_event_watcher(print, group="audit").stop()
+        broadcaster.start_event_watcher(print, scope="local").stop()
+    last = broadcaster.start_event_watcher(print)
+    assert broadcaster._watchers == [last]
+
+
 def test_a_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster) -> None:
     seen: list[Event] = []
 

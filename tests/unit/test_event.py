@@ -87,6 +87,12 @@ def test_a_frozen_dict_equals_a_dict_in_any_order() -> None:
     assert hash(FrozenDict(a="1", b="2")) == hash(FrozenDict(b="2", a="1"))
 
 
+def test_a_frozen_dict_is_not_changed_by_its_own_init() -> None:
+    frozen = FrozenDict({"a": "1"})
+    frozen.__init__({"a": "2"})  # type: ignore[misc]
+    assert frozen == {"a": "1"}
+
+
 def test_a_copied_frozen_dict_is_still_frozen() -> None:
     frozen = FrozenDict(a="1")
     for twin in (copy.copy(frozen), copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):

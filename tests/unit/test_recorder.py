@@ -140,6 +140,16 @@ def test_annotations_travel_and_later_changes_of_the_callers_do_not(desk: Desk) 
     assert desk.event.message == "step 1"
 
 
+@pytest.mark.parametrize("wrong", ["text", 5, [1]])
+def test_annotations_that_are_no_mapping_are_told_as_such(
+    desk: Desk, wrong: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.recorder.annotated_eventf(POD, wrong, "Normal", "Traced", "step")
+    assert not desk.pending
+    assert desk.losses.counts == {"refused": 1}
+    assert "metadata.annotations: must be a mapping" in caplog.text
+
+
 def test_no_annotations_are_no_annotations(desk: Desk) -> None:
     desk.recorder.annotated_eventf(POD, {}, "Normal", "Traced", "x")
     assert desk.event.metadata.annotations == {}
