@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from datetime import UTC, datetime
+from types import TracebackType
+from typing import TypeAlias
 
 from eventbus.text import printable
+
+_Info: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class PlainFormatter(logging.Formatter):
@@ -21,6 +26,14 @@ class PlainFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: _Info) -> str:
+        """The newlines of the traceback itself stay; those in what an exception says begin no line of their own."""
+        lines: list[str] = []
+        for part in traceback.TracebackException(*ei).format() if ei[0] else ():
+            is_frames = part.startswith("  ")
+            lines += map(printable, part.rstrip("\n").split("\n") if is_frames else [part.strip("\n")])
+        return "\n".join(lines)
 
 
 def log_plainly() -> None:

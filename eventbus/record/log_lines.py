@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from eventbus.event import Event, ObjectReference
+from eventbus.text import printable
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _GO_ESCAPES |= {'"': '\\"', "\\": "\\\\"}
@@ -20,24 +21,24 @@ _GO_FIELDS = {
 
 
 def log_line(logf: Callable[..., object], event: Event) -> None:
-    """Call *logf* with client-go's `Event(%#v): type: '%v' reason: '%v' %v`."""
-    about = _go_syntax(event.involved_object)
-    logf("Event(%s): type: '%s' reason: '%s' %s", about, event.type, event.reason, event.message)
+    """Call *logf* with client-go's `Event(%#v): type: '%v' reason: '%v' %v`; always one line."""
+    about, words = _go_syntax(event.involved_object), (event.type, event.reason, event.message)
+    logf("Event(%s): type: '%s' reason: '%s' %s", about, *map(printable, words))
 
 
 def log_structured(logger: Any, event: Event) -> None:
-    """Log `Event occurred` with client-go's keys in its order."""
+    """Log `Event occurred` with client-go's keys in its order. Values are printable: a console renderer shows them."""
     ref = event.involved_object
-    logger.info(
-        "Event occurred",
-        object=f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name,
-        fieldPath=ref.field_path,
-        kind=ref.kind,
-        apiVersion=ref.api_version,
-        type=event.type,
-        reason=event.reason,
-        message=event.message,
-    )
+    values = {
+        "object": f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name,
+        "fieldPath": ref.field_path,
+        "kind": ref.kind,
+        "apiVersion": ref.api_version,
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message,
+    }
+    logger.info("Event occurred", **{key: printable(value) for key, value in values.items()})
 
 
 def _go_syntax(reference: ObjectReference) -> str:

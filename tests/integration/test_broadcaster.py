@@ -24,6 +24,7 @@ from eventbus.record.broadcaster import EventBroadcaster, Scope
 from eventbus.record.mux import FullQueue
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
+from eventbus.text import printable
 from tests.builders import make_reference
 from tests.integration.harness import UNUSUAL, eventually, frozen, messages, own_server, read_incoming, settings_of
 
@@ -251,6 +252,24 @@ def test_a_reference_is_quoted_as_go_quotes_strings(broadcaster: EventBroadcaste
     say_about.event(ObjectReference("Pod", "", 'a"b\\c\nd\x1b%sé'), "Normal", "R", "m")
     broadcaster.shutdown()
     assert r'Name:"a\"b\\c\nd\x1b%sé"' in lines[0]
+
+
+def test_no_event_begins_a_line_or_speaks_to_a_terminal(broadcaster: EventBroadcaster) -> None:
+    evil = "one\x1b[2J\ntwo \u202e"
+    lines: list[str] = []
+    values: list[str] = []
+
+    class Logger:
+        def info(self, _message: str, /, **keys: str) -> None:
+            values.extend(keys.values())
+
+    broadcaster.start_logging(lambda text, *args: lines.append(text % args))
+    broadcaster.start_structured_logging(Logger())
+    broadcaster.new_recorder("c").event(ObjectReference("Pod", "", evil), "Normal", "R", evil)
+    broadcaster.shutdown()
+    assert lines[0].endswith(r"reason: 'R' one\x1b[2J\x0atwo \u202e")
+    for text in [*lines, *values]:
+        assert text == printable(text)
 
 
 def test_logging_fits_the_logging_module(broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture) -> None:
