@@ -106,9 +106,9 @@ def fail_over_the_idle(pair: Pair, *breakage: str) -> Verdict:
     """What only the master has heard is the last that its producer had to say."""
     scene, replica, link, line = pair
     producer = scene.producer(url=line.url, count=2_000, pause_s=3, stay=1, breakage=breakage)
-    until(lambda: len(scene.accepted.uid_of) >= 1_000)
+    until(lambda: len(scene.accepted.uids_of) >= 1_000)
     link.mode = Mode.BLACK_HOLE
-    until(lambda: len(scene.accepted.uid_of) == 2_000)
+    until(lambda: len(scene.accepted.uids_of) == 2_000)
     os.kill(scene.server.pid or 0, signal.SIGKILL)
     line.mode = Mode.REFUSE
     line.hang_up()

@@ -105,7 +105,7 @@ def kill_log_workers(scene: Scene, most: int, breakage: tuple[str, ...] = ()) ->
 
     assert scene.producer(count=EVENTS, mark=MARK).wait() == 0
     died = die_one_after_the_other(scene, "log", most, begin)
-    tags = {uid: tag for tag, uid in scene.accepted.uid_of.items()}
+    tags = {uid: tag for tag, uids in scene.accepted.uids_of.items() for uid in uids}
     uids = (uid_of_line(line) for line in output.read_bytes().splitlines())
     lines = Counter(tags[uid] for uid in uids if uid in tags)  # the workers' own events are there as well
     return died, judged(scene, "log", lines), lines

@@ -166,7 +166,7 @@ def test_after_flushall_the_ring_brings_everything_back(scene: MakeScene, note: 
 def flush_over_the_idle(scene: Scene, *breakage: str) -> Verdict:
     """FLUSHALL when all has been acknowledged, and nobody records any more."""
     producer = scene.producer(count=1_000, stay=1, breakage=breakage)
-    until(lambda: len(scene.accepted.uid_of) == 1_000)
+    until(lambda: len(scene.accepted.uids_of) == 1_000)
     scene.client.flushall()
     over = time.monotonic()
     reached(lambda: scene.client.exists(scene.keys.incoming), 3 if breakage else 30)
