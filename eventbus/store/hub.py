@@ -14,7 +14,7 @@ from eventbus.broker.connection import Client
 from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError, Expired, PoisonBatch
-from eventbus.kinds import Kind, Kinds
+from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
 from eventbus.store.changes import READ_COUNT, ChangeType, change_type, read_versions
 from eventbus.store.items import Was, decode_object, decode_was
@@ -38,7 +38,7 @@ class ObjectChange(msgspec.Struct, frozen=True):
 class Subscriber(Protocol):
     """One who watches. Called from the hub's threads; never blocks."""
 
-    plural: str
+    kind: Kind[Any]
 
     def offer(self, partition: int, changes: Sequence[ObjectChange], version: int) -> None:
         """What changed of its kind in *partition*, up to *version*."""
@@ -72,14 +72,13 @@ class ChangeHub:
     Changes lost: everybody is told Expired, also when nothing follows the loss. Thread-safe.
     """
 
-    def __init__(self, bus: Bus, *, kinds: Kinds, block_ms: int = BLOCK_MS) -> None:
+    def __init__(self, bus: Bus, *, block_ms: int = BLOCK_MS) -> None:
         self.reads = 0  #: XREADs so far
         self._bus = bus
-        self._kinds = kinds
         self._block_ms = block_ms
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._subscribers: dict[str, set[Subscriber]] = {}
+        self._subscribers: dict[Kind[Any], set[Subscriber]] = {}
         self._positions = [0] * bus.partitions
         every = range(bus.partitions)
         self._lanes = [_Lane([partition]) for partition in every] if bus.is_cluster else [_Lane(list(every))]
@@ -91,7 +90,7 @@ class ChangeHub:
         Returns: the versions behind which it is told everything. What is up to there it reads itself.
         """
         with self._lock:
-            self._subscribers.setdefault(subscriber.plural, set()).add(subscriber)
+            self._subscribers.setdefault(subscriber.kind, set()).add(subscriber)
             for lane in self._lanes:
                 if not lane.running:
                     for partition in lane.partitions:
@@ -106,7 +105,7 @@ class ChangeHub:
     def detach(self, subscriber: Subscriber) -> None:
         """Offer nothing more. Again: no effect."""
         with self._lock:
-            self._subscribers.get(subscriber.plural, set()).discard(subscriber)
+            self._subscribers.get(subscriber.kind, set()).discard(subscriber)
 
     def close(self) -> None:
         """End the threads; who still watches is told nothing more."""
@@ -156,8 +155,8 @@ class ChangeHub:
         lost = ""
         with self._lock:  # a few ms, in which nobody can begin: whoever does is told all behind the position he got
             position = self._positions[partition]
-            changes: dict[str, list[ObjectChange]] = {
-                plural: [] for plural, group in self._subscribers.items() if group
+            changes: dict[Kind[Any], list[ObjectChange]] = {
+                kind: [] for kind, group in self._subscribers.items() if group
             }
             for entry_id, fields in entries:
                 version = int(entry_id.partition(b"-")[0])
@@ -165,12 +164,13 @@ class ChangeHub:
                     lost = f"too old resource version: {position} ({version})"
                     break
                 position = version
-                if (plural := plural_of(fields)) in changes and (kind := self._kinds.get(plural)):
+                plural = plural_of(fields)
+                for kind in (kind for kind in changes if kind.plural == plural):
                     change = decode_change(kind, partition, version, fields)
-                    changes[plural] += [] if change is None else [change]
+                    changes[kind] += [] if change is None else [change]
             self._positions[partition] = position
-            for plural, found in changes.items():
-                for subscriber in self._subscribers[plural]:
+            for kind, found in changes.items():
+                for subscriber in self._subscribers[kind]:
                     subscriber.offer(partition, found, position)
         if lost:
             self._lose(partition, lost, read_versions(self._bus, client)[partition])

@@ -14,7 +14,7 @@ from eventbus.broker.connection import Client, resolve_url
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import ConfigError, PoisonBatch
 from eventbus.event import Event
-from eventbus.kinds import EVENT, KINDS, Kind, Kinds
+from eventbus.kinds import EVENT, Kind
 from eventbus.list_watch import HasMetadata
 from eventbus.settings import Settings
 from eventbus.store.changes import ChangeWatch, Versions, read_versions
@@ -55,18 +55,16 @@ class ObjectStore:
             factory.start()
 
     All that is watched through one store shares one blocking read, by a thread that runs while somebody watches.
-
-    Args: kinds: those it knows.
     """
 
-    def __init__(self, bus: Bus, client: Client, *, kinds: Kinds = KINDS) -> None:
+    def __init__(self, bus: Bus, client: Client) -> None:
         self._bus = bus
         self._client = client
-        self._hub = ChangeHub(bus, kinds=kinds)
+        self._hub = ChangeHub(bus)
         self._clients: list[Client] = []
 
     @classmethod
-    def open(cls, url: str | None = None, *, settings: Settings | None = None, kinds: Kinds = KINDS) -> Self:
+    def open(cls, url: str | None = None, *, settings: Settings | None = None) -> Self:
         """The store of the bus at *url*, by default where the settings or the environment say; as a broadcaster's.
 
         Its client is its own, and closed by `close`.
@@ -79,7 +77,7 @@ class ObjectStore:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so there is no store")
         bus = open_bus(found, settings)
         client = bus.client(name="eventbus-store")
-        store = cls(bus, client, kinds=kinds)
+        store = cls(bus, client)
         store._clients.append(client)
         return store
 

@@ -63,7 +63,7 @@ class StoreWatch(Generic[T]):
         begin: Begin[T],
         clock: Clock,
     ) -> None:
-        self.plural = kind.plural
+        self.kind = kind
         self._bus = bus
         self._client = client
         self._hub = hub
@@ -161,8 +161,8 @@ class StoreWatch(Generic[T]):
                 if version > until:
                     return
                 self._position[partition] = position = version
-                if plural_of(fields) == self.plural:
-                    change = decode_change(self._kind, partition, version, fields)
+                if plural_of(fields) == self.kind.plural:
+                    change = decode_change(self.kind, partition, version, fields)
                     if change is not None:
                         yield from self._told(change)
 

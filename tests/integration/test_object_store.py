@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from eventbus.broker.bus import Bus
+from eventbus.cache.factory import SharedInformerFactory
 from eventbus.errors import AlreadyExists, Conflict, Expired, InvalidObject, NotFound
 from eventbus.event import ObjectMeta
 from eventbus.kinds import EVENT, LEASE, NODE, Kind, Kinds
@@ -241,10 +242,8 @@ RACK = Kind(
 
 
 def test_a_kind_of_the_users_own_is_stored_selected_and_watched(bus: Bus) -> None:
-    kinds = Kinds()
-    kinds.register(RACK)
     client = bus.client()
-    with ObjectStore(bus, client, kinds=kinds) as store:
+    with ObjectStore(bus, client) as store:
         racks = store.objects(RACK)
         watch = racks.watch(ListOptions(resource_version=racks.list().resource_version))
         made = racks.create(Rack(metadata=ObjectMeta(name="a", namespace="x"), row_number=3))
@@ -260,6 +259,17 @@ def test_a_kind_of_the_users_own_is_stored_selected_and_watched(bus: Bus) -> Non
 
 
 def test_kinds_are_found_by_what_people_type_and_registered_once() -> None:
+def test_a_kind_that_nobody_registered_is_mirrored_with_what_changes_later(store: ObjectStore) -> None:
+    racks = store.objects(RACK)
+    racks.create(Rack(metadata=ObjectMeta(name="a", namespace="x")))
+    with SharedInformerFactory(store) as factory:
+        informer = factory.informer_for(RACK)
+        factory.start()
+        assert factory.wait_for_cache_sync(10)
+        racks.patch("a", {"rowNumber": 7}, "x")
+        eventually(lambda: [rack.row_number for rack in informer.lister().list()] == [7])
+
+
     kinds = Kinds()
     assert [kinds.named(word) for word in ("ev", "Events", "NO", "node", "lease", "racks")] == [
         *(EVENT, EVENT, NODE, NODE, LEASE, None)
