@@ -24,6 +24,8 @@ from eventbus.store.stored import decode_stored
 log = logging.getLogger("eventbus")
 
 READ_COUNT = 500
+#: The version of a watch that has not told all it begins with: nobody can go on from there.
+UNFINISHED = "unfinished"
 
 
 class ChangeType(StrEnum):
@@ -57,7 +59,12 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str, partitions: int) -> Self:
-        """Read what `str` gave. Raises: Expired: it belongs to another bus."""
+        """Read what `str` gave.
+
+        Raises: Expired: it belongs to another bus, or stands in the middle of a watch's first events.
+        """
+        if text == UNFINISHED:
+            raise Expired("the watch ended before it had told all there was")
         try:
             counters = [int(part) for part in text.split("-")]
         except ValueError as error:

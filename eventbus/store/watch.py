@@ -16,7 +16,7 @@ from eventbus.clock import Clock
 from eventbus.errors import EventBusError, Expired
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
-from eventbus.store.changes import READ_COUNT, ChangeType, Versions
+from eventbus.store.changes import READ_COUNT, UNFINISHED, ChangeType, Versions
 from eventbus.store.hub import ChangeHub, ObjectChange, decode_change, plural_of
 from eventbus.store.selection import Selection
 
@@ -47,7 +47,8 @@ class StoreWatch(Generic[T]):
     """Implements `eventbus.list_watch.Watch`: read by one thread, stopped by any.
 
     An object that leaves the selection arrives as DELETED, one that comes into it as ADDED. Ends when *timeout_s* is
-    over, and when its reader is too slow; the next watch, from the last position, misses nothing either way.
+    over, and when its reader is too slow; the next watch, from the last position, misses nothing either way. As long
+    as what there was at the beginning is not told in full, that position is `UNFINISHED`, which leads to Expired.
 
     Raises: Expired, out of the iteration: changes were lost; list again. BusUnavailable: go on from the last position.
     """
@@ -67,7 +68,6 @@ class StoreWatch(Generic[T]):
         self._bus = bus
         self._client = client
         self._hub = hub
-        self._kind = kind
         self._selection: Selection[T] = Selection(kind, options)
         self._begin = begin
         self._clock = clock
@@ -79,6 +79,7 @@ class StoreWatch(Generic[T]):
         self._progress = list(begin.after.counters)
         self._position = list(begin.after.counters)
         self._bookmarked: tuple[int, ...] = ()
+        self._finished = not begin.items  # all that there was has been told, as it was at _position
         # Of the objects told at the start those that were written while they were listed: their changes come again.
         oldest = min(begin.after.counters)
         self._told_at = {
@@ -89,13 +90,16 @@ class StoreWatch(Generic[T]):
         self._failure: EventBusError | None = None
         self._ended = False
         self._stopped = False
-        self._joined_at = hub.attach(self, begin.newest)
+        # What there is at the beginning may be as new as *newest*, and is whole when all up to there is told.
+        self._told_until = tuple(map(max, hub.attach(self, begin.newest), begin.newest))
 
     def __iter__(self) -> Iterator[WatchEvent[T]]:
         """See `Watch`."""
         yield from self._first_events()
-        for partition, until in enumerate(self._joined_at):
+        for partition, until in enumerate(self._told_until):
             yield from self._catch_up(partition, until)
+        if not self._stopped:
+            yield from self._end_of_first_events()
         while (change := self._next()) is not None:
             if isinstance(change, WatchEvent):
                 yield change
@@ -134,14 +138,17 @@ class StoreWatch(Generic[T]):
             self._changed.notify_all()
 
     def _first_events(self) -> Iterator[WatchEvent[T]]:
-        position = str(self._begin.after)
-        for found in self._begin.items:
+        last = len(self._begin.items)
+        for number, found in enumerate(self._begin.items, 1):
             if self._stopped:
                 return
-            yield WatchEvent(WatchEventType.ADDED, found, position=position)
+            self._finished = number == last and self._begin.after.counters == tuple(self._begin.newest)
+            yield WatchEvent(WatchEventType.ADDED, found, position=self._version())
+
+    def _end_of_first_events(self) -> Iterator[WatchEvent[T]]:
+        self._finished = True
         if self._begin.told:
-            self._bookmarked = self._begin.after.counters
-            yield WatchEvent(WatchEventType.BOOKMARK, position=position, initial_events_end=True)
+            yield msgspec.structs.replace(self._bookmark(), initial_events_end=True)
         elif self._bookmarks and self._begin.items:
             yield self._bookmark()
 
@@ -204,7 +211,7 @@ class StoreWatch(Generic[T]):
         return WatchEvent.bookmark(self._version())
 
     def _version(self) -> str:
-        return str(Versions(self._position))
+        return str(Versions(self._position)) if self._finished else UNFINISHED
 
 
 __all__ = ["BOOKMARK_S", "BUFFERED", "Begin", "StoreWatch"]

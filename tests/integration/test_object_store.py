@@ -24,6 +24,7 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.selectors import InvalidSelector
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
+from eventbus.store.objects import StoredObjects
 from eventbus.store.watch import StoreWatch
 from eventbus.store.writing import Objects
 from tests.builders import make_reference
@@ -258,7 +259,6 @@ def test_a_kind_of_the_users_own_is_stored_selected_and_watched(bus: Bus) -> Non
     client.close()
 
 
-def test_kinds_are_found_by_what_people_type_and_registered_once() -> None:
 def test_a_kind_that_nobody_registered_is_mirrored_with_what_changes_later(store: ObjectStore) -> None:
     racks = store.objects(RACK)
     racks.create(Rack(metadata=ObjectMeta(name="a", namespace="x")))
@@ -270,6 +270,7 @@ def test_a_kind_that_nobody_registered_is_mirrored_with_what_changes_later(store
         eventually(lambda: [rack.row_number for rack in informer.lister().list()] == [7])
 
 
+def test_kinds_are_found_by_what_people_type_and_registered_once() -> None:
     kinds = Kinds()
     assert [kinds.named(word) for word in ("ev", "Events", "NO", "node", "lease", "racks")] == [
         *(EVENT, EVENT, NODE, NODE, LEASE, None)
@@ -443,6 +444,70 @@ def test_a_watch_from_nowhere_first_tells_what_is_there(nodes: Objects[Node], as
     nodes.create(node("b"))
     assert told(watch, 2) == ["ADDED a", "ADDED b"]
     watch.stop()
+
+
+FROM_NOWHERE = {
+    "no version": ListOptions(),
+    "any version": ListOptions(resource_version="0"),
+    "with bookmarks": ListOptions(allow_bookmarks=True),
+    "initial events": ListOptions(
+        send_initial_events=True, allow_bookmarks=True, version_match=VersionMatch.NOT_OLDER_THAN
+    ),
+}
+
+
+@pytest.mark.parametrize("written", [0, 1, 4], ids=["quiet", "written once", "written while it lists"])
+@pytest.mark.parametrize("options", FROM_NOWHERE.values(), ids=FROM_NOWHERE.keys())
+def test_a_watch_cut_at_any_place_of_its_beginning_misses_nothing_or_is_expired(
+    nodes: Objects[Node], options: ListOptions, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where objects are written while they are listed, and the list's version is older than some of them."""
+    for i in range(5):
+        nodes.create(node(f"n{i}"))
+    load = StoredObjects._load
+    to_write = list(range(written))
+
+    def write_and_load(self: StoredObjects[Any], partition: int, named: Any) -> Any:
+        while to_write:
+            nodes.patch(f"n{to_write.pop()}", {"metadata": {"labels": {"a": "b"}}})
+        return load(self, partition, named)
+
+    def begin() -> list[WatchEvent[Node]]:
+        """Five nodes, then one that is new, and whatever bookmarks there are."""
+        with monkeypatch.context() as patched:
+            patched.setattr(StoredObjects, "_load", write_and_load)
+            watch = nodes.watch(options)
+        events: list[WatchEvent[Node]] = []
+        if not nodes.list(ListOptions(field_selector="metadata.name=new")).items:
+            nodes.create(node("new"))
+        for event in watch:
+            events.append(event)
+            if _name(event) == "new":
+                break
+        watch.stop()
+        return events
+
+    events = begin()
+    versions = {found.metadata.name: found.metadata.resource_version for found in nodes.list().items}
+    expired = 0
+    for cut in range(1, len(events) + 1):
+        told = [(_name(event), _version(event)) for event in events[:cut] if event.object is not None]
+        assert len(set(told)) == len(told)
+        try:
+            rest = nodes.watch(ListOptions(resource_version=events[cut - 1].resource_version, timeout_s=0.2))
+        except Expired:
+            expired += 1
+            continue
+        told += [(_name(event), _version(event)) for event in rest]
+        rest.stop()
+        assert len(set(told)) == len(told)
+        assert dict(told) == versions
+    assert expired >= 4
+    assert not events[-1].resource_version.startswith("unfinished")
+
+
+def _version(event: WatchEvent[Node]) -> str:
+    return event.object.metadata.resource_version if event.object is not None else ""
 
 
 def test_initial_events_end_with_a_bookmark_that_says_so(nodes: Objects[Node]) -> None:
