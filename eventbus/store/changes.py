@@ -74,6 +74,11 @@ class Versions:
         return cls(counters)
 
 
+def follows(version: int, after: int) -> bool:
+    """The one rule: the change behind *after* is the next number, or some are lost."""
+    return version == after + 1
+
+
 def change_type(letter: bytes) -> ChangeType:
     """As the stream has it. Raises: KeyError: it is none."""
     return _TYPES[letter]
@@ -117,7 +122,7 @@ class ChangeReader:
         found: list[Change] = []
         for entry_id, fields in reply[0][1]:
             version = int(entry_id.split(b"-")[0])
-            if version != self.after + 1:
+            if not follows(version, self.after):
                 if found:
                     return found  # what is whole is handed out first; the next read raises
                 raise Expired(f"too old resource version: {self.after} ({version})")

@@ -16,7 +16,7 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError, Expired, PoisonBatch
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
-from eventbus.store.changes import READ_COUNT, ChangeType, change_type, read_versions
+from eventbus.store.changes import READ_COUNT, ChangeType, change_type, follows, read_versions
 from eventbus.store.items import Was, decode_object, decode_was
 
 log = logging.getLogger("eventbus")
@@ -160,7 +160,7 @@ class ChangeHub:
             }
             for entry_id, fields in entries:
                 version = int(entry_id.partition(b"-")[0])
-                if version != position + 1:
+                if not follows(version, position):
                     lost = f"too old resource version: {position} ({version})"
                     break
                 position = version

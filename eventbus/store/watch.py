@@ -16,7 +16,7 @@ from eventbus.clock import Clock
 from eventbus.errors import EventBusError, Expired
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
-from eventbus.store.changes import READ_COUNT, UNFINISHED, ChangeType, Versions
+from eventbus.store.changes import READ_COUNT, UNFINISHED, ChangeType, Versions, follows
 from eventbus.store.hub import ChangeHub, ObjectChange, decode_change, plural_of
 from eventbus.store.selection import Selection
 
@@ -163,7 +163,7 @@ class StoreWatch(Generic[T]):
                 raise Expired(f"too old resource version: {position} ({until})")
             for entry_id, fields in entries:
                 version = int(entry_id.partition(b"-")[0])
-                if version != position + 1:
+                if not follows(version, position):
                     raise Expired(f"too old resource version: {position} ({version})")
                 if version > until:
                     return
