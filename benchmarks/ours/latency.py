@@ -16,6 +16,8 @@ from benchmarks.ours.bus import a_bus, a_recorder, recorded, reference, sink_wor
 from benchmarks.sample import REASON, TYPE, message
 from eventbus.broker.bus import Bus
 from eventbus.event import Event
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ListOptions
 from eventbus.store.object_store import ObjectStore
 
 SECONDS = 4.0
@@ -49,12 +51,13 @@ def stored_and_watched(bus: Bus, rate: int, total: int) -> None:
     before = client.xlen(bus.keys[0].incoming) and 2 * total
     with sink_workers(1):
         until(lambda: recorded(bus, client) >= before, within_s=120)
-        store = ObjectStore(bus, client)
-        watch = store.watch(store.list().resource_version)
+        events = ObjectStore(bus, client).objects(EVENT)
+        watch = events.watch(ListOptions(resource_version=events.list(ListOptions(limit=1)).resource_version))
 
         def note() -> None:
             # The worker speaks of itself as well.
-            times.extend(time.time_ns() - stamp(change.object) for change in watch if change.object.reason == REASON)
+            found = (change.object for change in watch)
+            times.extend(time.time_ns() - stamp(event) for event in found if event and event.reason == REASON)
 
         noting = threading.Thread(target=note)
         noting.start()

@@ -5,10 +5,7 @@ One rule finds every loss: the next change must be the last version plus one.
 
 from __future__ import annotations
 
-import logging
-import queue
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Self
 
@@ -17,11 +14,9 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import EventBusError, Expired, PoisonBatch
+from eventbus.errors import Expired, PoisonBatch
 from eventbus.event import Event
 from eventbus.store.stored import decode_stored
-
-log = logging.getLogger("eventbus")
 
 READ_COUNT = 500
 #: The version of a watch that has not told all it begins with: nobody can go on from there.
@@ -140,81 +135,3 @@ class ChangeReader:
         except (PoisonBatch, KeyError, UnicodeDecodeError):
             return None
         return None if event is None else Change(kind, event, key, self._partition)
-
-
-class ChangeWatch:
-    """The changes of all partitions, merged; order is kept per object. Iterate, and `stop` from anywhere.
-
-    Raises Expired out of the iteration, once, when any partition's changes were lost; waits through an absent Redis.
-    """
-
-    def __init__(self, *, bus: Bus, after: Versions, block_ms: int = 1000) -> None:
-        self._block_ms = block_ms
-        self._stop = threading.Event()
-        self._queue: queue.Queue[Change | EventBusError] = queue.Queue(maxsize=10_000)
-        self._clients = [bus.client(block_ms=block_ms, name="eventbus-changes") for _ in after.counters]
-        self._readers = [
-            ChangeReader(bus=bus, client=client, partition=partition, after=counter)
-            for partition, (client, counter) in enumerate(zip(self._clients, after.counters, strict=True))
-        ]
-        self._threads = [
-            threading.Thread(target=self._run, args=(reader,), name=f"eventbus-changes-{number}", daemon=True)
-            for number, reader in enumerate(self._readers)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def __iter__(self) -> Iterator[Change]:
-        while not self._stop.is_set():
-            change = self.get(timeout_s=0.5)
-            if change is not None:
-                yield change
-
-    def get(self, timeout_s: float) -> Change | None:
-        """The next change, or None after *timeout_s*. Raises: Expired."""
-        try:
-            found = self._queue.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-        if isinstance(found, EventBusError):
-            self.stop()
-            raise found
-        return found
-
-    @property
-    def versions(self) -> Versions:
-        """How far it has read."""
-        return Versions([reader.after for reader in self._readers])
-
-    def stop(self) -> None:
-        """End the iteration and every thread. Idempotent."""
-        self._stop.set()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(self._block_ms / 1000 + 1)
-        for client in self._clients:
-            client.close()
-
-    def _run(self, reader: ChangeReader) -> None:
-        while not self._stop.is_set():
-            try:
-                changes: Sequence[Change | EventBusError] = reader.read(self._block_ms)
-            except Expired as error:
-                changes = [error]
-            except EventBusError:
-                self._stop.wait(0.5)
-                continue
-            except Exception:
-                if not self._stop.is_set():  # else its client was closed in the middle of a read
-                    log.exception("the watch goes on after an unexpected error")
-                self._stop.wait(0.5)
-                continue
-            for change in changes:
-                while not self._stop.is_set():
-                    try:
-                        self._queue.put(change, timeout=0.5)
-                        break
-                    except queue.Full:
-                        continue
-                if isinstance(change, Expired):
-                    return

@@ -17,7 +17,7 @@ from eventbus.event import Event
 from eventbus.kinds import EVENT, Kind
 from eventbus.list_watch import HasMetadata
 from eventbus.settings import Settings
-from eventbus.store.changes import ChangeWatch, Versions, read_versions
+from eventbus.store.changes import Versions, read_versions
 from eventbus.store.hub import ChangeHub
 from eventbus.store.index import KEY_CHARS, members
 from eventbus.store.objects import StoredObjects
@@ -135,10 +135,6 @@ class ObjectStore:
     def delete(self, namespace: str, name: str) -> None:
         """Take one event out, as `kubectl delete event` does; its running count stays. Raises: NotFound."""
         self.objects(EVENT).delete(name, namespace)
-
-    def watch(self, resource_version: str) -> ChangeWatch:
-        """The changes behind a list's version. Raises (while iterating): Expired: list again."""
-        return ChangeWatch(bus=self._bus, after=Versions.parse(resource_version, self._bus.partitions))
 
     def scan(self, partition: int) -> Iterator[tuple[str, Event]]:
         """Every stored event of one partition with its key, as `Change.key`; by namespace and name."""

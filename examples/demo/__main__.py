@@ -87,6 +87,7 @@ def play(screen: Screen, folder: Path, server: EmbeddedServer, processes: list[P
             raise DemoFailed(f"the store holds no {' and no '.join(missed)} event")
     finally:
         reader.stop()
+        store.close()
         client.close()
     codes = children.stop()
     server.stop()

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventbus.broker.bus import Bus
-from eventbus.errors import Expired
+from eventbus.errors import BusUnavailable, Expired
 from eventbus.event import Event
-from eventbus.store.changes import Change, ChangeType, ChangeWatch
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.object_store import ObjectStore
+from eventbus.store.writing import Objects
 
 
 class Reader:
@@ -18,13 +20,12 @@ class Reader:
 
     def __init__(self, bus: Bus) -> None:
         self.state: dict[str, Event] = {}
-        self.changes: list[Change] = []
+        self.changes: list[WatchEvent[Event]] = []
         self.problems: list[str] = []
         self.relists = 0
         self._bus = bus
-        self._versions: dict[tuple[int, str], int] = {}
+        self._versions: dict[str, int] = {}
         self._stop = threading.Event()
-        self._watch: ChangeWatch | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._listed = threading.Event()
         self._thread.start()
@@ -35,40 +36,44 @@ class Reader:
         self._thread.join(5)
 
     def _run(self) -> None:
-        client = self._bus.client()
+        with self._bus.client() as client, ObjectStore(self._bus, client) as store:
+            events = store.objects(EVENT)
+            while not self._stop.is_set():
+                try:
+                    listed = events.list()
+                except Exception:
+                    self._stop.wait(0.05)
+                    continue
+                self.state = {full_name(event): event for event in listed.items}
+                self._listed.set()
+                self._follow(events, listed.resource_version)
+
+    def _follow(self, events: Objects[Event], position: str) -> None:
         while not self._stop.is_set():
             try:
-                listed = ObjectStore(self._bus, client).list()
-                self.state = {full_name(event): event for event in listed.items}
-                watch = ObjectStore(self._bus, client).watch(listed.resource_version)
-            except Exception:
-                self._stop.wait(0.05)
-                continue
-            self._listed.set()
-            self._follow(watch)
-        client.close()
-
-    def _follow(self, watch: ChangeWatch) -> None:
-        try:
-            while not self._stop.is_set():
-                if (change := watch.get(0.05)) is not None:
+                watch = events.watch(ListOptions(resource_version=position, timeout_s=0.2))
+                for change in watch:
                     self._apply(change)
-        except Expired:
-            self.relists += 1
-        finally:
-            watch.stop()
+                    position = change.resource_version
+                watch.stop()
+            except BusUnavailable:
+                self._stop.wait(0.05)
+            except Expired:
+                self.relists += 1
+                return
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: WatchEvent[Event]) -> None:
+        assert change.object is not None
         self.changes.append(change)
         name, version = full_name(change.object), int(change.object.metadata.resource_version)
         held = self.state.get(name)
-        seen = self._versions.get((change.partition, change.key), 0)
+        seen = self._versions.get(name, 0)
         if version <= seen:
             self.problems.append(f"{name} went from {seen} to {version}")
-        self._versions[change.partition, change.key] = version
+        self._versions[name] = version
         if held is not None and version <= int(held.metadata.resource_version):
             return  # the list had it already
-        if change.type is ChangeType.DELETED:
+        if change.type is WatchEventType.DELETED:
             self.state.pop(name, None)
         else:
             self.state[name] = change.object

@@ -25,6 +25,8 @@ from eventbus.broker.stream import GroupReader
 from eventbus.clock import SystemClock
 from eventbus.errors import BusRefused
 from eventbus.event import Event, ObjectReference
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.housekeeper import Housekeeper
 from eventbus.settings import Options, Settings
@@ -107,10 +109,9 @@ def test_a_producer_a_worker_and_a_reader_work_together(bus_made: As, settings: 
         client = bus.client()
         store = ObjectStore(bus, client)
         eventually(lambda: len(store.list("default", kind="pod", name="web-0").items) >= 9)
-        listed = store.list()
-        watch = store.watch(listed.resource_version)
+        watch = store.objects(EVENT).watch(ListOptions(resource_version=store.list().resource_version, timeout_s=10))
         record(bus_made(Role.PRODUCER), settings, 1).shutdown()
-        change = watch.get(timeout_s=10)
+        change = next(iter(watch), None)
         watch.stop()
         client.close()
         assert change is not None

@@ -265,7 +265,7 @@ def test_a_kind_that_nobody_registered_is_mirrored_with_what_changes_later(store
     with SharedInformerFactory(store) as factory:
         informer = factory.informer_for(RACK)
         factory.start()
-        assert factory.wait_for_cache_sync(10)
+        assert factory.wait_for_cache_sync(10) == {"racks": True}
         racks.patch("a", {"rowNumber": 7}, "x")
         eventually(lambda: [rack.row_number for rack in informer.lister().list()] == [7])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection import make_client
 from eventbus.errors import Expired, NotFound
 from eventbus.event import Event, ObjectReference
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
-from eventbus.store.changes import Change, ChangeType, ChangeWatch
 from eventbus.store.object_store import ObjectStore
+from eventbus.store.watch import StoreWatch
 from tests.builders import make_reference
 from tests.integration.harness import bus_with, eventually, kill_server, own_server, settings_of, stored_events
 from tests.integration.mirror import full_name, reading
@@ -36,7 +40,8 @@ def bus(embedded_url: str, settings: Settings) -> Bus:
 @pytest.fixture
 def store(bus: Bus) -> Iterator[ObjectStore]:
     client = bus.client()
-    yield ObjectStore(bus, client)
+    with ObjectStore(bus, client) as store:
+        yield store
     client.close()
 
 
@@ -62,6 +67,20 @@ def as_stored(bus: Bus) -> dict[str, Event]:
     return {full_name(event): event for event in stored_events(bus)}
 
 
+@contextmanager
+def watching(store: ObjectStore, version: str, timeout_s: float = 10) -> Iterator[StoreWatch[Event]]:
+    watch = store.objects(EVENT).watch(ListOptions(resource_version=version, timeout_s=timeout_s))
+    try:
+        yield watch
+    finally:
+        watch.stop()
+
+
+def told(watch: StoreWatch[Event]) -> list[tuple[str, str]]:
+    """Type and message of the next change; empty when the time is over."""
+    return [(change.type.value, change.object.message) for change in islice(watch, 1) if change.object is not None]
+
+
 # -- listing -------------------------------------------------------------------------------------------------------
 
 
@@ -70,14 +89,9 @@ def test_an_empty_store_lists_nothing_and_can_be_watched(
 ) -> None:
     listed = store.list()
     assert listed.items == ()
-    watch = store.watch(listed.resource_version)
-    try:
+    with watching(store, listed.resource_version) as watch:
         say(broadcaster, "first")
-        change = watch.get(5)
-        assert change is not None
-        assert (change.type, change.object.message) == (ChangeType.ADDED, "first")
-    finally:
-        watch.stop()
+        assert told(watch) == [("ADDED", "first")]
 
 
 def test_a_stored_event_is_the_recorded_one_with_what_the_store_adds(
@@ -179,7 +193,7 @@ def test_a_reader_from_the_start_ends_with_the_stores_state_and_sees_no_version_
         eventually(lambda: reader.state == as_stored(bus))
         assert reader.problems == []
         assert reader.relists == 0
-        assert {change.type for change in reader.changes} == set(ChangeType)
+        assert {change.type.value for change in reader.changes} == {"ADDED", "MODIFIED", "DELETED"}
         assert len(reader.changes) > 100
 
 
@@ -196,41 +210,25 @@ def test_a_watch_from_a_list_replays_what_changed_while_it_was_read(
     say(broadcaster, "between")
     say(broadcaster, "between")
     settled(broadcaster, bus, 2)
-    watch = store.watch(listed.resource_version)
-    try:
-        found = [watch.get(5), watch.get(5)]
-        assert [change and change.type for change in found] in (
-            [ChangeType.ADDED, ChangeType.MODIFIED],
-            [ChangeType.ADDED, None],  # both in one call of record: one change an object
-        )
-        assert [change.object.count for change in found if change][-1] == 2
-    finally:
-        watch.stop()
+    with watching(store, listed.resource_version, timeout_s=0.5) as watch:
+        found = list(watch)
+    assert [change.type.value for change in found] in (
+        ["ADDED", "MODIFIED"],
+        ["ADDED"],  # both in one call of record: one change an object
+    )
+    assert [change.object.count for change in found if change.object][-1] == 2
 
 
 def test_iterating_a_watch_ends_when_it_is_stopped(bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster) -> None:
-    watch = store.watch(store.list().resource_version)
-    say(broadcaster, "x")
-    for change in watch:
-        assert change.object.message == "x"
-        watch.stop()
-    watch.stop()
-
-
-@pytest.mark.parametrize("version", ["", "x", "1-2", "-1", "1.5"])
-def test_a_version_that_is_none_of_this_bus_is_expired(store: ObjectStore, version: str) -> None:
-    with pytest.raises(Expired):
-        store.watch(version).stop()
+    with watching(store, store.list().resource_version) as watch:
+        say(broadcaster, "x")
+        for change in watch:
+            assert change.object is not None
+            assert change.object.message == "x"
+            watch.stop()
 
 
 # -- changes that are lost -----------------------------------------------------------------------------------------
-
-
-def first_of(watch: ChangeWatch) -> Change | None:
-    try:
-        return watch.get(5)
-    finally:
-        watch.stop()
 
 
 def test_a_watch_behind_what_was_trimmed_is_expired(
@@ -242,8 +240,8 @@ def test_a_watch_behind_what_was_trimmed_is_expired(
     settled(broadcaster, bus, 10)
     with bus.client() as client:
         client.xtrim(bus.keys[0].changes, maxlen=5, approximate=False)
-    with pytest.raises(Expired, match="too old resource version"):
-        first_of(store.watch(version))
+    with watching(store, version) as watch, pytest.raises(Expired, match="too old resource version"):
+        told(watch)
 
 
 def test_changes_are_trimmed_to_their_bytes_and_a_reader_that_keeps_up_does_not_notice(
@@ -304,19 +302,16 @@ def test_a_watch_waits_through_an_absence_of_redis(short_path: Path, settings: S
         bus = bus_with(url, settings)
         with EventBroadcaster(url, settings=settings) as broadcaster:
             broadcaster.start_recording_to_sink()
-            with bus.client() as client:
-                watch = ObjectStore(bus, client).watch(ObjectStore(bus, client).list().resource_version)
-            try:
+            with (
+                bus.client() as client,
+                ObjectStore(bus, client) as store,
+                watching(store, store.list().resource_version) as watch,
+                suppress(Expired),  # a restarted server may jump; it must say so rather than keep silent
+            ):
                 server.stop()
-                assert watch.get(0.1) is None
                 server.start()
                 say(broadcaster, "after")
-                change = watch.get(10)
-                assert change is None or change.object.message == "after"
-            except Expired:
-                pass  # a restarted server may jump; it must say so rather than keep silent
-            finally:
-                watch.stop()
+                assert told(watch) == [("ADDED", "after")]
 
 
 def test_what_cannot_be_read_in_changes_does_not_end_a_watch(
@@ -338,15 +333,8 @@ def test_what_cannot_be_read_in_changes_does_not_end_a_watch(
         for i, fields in enumerate(junk, last + 1):
             client.xadd(bus.keys[0].changes, fields, id=f"{i}-0")
         client.hset(bus.keys[0].meta, "rv", last + len(junk))
-    watch = store.watch(listed.resource_version)
-    try:
-        first = watch.get(5)
-        assert first is not None
-        assert first.object.message == "one"
-        assert watch.get(0.2) is None
-        assert all(thread.is_alive() for thread in watch._threads)
-    finally:
-        watch.stop()
+    with watching(store, listed.resource_version, timeout_s=0.5) as watch:
+        assert [change.object.message for change in watch if change.object is not None] == ["one"]
 
 
 # -- the bus itself ------------------------------------------------------------------------------------------------
@@ -381,3 +369,17 @@ def test_an_object_whose_name_had_to_be_repaired_lies_where_its_name_says(embedd
         settled(broadcaster, bus, 3)
     (event,) = stored_events(bus)
     assert (event.involved_object.name, event.count) == ("a�b", 3)
+
+
+def test_a_watch_of_events_is_told_that_the_store_was_flushed(
+    bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster
+) -> None:
+    """Though nothing is written afterwards."""
+    say(broadcaster, "one")
+    settled(broadcaster, bus, 1)
+    broadcaster.shutdown()
+    with watching(store, store.list().resource_version) as watch:
+        with bus.client() as client:
+            client.delete(*client.keys(f"{bus.prefix}:*"))  # ours alone: the server is shared
+        with pytest.raises(Expired, match="too old resource version"):
+            told(watch)
