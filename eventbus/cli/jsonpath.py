@@ -1,7 +1,7 @@
 r"""kubectl's JSONPath, the part that people use: `{.items[*].metadata.name}`, `{range .items[*]}{.reason}{"\n"}{end}`.
 
-Steps: `.name`, `['name']`, `[0]`, `[-1]`, `[1:3]`, `[*]`, `.*`, `..name`, `[?(@.type=="Ready")]` with == != < <= > >=.
-What is missing gives nothing. Source: client-go `util/jsonpath`; departure: no unions, no `$` inside a filter.
+Steps: `.name`, `['name']`, `[0]`, `[-1]`, `[1:3]`, `[*]`, `.*`, `..name`, `[?(@.type=="Ready")]` with == != < <= > >=,
+`['a.b','c']`. What is missing gives nothing. Source: client-go `util/jsonpath`; departure: no `$` inside a filter.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-#: Gives what a step finds in one value.
+#: Gives what a step finds in one value; a whole step, in all that the steps before it have found.
 Step: TypeAlias = Callable[[Any], Iterable[Any]]
+WholeStep: TypeAlias = Callable[[list[Any]], list[Any]]
 
 _PART: Final = re.compile(r"\{((?:[^{}\"']|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')*)\}")
 _STEP: Final = re.compile(
     r"(?P<deep>\.\.)(?P<deep_name>[\w\\.-]+?(?=[.\[]|$))"
     r"|\.(?P<name>\*|(?:\\.|[^.\[\]\\])+)"
+    r"|\[(?P<union>\s*(?:'[^']*'|-?\d+)\s*(?:,\s*(?:'[^']*'|-?\d+)\s*)+)\]"
     r"|\[\s*(?P<quoted>'[^']*'|\"[^\"]*\")\s*\]"
     r"|\[\?\(\s*@(?P<left>[^=!<>)]*?)\s*(?:(?P<compare>==|!=|<=|>=|<|>)\s*(?P<right>[^)]*?)\s*)?\)\]"
     r"|\[\s*(?P<index>-?\d+)\s*\]|\[\s*(?P<low>-?\d*):(?P<high>-?\d*)\s*\]|(?P<all>\[\*\])"
 )
+_UNITED: Final = re.compile(r"'[^']*'|-?\d+")
 _COMPARE: Final = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -43,7 +46,7 @@ class Path:
         """All it leads to, in order."""
         found = [value]
         for step in self._steps:
-            found = [inner for outer in found for inner in step(outer)]
+            found = step(found)
         return found
 
 
@@ -68,15 +71,34 @@ class Template:
 
 def relaxed_path(text: str) -> Path:
     """A path as people type it for `--sort-by` and custom columns: `{.a.b}`, `.a.b`, `a.b`. Raises: ValueError."""
+    return Path(in_braces(text)[1:-1])
+
+
+def in_braces(text: str) -> str:
+    """The same path, typed in full: `{.a.b}`."""
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
-    return Path(text if text.startswith((".", "[", "$")) else f".{text}")
+    return f"{{{text if text.startswith(('.', '[', '$')) else f'.{text}'}}}"
 
 
 def value_text(value: Any) -> str:
     """A value as kubectl prints it: a string as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def go_text(value: Any) -> str:
+    """A value as Go's fmt.Sprint has it, which is how kubectl fills custom columns: `map[a:b z:x]`, `[1 2]`."""
+    match value:
+        case str():
+            return value
+        case Mapping():
+            return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+        case list() | tuple():
+            return f"[{' '.join(map(go_text, value))}]"
+        case None:
+            return "<nil>"
+    return value_text(value)
 
 
 def _parse(text: str) -> tuple[_Node, ...]:
@@ -120,14 +142,26 @@ def _render(nodes: Iterable[_Node], value: Any) -> str:
     return "".join(parts)
 
 
-def _steps(text: str) -> Iterator[Step]:
+def _steps(text: str) -> Iterator[WholeStep]:
     at = 1 if text[:1] in ("$", "@") else 0
     while at < len(text) and text[at:] != ".":
         found = _STEP.match(text, at)
         if found is None:
             raise ValueError(f"{text!r} is no JSONPath: cannot read {text[at:]!r}")
         at = found.end()
-        yield _step(found)
+        if found["union"]:
+            yield _union([Path(f"[{one.strip()}]") for one in _UNITED.findall(found["union"])])
+        else:
+            yield _in_each(_step(found))
+
+
+def _in_each(step: Step) -> WholeStep:
+    return lambda values: [inner for outer in values for inner in step(outer)]
+
+
+def _union(paths: list[Path]) -> WholeStep:
+    """All that the first leads to, then all that the second does, as client-go has it."""
+    return lambda values: [found for path in paths for value in values for found in path.find(value)]
 
 
 def _step(found: re.Match[str]) -> Step:
@@ -138,7 +172,7 @@ def _step(found: re.Match[str]) -> Step:
     if found["name"] is not None:
         return _named(re.sub(r"\\(.)", r"\1", found["name"]))
     if found["quoted"] is not None:
-        return _named(_unquoted(found["quoted"]))
+        return Path(f".{found['quoted'][1:-1]}").find  # a path too: dots of a name stand behind a backslash
     if found["index"] is not None:
         return _at(int(found["index"]))
     if found["left"] is not None:
@@ -206,4 +240,4 @@ def _unquoted(text: str) -> str:
     return str(value)
 
 
-__all__ = ["Path", "Template", "relaxed_path", "value_text"]
+__all__ = ["Path", "Template", "go_text", "in_braces", "relaxed_path", "value_text"]

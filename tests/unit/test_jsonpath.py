@@ -40,6 +40,12 @@ LIST: dict[str, Any] = {
         ("{.users[1].user}", '{"username":"admin","password":"secret"}'),
         ("{$.kind}{.nothing}{.items[9].x}", "List"),
         ("plain", "plain"),
+        ("{.items[*]['metadata.name','kind']}", "127.0.0.1 127.0.0.2 None None"),
+        ("{.items[*]['metadata.name', 'status.capacity.cpu']}", "127.0.0.1 127.0.0.2 4 8"),
+        ("{.users[1,0].name}", "e2e myself"),
+        (r"{.items[0].metadata.labels['kubernetes\.io/hostname']}", "127.0.0.1"),
+        ("{.items[1]['metadata.name']}", "127.0.0.2"),
+        ('{range .nothing[*]}x{end}END{"\\n"}', "END\n"),
     ],
 )  # fmt: skip
 def test_templates_of_the_documentation(template: str, text: str) -> None:
