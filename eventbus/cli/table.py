@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -29,6 +30,9 @@ class Cell(NamedTuple):
 Row: TypeAlias = Sequence[str | Cell]
 
 
+_LINE_BREAK: Final = re.compile("[\f\n\r]")
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """How columns stand: in characters of a terminal."""
 
@@ -36,10 +40,13 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     min_column: int = 6  #: narrowest column, padding included
     indent: int = 0  #: spaces before each line
     upper_case_header: bool = True
+    first_lines: bool = False  #: of a cell with line breaks the first line is shown, and that there is more
 
 
 #: Of `kubectl get` and `kubectl events` (cli-runtime's tab writer: least width 6, padding 3).
 LISTING: Final = Layout()
+#: Of the first alone. Source: cli-runtime `printers/tableprinter.go`.
+FIRST_LINES: Final = Layout(first_lines=True)
 
 
 class Table:
@@ -54,20 +61,28 @@ class Table:
         self._widths: list[int] | None = None
         self._header: list[Cell] | None = None
         if not no_headers:
-            self._header = [_cell(name.upper() if layout.upper_case_header else name) for name in headers]
+            self._header = [self._cell(name.upper() if layout.upper_case_header else name) for name in headers]
 
-    def text(self, rows: Iterable[Row]) -> str:
+    def text(self, rows: Iterable[Row], *, even_without_rows: bool = False) -> str:
         """Format *rows*, after the header the first time.
 
-        Returns: whole lines, each with its newline; empty, and no header used up, if there is no row.
+        Args:    even_without_rows: the header is printed also where there is no row.
+        Returns: whole lines, each with its newline; else empty, and no header used up, if there is no row.
         """
-        lines = [[_cell(cell) for cell in row] for row in rows]
-        if lines and self._header is not None:
+        lines = [[self._cell(cell) for cell in row] for row in rows]
+        if (lines or even_without_rows) and self._header is not None:
             lines.insert(0, self._header)
             self._header = None
         if lines and self._widths is None:
             self._widths = self._column_widths(lines)
         return "".join(f"{self._line(cells)}\n" for cells in lines)
+
+    def _cell(self, cell: str | Cell) -> Cell:
+        if not isinstance(cell, Cell):
+            cell = Cell(cell)
+        if self._layout.first_lines and (end := _LINE_BREAK.search(cell.text)):
+            cell = cell._replace(text=f"{cell.text[: end.start()]}...")
+        return cell._replace(text=printable(cell.text))
 
     def _column_widths(self, lines: Iterable[Sequence[Cell]]) -> list[int]:
         widths: list[int] = []
@@ -108,12 +123,6 @@ def _character_width(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
-
-
-def _cell(cell: str | Cell) -> Cell:
-    if isinstance(cell, Cell):
-        return cell._replace(text=printable(cell.text))
-    return Cell(printable(cell))
 
 
 def _coloured(cell: Cell) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.cli.table import Cell, Colour, Layout, Table, display_width, format_table
+from eventbus.cli.table import FIRST_LINES, Cell, Colour, Layout, Table, display_width, format_table
 
 EXPECTED = """\
 LAST SEEN   TYPE      REASON      MESSAGE
@@ -68,6 +68,14 @@ def test_a_later_row_may_have_more_cells_than_the_first() -> None:
     table = Table((), no_headers=True)
     table.text([("one", "two")])
     assert table.text([("one", "two", "three", "four")]) == "one   two   three   four\n"
+
+
+@pytest.mark.parametrize("text", ["one\ntwo", "one\r\ntwo", "one\ftwo\nthree", "one\n"])
+def test_of_a_cell_with_line_breaks_the_first_line_is_shown_where_that_is_asked_for(text: str) -> None:
+    assert format_table(["a"], [[text]], no_headers=True, layout=FIRST_LINES) == "one...\n"
+    coloured = format_table(["a"], [[Cell(text, Colour.YELLOW)]], no_headers=True, layout=FIRST_LINES)
+    assert coloured == "\x1b[33mone...\x1b[0m\n"
+    assert "two" in format_table(["a"], [["one\vtwo\x1b"]], layout=FIRST_LINES)  # no line break of theirs
 
 
 def test_text_from_outside_cannot_break_a_line_or_reach_the_terminal() -> None:
