@@ -113,9 +113,9 @@ def run_get(request: Request) -> None:
         if asked.watch or asked.watch_only:
             _watch(follower, printer, [] if asked.watch_only else found, asked)
         hints = () if found else request.on_empty(session)
-    if found or asked.output in ("json", "yaml"):
+    if found or asked.output not in ("", "wide"):
         write(printer.listed(found))
-    elif asked.output in ("", "wide") or asked.output.startswith("custom-columns"):
+    else:
         _say_none(kind, asked, hints)
 
 

@@ -8,15 +8,17 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from eventbus.cli.jsonpath import Path, Template, relaxed_path, value_text
+from eventbus.cli.jsonpath import Path, Template, go_text, relaxed_path
 from eventbus.cli.object_table import columns_of, object_name
 from eventbus.cli.output import core_of, dump_json
-from eventbus.cli.table import Cell, Layout, Table
+from eventbus.cli.table import FIRST_LINES, Cell, Layout, Table
 from eventbus.cli.yaml import dump_yaml
 from eventbus.event import Event
 from eventbus.kinds import Kind
 from eventbus.text import printable
 
+#: Characters of `MODIFIED`; kubectl pads the other words to it, so that what comes later stands in line.
+_WORD = 8
 FORMS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,…"
 
 
@@ -53,7 +55,7 @@ def make_printer(kind: Kind[Any], look: Look) -> Printer:
     """Raises: ValueError: the form is none, or its template cannot be read."""
     form, _, argument = look.form.partition("=")
     if argument and form == "jsonpath":
-        return _Templates(kind, Template(argument))
+        return _Templates(kind, look, Template(argument))
     if argument and form == "custom-columns":
         return _CustomColumns(kind, look, argument)
     match look.form:
@@ -80,7 +82,7 @@ class _Rows:
         self._columns = columns_of(kind)
         headers = self._columns.wide_headers if self._wide else self._columns.headers
         first = (*(("Event",) if look.watch_events else ()), *(("Namespace",) if look.namespaces else ()))
-        self._table = Table((*first, *headers), no_headers=look.no_headers)
+        self._table = Table((*first, *headers), no_headers=look.no_headers, layout=FIRST_LINES)
 
     def listed(self, items: Sequence[Any]) -> str:
         return self.watched([Told("", found) for found in items])
@@ -91,7 +93,7 @@ class _Rows:
 
     def _row(self, told: Told, now: datetime) -> list[str | Cell]:
         look, found = self._look, told.object
-        row: list[str | Cell] = [told.type] if look.watch_events else []
+        row: list[str | Cell] = [told.type.ljust(_WORD)] if look.watch_events else []
         row += [found.metadata.namespace] if look.namespaces else []
         return [*row, *self._columns.row(found, now, self._wide, look.colour)]
 
@@ -112,7 +114,7 @@ class _Documents:
 
     def __init__(self, kind: Kind[Any], look: Look, dump: Callable[[Any], str], between: str) -> None:
         self._kind = kind
-        self._watch_events = look.watch_events
+        self._look = look
         self._dump = dump
         self._between = between
         self._first = True
@@ -121,32 +123,30 @@ class _Documents:
         return self._dump(_list_of(self._kind, items))
 
     def watched(self, told: Sequence[Told]) -> str:
-        text = "".join(self._between + self._dump(self._document(one)) for one in told)
+        text = "".join(self._between + self._dump(_document(self._kind, self._look, one)) for one in told)
         if text and self._first:
             self._first = False
             return text.removeprefix(self._between)
         return text
 
-    def _document(self, told: Told) -> dict[str, Any]:
-        plain = plain_of(self._kind, told.object)
-        return {"type": told.type, "object": plain} if self._watch_events else plain
-
 
 class _Templates:
-    def __init__(self, kind: Kind[Any], template: Template) -> None:
+    def __init__(self, kind: Kind[Any], look: Look, template: Template) -> None:
         self._kind = kind
+        self._look = look
         self._template = template
 
     def listed(self, items: Sequence[Any]) -> str:
         return self._template.render(_list_of(self._kind, items))
 
     def watched(self, told: Sequence[Told]) -> str:
-        return "".join(self._template.render(plain_of(self._kind, one.object)) for one in told)
+        return "".join(self._template.render(_document(self._kind, self._look, one)) for one in told)
 
 
 class _CustomColumns:
     def __init__(self, kind: Kind[Any], look: Look, spec: str) -> None:
         self._kind = kind
+        self._look = look
         self._paths: list[Path] = []
         headers = []
         for part in spec.split(","):
@@ -158,13 +158,19 @@ class _CustomColumns:
         self._table = Table(headers, no_headers=look.no_headers, layout=Layout(upper_case_header=False))
 
     def listed(self, items: Sequence[Any]) -> str:
-        return self._table.text([self._row(plain_of(self._kind, found)) for found in items])
+        return self._table.text([self._row(plain_of(self._kind, found)) for found in items], even_without_rows=True)
 
     def watched(self, told: Sequence[Told]) -> str:
-        return self.listed([one.object for one in told])
+        return self._table.text([self._row(_document(self._kind, self._look, one)) for one in told])
 
     def _row(self, plain: dict[str, Any]) -> list[str]:
-        return [",".join(map(value_text, path.find(plain))) or "<none>" for path in self._paths]
+        return [",".join(map(go_text, path.find(plain))) or "<none>" for path in self._paths]
+
+
+def _document(kind: Kind[Any], look: Look, told: Told) -> dict[str, Any]:
+    """What is printed of one event of a watch."""
+    plain = plain_of(kind, told.object)
+    return {"type": told.type, "object": plain} if look.watch_events else plain
 
 
 def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:

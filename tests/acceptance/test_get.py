@@ -143,6 +143,8 @@ def test_leases_have_a_holder_and_a_namespace(env: dict[str, str], store: Object
     assert rows[0][:3] == ["kube-node-lease", "n1", "n1"]
     names = run("get", "lease", "-n", "kube-node-lease", "-o", "name", env=env).stdout.splitlines()
     assert sorted(names) == ["lease.coordination.k8s.io/n1", "lease.coordination.k8s.io/n2"]
+    columns = run("get", "lease", "-o", "custom-columns=NAME:.metadata.name,H:.spec.holder", env=env)
+    assert (columns.stdout, columns.stderr) == ("NAME   H\n", "")
     nothing = run("get", "lease", env=env)
     assert (nothing.returncode, nothing.stderr) == (0, "No resources found in default namespace.\n")
 
@@ -222,6 +224,13 @@ def test_groups_count_by_reason_and_kind(env: dict[str, str]) -> None:
     assert (refused.returncode, "--group" in refused.stderr) == (2, True)
 
 
+@pytest.mark.usefixtures("_nodes")
+def test_sorting_by_what_no_object_has_fails(env: dict[str, str]) -> None:
+    found = run("get", "nodes", "--sort-by=.bogus", env=env)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr == 'error: couldn\'t find any field with path "{.bogus}" in the list of objects\n'
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -268,13 +277,17 @@ def test_a_watch_tells_what_comes_in_changes_and_leaves(
 
 
 @pytest.mark.usefixtures("_nodes")
-def test_watch_only_leaves_out_the_list_and_json_says_what_happened(
+def test_watch_only_leaves_out_the_list_and_templates_see_what_happened(
     env: dict[str, str], store: ObjectStore, tmp_path: Path
 ) -> None:
-    arguments = ("get", "nodes", "--watch-only", "--output-watch-events", "-o", "jsonpath={.metadata.name} ")
+    template = 'jsonpath={.type} {.object.metadata.name}{"\\n"}'
+    arguments = ("get", "nodes", "--watch-only", "--output-watch-events", "-o", template)
     with Program(*arguments, env=env, folder=tmp_path) as program:
         eventually(lambda: _patched(store) and program.out, within_s=20)
-    assert set(program.out.split()) == {"c"}
+        store.objects(NODE).delete("c")
+        eventually(lambda: "DELETED" in program.out)
+    *changes, end = program.out.splitlines()
+    assert (set(changes), end) == ({"MODIFIED c"}, "DELETED c")
 
 
 def _patched(store: ObjectStore) -> bool:
