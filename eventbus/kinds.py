@@ -10,6 +10,7 @@ import msgspec
 from eventbus.codec import from_core, to_core
 from eventbus.event import Event
 from eventbus.list_watch import HasMetadata
+from eventbus.objects.frozen import mutable_parts
 from eventbus.objects.json_form import lease_to_json, node_to_json, struct_from_json, struct_to_json
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
@@ -21,8 +22,8 @@ T = TypeVar("T", bound=HasMetadata)
 class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What the store must know of a kind.
 
-    Its values are frozen `msgspec.Struct`s with `metadata: ObjectMeta` and the class attributes `kind` and
-    `api_version`, so that every object handed out carries them.
+    Its values are `msgspec.Struct`s, frozen all the way down, with `metadata: ObjectMeta` and the class attributes
+    `kind` and `api_version`, so that every object handed out carries them.
 
     Args:   name: as `Node`.  plural: as `nodes`, a DNS label.  type: of its values.
             has_status: `update` leaves the field *status* alone, and `update_status` everything else.
@@ -47,6 +48,9 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         missing = {"metadata", *(("status",) if self.has_status else ())} - set(shape.__struct_fields__)
         if missing or not hasattr(shape, "kind") or not hasattr(shape, "api_version"):
             raise TypeError(f"{self.name}: its type needs the fields metadata (and status), and kind and api_version")
+        if mutable := ", ".join(mutable_parts(shape)):
+            problem = "its type must be frozen all the way down, of tuples, frozensets and FrozenDicts"
+            raise TypeError(f"{self.name}: {problem}: {mutable}")
         said = getattr(shape, "kind", "")
         if said != self.name and isinstance(said, str):
             raise TypeError(f"{self.name}: its type says that its kind is {said}")

@@ -10,6 +10,7 @@ import msgspec
 
 from eventbus.codec import metadata_to_json, micros_to_json, seconds_to_json
 from eventbus.errors import InvalidObject
+from eventbus.objects.frozen import decode_frozen
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 
@@ -72,7 +73,7 @@ def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, a
         if mapping.get(key) not in (None, "", wanted):
             raise InvalidObject(f"{kind} is invalid: {key}: must be {wanted}, is {ascii(mapping[key])[:80]}")
     try:
-        return msgspec.convert(_plain(mapping), shape)
+        return msgspec.convert(_plain(mapping), shape, dec_hook=decode_frozen)
     except msgspec.ValidationError as error:
         found = _AT_PATH.fullmatch(str(error))
         problem = f"{found['path']}: {found['problem']}" if found else str(error)

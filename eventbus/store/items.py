@@ -11,6 +11,7 @@ import msgspec
 from eventbus.errors import PoisonBatch
 from eventbus.kinds import EVENT, Kind
 from eventbus.list_watch import HasMetadata
+from eventbus.objects.frozen import decode_frozen
 from eventbus.store.stored import decode_stored
 
 T = TypeVar("T", bound=HasMetadata)
@@ -34,7 +35,9 @@ def decode_object(kind: Kind[T], packed: bytes | None) -> T | None:
         return cast("T | None", decode_stored(packed))
     try:
         version, _, _, body = msgpack.unpackb(packed, raw=True)
-        return with_metadata(msgspec.json.decode(body, type=kind.type), resource_version=str(int(version)))
+        return with_metadata(
+            msgspec.json.decode(body, type=kind.type, dec_hook=decode_frozen), resource_version=str(int(version))
+        )
     except (ValueError, TypeError) as error:  # msgspec's and msgpack's are ValueErrors
         raise PoisonBatch("unreadable") from error
 

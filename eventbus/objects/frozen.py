@@ -1,0 +1,64 @@
+"""What makes a type frozen all the way down, so that a cache can hand out what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from eventbus.event import FrozenDict, ObjectMeta
+from eventbus.objects.node import NodeStatus
+
+#: Their mappings are typed wider than they are: whatever they are given, they hold FrozenDicts.
+_FREEZING: Final = (ObjectMeta, NodeStatus)
+_MUTABLE: Final = (
+    inspect.AnyType,
+    inspect.ByteArrayType,
+    inspect.CustomType,
+    inspect.DictType,
+    inspect.ListType,
+    inspect.MemoryViewType,
+    inspect.SetType,
+    inspect.TypedDictType,
+)
+
+
+def decode_frozen(wanted: type, value: Any) -> Any:
+    """msgspec's dec_hook: a FrozenDict, which msgspec does not know. Raises: msgspec.ValidationError."""
+    if wanted is FrozenDict:
+        return FrozenDict(msgspec.convert(value, dict[str, str]))
+    raise NotImplementedError(wanted)
+
+
+def mutable_parts(shape: type[msgspec.Struct]) -> Iterator[str]:
+    """The fields of *shape*, and of what is in it, that could be changed in place: `Robot.arms: list`."""
+    yield from _mutable_parts(inspect.type_info(shape), shape.__name__, {*_FREEZING})
+
+
+def _mutable_parts(found: inspect.Type, where: str, known: set[type]) -> Iterator[str]:
+    cls = getattr(found, "cls", None)
+    if isinstance(found, _MUTABLE) and cls is not FrozenDict:
+        word = type(found).__name__.removesuffix("Type").lower()
+        yield f"{where}: {word}"
+    if isinstance(found, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType) and cls not in known:
+        assert cls is not None
+        known.add(cls)
+        if not _is_frozen(cls):
+            yield f"{where}: {cls.__name__}, which is not frozen"
+        for field in found.fields:
+            yield from _mutable_parts(field.type, f"{cls.__name__}.{field.name}", known)
+    inner = [getattr(found, name, None) for name in ("item_type", "type")]
+    for part in (*inner, *getattr(found, "item_types", ()), *getattr(found, "types", ())):
+        if isinstance(part, inspect.Type):
+            yield from _mutable_parts(part, where, known)
+
+
+def _is_frozen(cls: Any) -> bool:
+    if issubclass(cls, msgspec.Struct):
+        return bool(cls.__struct_config__.frozen)
+    return issubclass(cls, tuple) or bool(cls.__dataclass_params__.frozen)
+
+
+__all__ = ["decode_frozen", "mutable_parts"]
