@@ -17,6 +17,9 @@ from eventbus.testing.fake_watch import FakeWatch
 
 T = TypeVar("T", bound=HasMetadata)
 
+#: As the store's: the position of what a watch tells before it has told all there was.
+UNFINISHED = "unfinished"
+
 
 class FakeWatchSource(Generic[T]):
     """Implements `eventbus.list_watch.ListerWatcher`; a test writes with `add`, `modify` and `delete`. Thread-safe.
@@ -153,7 +156,7 @@ class FakeWatchSource(Generic[T]):
             if self._watch_failures:
                 raise self._watch_failures.pop(0)
             selection = _Selection(options, self._fields)
-            watch = FakeWatch(self._first_events(options.resource_version, selection), self._forget)
+            watch = FakeWatch(self._first_events(options, selection), self._forget)
             watch.hold(self._held)
             self._open[watch] = selection
             self._changed.notify_all()
@@ -189,15 +192,23 @@ class FakeWatchSource(Generic[T]):
             self._sorted = sorted(self._objects)
         return islice(self._sorted, bisect_right(self._sorted, start), None)
 
-    def _first_events(self, version: str, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
-        if version in ("", "0"):
-            return tuple(
-                WatchEvent(WatchEventType.ADDED, found) for found in self._objects.values() if selection.matches(found)
-            )
-        if int(version) < self._floor:
+    def _first_events(self, options: ListOptions, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
+        version = options.resource_version
+        if version in ("", "0") or options.send_initial_events:
+            return self._initial_events(options, selection)
+        if version == UNFINISHED or int(version) < self._floor:
             raise Expired(f"too old resource version: {version} ({self._floor})")
         seen = (change.seen_by(selection) for change in self._changes if change.version > int(version))
         return tuple(event for event in seen if event is not None)
+
+    def _initial_events(self, options: ListOptions, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
+        """All there is, and a bookmark if its end is to be told; nobody can go on from the middle of it."""
+        found = [one for one in self._objects.values() if selection.matches(one)]
+        places = [UNFINISHED] * (len(found) - 1) + [self.version]
+        told = [WatchEvent(WatchEventType.ADDED, one, place) for one, place in zip(found, places, strict=False)]
+        if options.send_initial_events:
+            told.append(WatchEvent(WatchEventType.BOOKMARK, position=self.version, initial_events_end=True))
+        return tuple(told)
 
     def _write(self, found: T) -> T:
         self._version += 1

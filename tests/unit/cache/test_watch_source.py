@@ -10,8 +10,7 @@ from eventbus.errors import EventBusError, Expired, NotFound
 from eventbus.event import Event
 from eventbus.list_watch import ListOptions
 from eventbus.selectors import EVENT_FIELDS, InvalidSelector
-from eventbus.testing.fake_watch import FakeWatch
-from eventbus.testing.watch_source import FakeWatchSource
+from eventbus.testing import FakeWatch, FakeWatchSource
 from tests.unit.cache.things import make_thing
 
 
@@ -46,6 +45,26 @@ def test_a_watch_from_no_version_begins_with_all_there_is(source: FakeWatchSourc
         watch = source.watch(ListOptions(resource_version=version))
         source.modify(make_thing("a"))
         assert [event.split("@")[0] for event in read(watch)] == ["ADDED a", "MODIFIED a"]
+
+
+def test_initial_events_end_with_a_bookmark_and_cannot_be_resumed_in_their_middle(
+    source: FakeWatchSource[Event],
+) -> None:
+    for name in "abc":
+        source.add(make_thing(name))
+    options = ListOptions(resource_version=source.version, send_initial_events=True)
+    first, second, last, end = told = list(_closed(source.watch(options)))
+    assert [event.initial_events_end for event in told] == [False, False, False, True]
+    for event in (first, second):
+        with pytest.raises(Expired):
+            source.watch(ListOptions(resource_version=event.resource_version))
+    for event in (last, end):
+        assert list(_closed(source.watch(ListOptions(resource_version=event.resource_version)))) == []
+
+
+def _closed(watch: FakeWatch[Event]) -> FakeWatch[Event]:
+    watch.close()
+    return watch
 
 
 def test_to_leave_a_selection_is_to_be_deleted_and_to_enter_it_to_be_added(source: FakeWatchSource[Event]) -> None:
