@@ -32,6 +32,11 @@ class InformedKind(Protocol[T_co]):
         ...
 
     @property
+    def resource(self) -> str:
+        """Names it in errors: `nodes`, `leases.coordination.k8s.io`."""
+        ...
+
+    @property
     def type(self) -> type[T_co]:
         """What its objects are."""
         ...
@@ -135,7 +140,7 @@ class SharedInformerFactory:
             source = TweakedListerWatcher(source, self._tweak_options)
         return SharedInformer(
             source,
-            resource=kind.plural,
+            resource=kind.resource,
             resync_s=resync_s,
             transform=self._transform,
             expected_type=kind.type,

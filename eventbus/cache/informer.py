@@ -44,7 +44,7 @@ class SharedInformer(Generic[T]):
     handler is told. A change whose version is not above the one held for its object is dropped. Handlers get the
     objects of the cache themselves: they are frozen.
 
-    Args:   source: where to read.  resource: the kind's plural, for errors and thread names.
+    Args:   source: where to read.  resource: as `nodes`, for errors and thread names.
             resync_s: how often handlers that ask for nothing else are shown everything; 0 = never.
             index_funcs: beside the built-in `namespace`.  transform: applied to each object before it is kept.
             key_func, expected_type, on_error: as in `Reflector` and `DeltaFIFO`.

@@ -36,7 +36,7 @@ class NamespaceLister(Generic[T]):
 class Lister(Generic[T]):
     """Objects of one kind.
 
-    Args: indexer: with `object_key` as its key function.  resource: the kind's plural, as `nodes`, for errors.
+    Args: indexer: with `object_key` as its key function.  resource: for errors, as `leases.coordination.k8s.io`.
     """
 
     def __init__(self, indexer: Indexer[T], resource: str) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from eventbus.cache.factory import InformedKind, SharedInformerFactory
+from eventbus.errors import NotFound
 from eventbus.event import Event, ObjectMeta
 from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions
 from eventbus.testing.watch_source import FakeWatchSource
@@ -21,6 +22,11 @@ T = TypeVar("T", bound=HasMetadata)
 class Kind(msgspec.Struct, Generic[T], frozen=True):
     plural: str
     type: type[T]
+    group: str = ""
+
+    @property
+    def resource(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -142,3 +148,10 @@ def test_errors_of_every_kind_reach_one_handler(store: Store) -> None:
         factory.informer_for(NODE)
         factory.start()
         eventually(lambda: sorted(map(str, errors)) == ["events", "nodes"])
+
+
+def test_what_a_lister_does_not_find_it_names_as_the_api_server_does(factory: SharedInformerFactory) -> None:
+    with pytest.raises(NotFound, match=r'^nodes "x" not found$'):
+        factory.informer_for(NODE).lister().get("x")
+    with pytest.raises(NotFound, match=r'^events\.events\.k8s\.io "x" not found$'):
+        factory.informer_for(Kind("events", Event, "events.k8s.io")).lister().namespaced("a").get("x")
