@@ -18,7 +18,7 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.cache.factory import TweakedListerWatcher
 from eventbus.cache.informer import SharedInformer
 from eventbus.cache.registration import HandlerRegistration
-from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, NotFound
 from eventbus.event import ObjectMeta, ObjectReference
 from eventbus.kinds import EVENT, NODE, Kind
 from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, Watch
@@ -90,6 +90,7 @@ class World:
         self.sources: list[Droppable[Any]] = []
         self.selections: list[tuple[Kind[Any], ListOptions, SharedInformer[Any]]] = []
         self.witnesses: list[tuple[Witness, HandlerRegistration[Any], SharedInformer[Any]]] = []
+        self._gone: list[HandlerRegistration[Any]] = []
         for kind, options in (
             (NODE, ListOptions()),
             (NODE, ListOptions(label_selector="app=web")),
@@ -124,6 +125,7 @@ class World:
         for witness, registration, informer in self.witnesses:
             eventually(lambda w=witness, i=informer: w.held == by_key(i.lister().list()), 30)  # type: ignore[misc]
             assert registration.failed == 0, "see the log for what it did not believe"
+        assert [registration.failed for registration in self._gone if registration.failed] == []
 
     def stop(self) -> None:
         for _, _, informer in self.selections:
@@ -160,7 +162,7 @@ class World:
         name = self.chance.choice(NAMES)
         labels = {"app": self.chance.choice(["web", "db"])}
         change = self.chance.choice([self._create, self._relabel, self._cordon, self._report])
-        with suppress(EventBusError):  # there is one already, or none
+        with suppress(AlreadyExists, NotFound, Conflict):
             change(name, labels)
 
     def _create(self, name: str, labels: dict[str, str]) -> None:
@@ -177,7 +179,7 @@ class World:
         self._nodes.update_status(Node(metadata=ObjectMeta(name=name), status=NodeStatus(conditions=(ready,))))
 
     def _delete_node(self) -> None:
-        with suppress(EventBusError):
+        with suppress(NotFound):
             self._nodes.delete(self.chance.choice(NAMES))
 
     def _record(self) -> None:
@@ -223,6 +225,7 @@ class World:
         else:
             _, registration, informer = self.witnesses.pop()
             informer.remove_event_handler(registration)
+            self._gone.append(registration)
 
     def _rest(self) -> None:
         time.sleep(self.chance.choice([0.001, 0.01]))
