@@ -10,6 +10,7 @@ import msgspec
 from eventbus.codec import from_core, to_core
 from eventbus.event import Event
 from eventbus.list_watch import HasMetadata
+from eventbus.names import is_dns_label
 from eventbus.objects.frozen import mutable_parts
 from eventbus.objects.json_form import lease_to_json, node_to_json, struct_from_json, struct_to_json
 from eventbus.objects.lease import Lease
@@ -27,9 +28,10 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     Args:   name: as `Node`.  plural: as `nodes`, a DNS label.  type: of its values.
             has_status: `update` leaves the field *status* alone, and `update_status` everything else.
-            short_names: what people may type as well.  fields: what field selectors may name.
+            short_names: what people may type as well.
+            fields: what field selectors may name besides metadata.name and, of a namespaced kind, metadata.namespace.
             to_json: the plain dict that is an object's JSON; by default as msgspec writes it.
-    Raises: TypeError: *type* is none of these.
+    Raises: TypeError: *type* is none of these.  ValueError: *plural* is no DNS label.
     """
 
     name: str
@@ -38,10 +40,14 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     type: type[T]
     has_status: bool = False
     short_names: tuple[str, ...] = ()
-    fields: Mapping[str, Callable[[T], str]] = msgspec.field(default_factory=lambda: OBJECT_FIELDS)
+    fields: Mapping[str, Callable[[T], str]] = msgspec.field(default_factory=dict)
     to_json: Callable[[T], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
+        if not is_dns_label(self.plural):  # it is part of the names of keys
+            raise ValueError(f"{self.name}: its plural {self.plural!r} must be a DNS label, like nodes")
+        names = [name for name in OBJECT_FIELDS if self.namespaced or name != "metadata.namespace"]
+        msgspec.structs.force_setattr(self, "fields", {name: OBJECT_FIELDS[name] for name in names} | dict(self.fields))
         shape: Any = self.type
         if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct) and shape.__struct_config__.frozen):
             raise TypeError(f"{self.name}: its type must be a frozen msgspec.Struct")
@@ -100,7 +106,7 @@ NODE: Kind[Node] = Kind(
     type=Node,
     has_status=True,
     short_names=("no",),
-    fields={**OBJECT_FIELDS, "spec.unschedulable": lambda node: "true" if node.spec.unschedulable else "false"},
+    fields={"spec.unschedulable": lambda node: "true" if node.spec.unschedulable else "false"},
     to_json=node_to_json,
 )
 LEASE: Kind[Lease] = Kind(name="Lease", plural="leases", namespaced=True, type=Lease, to_json=lease_to_json)

@@ -79,7 +79,7 @@ class FieldSelector(Generic[T]):
         terms = tuple(_field_term(text, part) for part in re.findall(r"(?:[^\\,]|\\.|\\$)+", text, re.DOTALL))
         for term in terms:
             if term.field not in fields:
-                raise InvalidSelector(f"field label not supported: {term.field}")
+                raise InvalidSelector(_unknown(term.field, fields))
         return cls(terms, fields)
 
     def matches(self, found: T) -> bool:
@@ -101,6 +101,17 @@ def _field_term(text: str, part: str) -> FieldTerm:
     if found is None:
         raise InvalidSelector(f"invalid selector: '{text}'; can't understand '{part}'")
     return FieldTerm(part[: found.start()], found[0] == "!=", _unescape(part[found.end() :]))
+
+
+def _unknown(field: str, fields: Mapping[str, object]) -> str:
+    """The API server has other words for kinds with no fields of their own."""
+    if fields.keys() == OBJECT_FIELDS.keys():
+        return f'"{field}" is not a known field selector: only {", ".join(map(_quoted, fields))}'
+    return f"field label not supported: {field}"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def _unescape(value: str) -> str:

@@ -75,6 +75,12 @@ def test_frozen_types_are_kinds(field: Any) -> None:
     assert kind_of(robot(field)).plural == "robots"
 
 
+@pytest.mark.parametrize("plural", ["", "No_Label!/:{x}", "Robots", "a.b", "r" * 64])
+def test_a_plural_is_a_dns_label(plural: str) -> None:
+    with pytest.raises(ValueError, match="must be a DNS label"):
+        Kind(name="Robot", plural=plural, namespaced=False, type=robot(str))
+
+
 def test_a_frozen_mapping_comes_back_frozen() -> None:
     class Robot(Base, frozen=True, kw_only=True):
         tags: FrozenDict = FrozenDict()
