@@ -14,7 +14,7 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import Expired, PoisonBatch
+from eventbus.errors import Expired, InvalidObject, PoisonBatch
 from eventbus.event import Event
 from eventbus.store.stored import decode_stored
 
@@ -56,14 +56,15 @@ class Versions:
     def parse(cls, text: str, partitions: int) -> Self:
         """Read what `str` gave.
 
-        Raises: Expired: it belongs to another bus, or stands in the middle of a watch's first events.
+        Raises: InvalidObject: it is no version.
+                Expired: it belongs to another bus, or stands in the middle of a watch's first events.
         """
         if text == UNFINISHED:
             raise Expired("the watch ended before it had told all there was")
-        try:
-            counters = [int(part) for part in text.split("-")]
-        except ValueError as error:
-            raise Expired(f"{text!r} is not a resource version of this bus") from error
+        parts = text.split("-")
+        if not all(part.isdecimal() and part.isascii() and len(part) < 20 for part in parts):
+            raise InvalidObject(f'resourceVersion: Invalid value: "{text}": must be the version of a list or a watch')
+        counters = [int(part) for part in parts]
         if len(counters) != partitions:
             raise Expired(f"resource version {text!r} has {len(counters)} parts, the bus {partitions} partitions")
         return cls(counters)

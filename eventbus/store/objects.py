@@ -14,10 +14,11 @@ from eventbus.broker.functions import Functions
 from eventbus.broker.keys import item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
-from eventbus.errors import Expired, InvalidObject, NotFound, PoisonBatch
+from eventbus.errors import Expired, NotFound, PoisonBatch
 from eventbus.event import ObjectReference
 from eventbus.kinds import EVENT, Kind
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
+from eventbus.store.asked import check_list, check_watch
 from eventbus.store.changes import Versions, read_versions
 from eventbus.store.hub import ChangeHub
 from eventbus.store.index import KEY_CHARS, bounds, members
@@ -68,7 +69,7 @@ class StoredObjects(Generic[T]):
         """
         options = options or ListOptions()
         selection: Selection[T] = Selection(self.kind, options)
-        _check_match(options)
+        check_list(options)
         start = self._start(options)
         items: list[T] = []
         last, more = start, ""
@@ -85,15 +86,19 @@ class StoredObjects(Generic[T]):
     def watch(self, options: ListOptions | None = None) -> StoreWatch[T]:
         """See `ListerWatcher.watch`. What the process watches shares one blocking read.
 
-        Raises: InvalidSelector.  Expired: the version is not one of this store, or is ahead of it.
+        Raises: InvalidSelector, InvalidObject: fix the question.
+                Expired: the version is not one of this store, or is ahead of it.
         Redis:  HGET on meta; XREAD on changes for what is behind.
         """
         options = options or ListOptions()
+        check_watch(options)
         version = options.resource_version
         initial = version in _ANY_VERSION or options.send_initial_events
         items: tuple[T, ...] = ()
         if initial:
-            listed = msgspec.structs.replace(options, limit=0, continue_="", version_match=VersionMatch.UNSET)
+            listed = msgspec.structs.replace(
+                options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=False
+            )
             found = self.list(listed)
             items, version = found.items, found.resource_version
         newest = self._newest()
@@ -191,21 +196,6 @@ class StoredObjects(Generic[T]):
 
     def _functions(self, partition: int) -> Functions:
         return self._bus.functions(self._client, partition)
-
-
-def _check_match(options: ListOptions) -> None:
-    if options.version_match is VersionMatch.UNSET:
-        return
-    if options.continue_:
-        raise InvalidObject("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for continue requests")
-    if not options.resource_version:
-        raise InvalidObject(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
-    if options.version_match is VersionMatch.EXACT and options.resource_version == "0":
-        raise InvalidObject(
-            'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        )
 
 
 __all__ = ["StoredObjects"]

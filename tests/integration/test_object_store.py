@@ -238,7 +238,7 @@ RACK = Kind(
     plural="racks",
     namespaced=True,
     type=Rack,
-    fields={"metadata.name": lambda rack: rack.metadata.name, "rowNumber": lambda rack: str(rack.row_number)},
+    fields={"rowNumber": lambda rack: str(rack.row_number)},
 )
 
 
@@ -252,6 +252,7 @@ def test_a_kind_of_the_users_own_is_stored_selected_and_watched(bus: Bus) -> Non
         assert next(iter(watch)).object == made
         watch.stop()
         assert names(racks.list(ListOptions(field_selector="rowNumber=4")).items) == ["b"]
+        assert names(racks.list(ListOptions(field_selector="metadata.name=b,metadata.namespace=x")).items) == ["b"]
         assert racks.patch("a", {"rowNumber": 5}, "x").row_number == 5
         with pytest.raises(NotFound, match=r'^racks\.example\.com "c" not found$'):
             racks.get("c", "x")
@@ -390,6 +391,55 @@ def test_versions_of_a_list(nodes: Objects[Node], bus: Bus) -> None:
     for asked, match in (("", VersionMatch.EXACT), ("0", VersionMatch.EXACT), ("", VersionMatch.NOT_OLDER_THAN)):
         with pytest.raises(InvalidObject, match="resourceVersionMatch"):
             found(asked, match)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "problem"),
+    [
+        (NODE, "metadata.namespace", "field label not supported: metadata.namespace"),
+        (NODE, "x", "field label not supported: x"),
+        (EVENT, "spec.x", "field label not supported: spec.x"),
+        (RACK, "x", "field label not supported: x"),
+        (LEASE, "spec.x", '"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"'),
+    ],
+)
+def test_a_field_that_a_kind_has_not_is_refused_in_the_api_servers_words(
+    store: ObjectStore, kind: Kind[Any], field: str, problem: str
+) -> None:
+    for ask in (store.objects(kind).list, store.objects(kind).watch):
+        with pytest.raises(InvalidSelector) as found:
+            ask(ListOptions(field_selector=f"{field}=1"))
+        assert str(found.value) == problem
+
+
+@pytest.mark.parametrize("limit", [-1, -2])
+def test_a_negative_limit_is_refused(nodes: Objects[Node], limit: int) -> None:
+    with pytest.raises(InvalidObject, match=f"^limit: Invalid value: {limit}: must be greater than or equal to 0$"):
+        nodes.list(ListOptions(limit=limit))
+
+
+@pytest.mark.parametrize("version", ["abc", "-1", "1.5", "1_0", "1-", "9" * 30])
+def test_what_is_no_version_is_invalid_rather_than_expired(nodes: Objects[Node], version: str) -> None:
+    for ask in (nodes.list, nodes.watch):
+        with pytest.raises(InvalidObject, match=f'^resourceVersion: Invalid value: "{version}": '):
+            ask(ListOptions(resource_version=version))
+
+
+def test_the_version_of_another_bus_is_expired(nodes: Objects[Node]) -> None:
+    for ask in (nodes.list, nodes.watch):
+        with pytest.raises(Expired):
+            ask(ListOptions(resource_version="1-2-3"))
+
+
+def test_initial_events_are_asked_for_in_a_watch_and_with_their_match(nodes: Objects[Node]) -> None:
+    match = VersionMatch.NOT_OLDER_THAN
+    with pytest.raises(InvalidObject, match=r"^sendInitialEvents: Forbidden: .* for list$"):
+        nodes.list(ListOptions(send_initial_events=True, version_match=match))
+    for other in (VersionMatch.UNSET, VersionMatch.EXACT):
+        with pytest.raises(InvalidObject, match=r"requires setting resourceVersionMatch to NotOlderThan$"):
+            nodes.watch(ListOptions(send_initial_events=True, version_match=other))
+    with pytest.raises(InvalidObject, match=r"is forbidden for watch unless sendInitialEvents is provided$"):
+        nodes.watch(ListOptions(resource_version="1", version_match=match))
 
 
 # -- watching ------------------------------------------------------------------------------------------------------
