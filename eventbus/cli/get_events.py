@@ -68,8 +68,14 @@ def get_events(
       eventbus get events -o custom-columns=REASON:.reason,COUNT:.count --sort-by=.count
     """
     asked = Asked(**common)
-    if group and (asked.watch or asked.watch_only or asked.output not in ("", "wide")):
-        raise click.UsageError("--group is a table of a list: it goes with neither -w nor -o")
+    if group and (asked.watches or asked.names or asked.output not in ("", "wide")):
+        raise click.UsageError("--group is a table of a list: it goes with neither -w, -o nor a name")
+    if about is not None and asked.names:
+        raise click.UsageError("--for goes with no name")
+    if until is not None and asked.watches:
+        raise click.UsageError("--until is about what has been: it does not go with -w")
+    if since is not None and until is not None and since > until:
+        raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
     reference = None if about is None else object_from_words((about,), "")
     request = Request(
         kind=EVENT,

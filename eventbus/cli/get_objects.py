@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 import msgspec
@@ -16,9 +16,12 @@ from eventbus.cli.object_printer import FORMS, Look, Printer, Told, make_printer
 from eventbus.cli.output import wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.cli.sort_by import Order, order_of
-from eventbus.kinds import LEASE, NODE, Kind
+from eventbus.errors import NotFound
+from eventbus.kinds import KINDS, LEASE, NODE, Kind
 from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
 from eventbus.names import is_dns_label
+from eventbus.selectors import escape_value
+from eventbus.text import printable
 
 if TYPE_CHECKING:
     from eventbus.store.writing import Objects
@@ -31,8 +34,9 @@ DEFAULT_NAMESPACE = "default"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that every kind has, as they were typed."""
+    """The names and options that every kind has, as they were typed."""
 
+    names: tuple[str, ...] = ()
     namespace: str = ""
     all_namespaces: bool = False
     selector: str = ""
@@ -44,6 +48,25 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     no_headers: bool = False
     chunk_size: int = CHUNK
+    label_columns: tuple[str, ...] = ()
+    show_labels: bool = False
+
+    @property
+    def watches(self) -> bool:
+        """Whether it goes on until Ctrl-C."""
+        return self.watch or self.watch_only
+
+    def names_of(self, kind: Kind[Any]) -> tuple[str, ...]:
+        """The names; the kind may stand before each. Raises: UsageError: they do not go with other options."""
+        if not self.names:
+            return ()
+        if self.all_namespaces:
+            raise click.UsageError("a resource cannot be retrieved by name across all namespaces")
+        if self.selector or self.field_selector:
+            raise click.UsageError("name cannot be provided when a selector is specified")
+        if self.watches and len(self.names) > 1:
+            raise click.UsageError("watch is only supported on individual resources and resource collections")
+        return tuple(_without_kind(kind, name) for name in self.names)
 
     def place(self, kind: Kind[Any]) -> str:
         """The namespace; "": all, or none. Raises: BadParameter."""
@@ -55,10 +78,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def list_options(self, kind: Kind[Any]) -> ListOptions:
         """What the store is asked."""
+        name = "".join(f"metadata.name={escape_value(name)}" for name in self.names_of(kind)[:1])
         return ListOptions(
             namespace=self.place(kind),
             label_selector=self.selector,
-            field_selector=self.field_selector,
+            field_selector=name or self.field_selector,
             limit=self.chunk_size,
         )
 
@@ -75,13 +99,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def common_options(command: F) -> F:
-    """The options of `Asked`, in kubectl's words."""
+    """The names and options of `Asked`, in kubectl's words."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 _OPTIONS: tuple[Callable[[F], F], ...] = (
+    click.argument("names", nargs=-1, metavar="[NAME]..."),
     click.option("-l", "--selector", default="", metavar="LABELS", help="Labels: a=b,a!=b,a in (x,y),!a."),
     click.option("--field-selector", default="", metavar="FIELDS", help="Fields: type=Warning,reason!=Pulled."),
     click.option("--sort-by", metavar="JSONPATH|none", help="Order of the list; none: the store's, as kubectl's."),
@@ -93,16 +118,22 @@ _OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--no-headers", is_flag=True, help="A table without its first line."),
     click.option("--chunk-size", type=click.IntRange(min=0), default=CHUNK, show_default=True,
                  help="Objects to read at once; 0: all."),
+    click.option("-L", "--label-columns", multiple=True, metavar="LABEL,…", callback=lambda _ctx, _param, given: tuple(
+        label for one in given for label in one.split(",") if label), help="A column for each of these labels."),
+    click.option("--show-labels", is_flag=True, help="All labels in the last column."),
 )  # fmt: skip
 
 
 def run_get(request: Request) -> None:
-    """List, or watch until Ctrl-C, and print."""
+    """List, or watch until Ctrl-C, and print; or get what is named."""
     kind, asked = request.kind, request.asked
     options, printer = asked.list_options(kind), request.printer or _printer(kind, asked)
     order = _order(kind, asked)
     with open_session() as session, session.store as store:
         objects: Objects[Any] = store.objects(kind)
+        if asked.names and not asked.watches:
+            _show_named(request, objects, printer, order)
+            return
         listing = request.list_all
         follower = ObjectFollower(
             list_all=lambda: list_all(objects, options)[0] if listing is None else listing(session),
@@ -110,13 +141,43 @@ def run_get(request: Request) -> None:
             wanted=request.wanted,
         )
         found = order(follower.fetch())
-        if asked.watch or asked.watch_only:
+        if asked.watches:
+            if asked.names and not found:
+                _say_missing([NotFound(f'{kind.resource} "{asked.names_of(kind)[0]}" not found')])
             _watch(follower, printer, [] if asked.watch_only else found, asked)
         hints = () if found else request.on_empty(session)
     if found or asked.output not in ("", "wide"):
         write(printer.listed(found))
     else:
         _say_none(kind, asked, hints)
+
+
+def _show_named(request: Request, objects: Objects[Any], printer: Printer, order: Order) -> None:
+    """What there is of the named objects, one as it is, several as a list; and what there is not."""
+    kind, asked = request.kind, request.asked
+    found, missing = [], []
+    for name in asked.names_of(kind):
+        try:
+            found.append(objects.get(name, asked.place(kind)))
+        except NotFound as error:
+            missing.append(error)
+    found = [one for one in order(found) if request.wanted(one)]
+    if found:
+        alone = len(asked.names) == 1
+        write(printer.watched([Told("", found[0])]) if alone else printer.listed(found))
+    if missing:
+        _say_missing(missing)
+
+
+def _say_missing(missing: Sequence[NotFound]) -> NoReturn:
+    for error in missing:
+        click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)
+    sys.exit(NotFound.exit_code)
+
+
+def _without_kind(kind: Kind[Any], name: str) -> str:
+    word, slash, rest = name.partition("/")
+    return rest if slash and KINDS.named(word) is kind else name
 
 
 def _watch(follower: ObjectFollower, printer: Printer, found: Sequence[Any], asked: Asked) -> None:
@@ -143,7 +204,9 @@ def _printer(kind: Kind[Any], asked: Asked) -> Printer:
         namespaces=asked.all_namespaces and kind.namespaced,
         no_headers=asked.no_headers,
         colour=wants_colour(sys.stdout),
-        watch_events=asked.output_watch_events and (asked.watch or asked.watch_only),
+        watch_events=asked.output_watch_events and asked.watches,
+        labels=asked.label_columns,
+        all_labels=asked.show_labels,
     )
     try:
         return make_printer(kind, look)
@@ -166,6 +229,7 @@ def get_nodes(**asked: Any) -> None:
     \b
     Examples:
       eventbus get nodes
+      eventbus get node node-1 -o yaml
       eventbus get nodes -l zone=a --field-selector spec.unschedulable=false
       eventbus get nodes -o jsonpath='{.items[*].metadata.name}'
       eventbus get nodes -w --output-watch-events

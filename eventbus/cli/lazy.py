@@ -37,6 +37,15 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self.lazy})
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """`node/n1` is the command `node` and its argument `n1`, as in kubectl."""
+        word, slash, name = args[0].partition("/")
+        if slash and self.get_command(ctx, word) is not None:
+            args = [word, name, *args[1:]]
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         cmd_name = self.aliases.get(cmd_name, cmd_name)
         if cmd_name in self.lazy and cmd_name not in self.commands:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from eventbus.cli.jsonpath import Path, Template, go_text, relaxed_path
-from eventbus.cli.object_table import columns_of, object_name
+from eventbus.cli.object_table import NONE, columns_of, object_name
 from eventbus.cli.output import core_of, dump_json
 from eventbus.cli.table import FIRST_LINES, Cell, Layout, Table
 from eventbus.cli.yaml import dump_yaml
@@ -37,6 +37,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     no_headers: bool = False
     colour: bool = False
     watch_events: bool = False  #: say what happened
+    labels: tuple[str, ...] = ()  #: a column for each, behind the others
+    all_labels: bool = False  #: the last column has them all
 
 
 class Printer(Protocol):
@@ -82,7 +84,8 @@ class _Rows:
         self._columns = columns_of(kind)
         headers = self._columns.wide_headers if self._wide else self._columns.headers
         first = (*(("Event",) if look.watch_events else ()), *(("Namespace",) if look.namespaces else ()))
-        self._table = Table((*first, *headers), no_headers=look.no_headers, layout=FIRST_LINES)
+        last = (*(label.rpartition("/")[2] for label in look.labels), *(("Labels",) if look.all_labels else ()))
+        self._table = Table((*first, *headers, *last), no_headers=look.no_headers, layout=FIRST_LINES)
 
     def listed(self, items: Sequence[Any]) -> str:
         return self.watched([Told("", found) for found in items])
@@ -95,7 +98,10 @@ class _Rows:
         look, found = self._look, told.object
         row: list[str | Cell] = [told.type.ljust(_WORD)] if look.watch_events else []
         row += [found.metadata.namespace] if look.namespaces else []
-        return [*row, *self._columns.row(found, now, self._wide, look.colour)]
+        labels = found.metadata.labels
+        last = [labels.get(name, NONE) for name in look.labels]
+        last += [",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE] if look.all_labels else []
+        return [*row, *self._columns.row(found, now, self._wide, look.colour), *last]
 
 
 class _Names:
@@ -164,7 +170,7 @@ class _CustomColumns:
         return self._table.text([self._row(_document(self._kind, self._look, one)) for one in told])
 
     def _row(self, plain: dict[str, Any]) -> list[str]:
-        return [",".join(map(go_text, path.find(plain))) or "<none>" for path in self._paths]
+        return [",".join(map(go_text, path.find(plain))) or NONE for path in self._paths]
 
 
 def _document(kind: Kind[Any], look: Look, told: Told) -> dict[str, Any]:

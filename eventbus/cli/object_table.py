@@ -15,7 +15,7 @@ from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
 
 _ROLE = "node-role.kubernetes.io/"
-_NONE, _UNKNOWN = "<none>", "<unknown>"
+NONE, _UNKNOWN = "<none>", "<unknown>"
 
 
 class Columns(NamedTuple):
@@ -49,7 +49,7 @@ def node_roles(node: Node) -> str:
     labels = node.metadata.labels
     roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE) and key != _ROLE}
     roles |= {value for key, value in labels.items() if key == "kubernetes.io/role" and value}
-    return ",".join(sorted(roles)) or _NONE
+    return ",".join(sorted(roles)) or NONE
 
 
 def _node(node: Node, now: datetime, wide: bool, _colour: bool) -> Row:
@@ -66,8 +66,8 @@ def _node(node: Node, now: datetime, wide: bool, _colour: bool) -> Row:
     addresses = {one.type: one.address for one in reversed(node.status.addresses)}
     return (
         *row,
-        addresses.get("InternalIP", _NONE),
-        addresses.get("ExternalIP", _NONE),
+        addresses.get("InternalIP", NONE),
+        addresses.get("ExternalIP", NONE),
         info.os_image or _UNKNOWN,
         info.kernel_version or _UNKNOWN,
         info.container_runtime_version or _UNKNOWN,
@@ -95,4 +95,4 @@ _COLUMNS = {
     LEASE.plural: Columns(("Name", "Holder", "Age"), ("Name", "Holder", "Age"), _lease),
 }
 
-__all__ = ["Columns", "columns_of", "node_roles", "node_status", "object_name"]
+__all__ = ["NONE", "Columns", "columns_of", "node_roles", "node_status", "object_name"]

@@ -173,6 +173,37 @@ def test_forms_of_nodes(env: dict[str, str]) -> None:
     assert listed(env, "nodes", "--no-headers", "-l", "zone=y")[0][0] == "c"
 
 
+@pytest.mark.usefixtures("_nodes")
+def test_what_is_named_is_shown_alone_and_what_is_not_there_is_said(env: dict[str, str]) -> None:
+    for words in (("nodes", "b"), ("node/b",), ("no", "node/b")):
+        alone = json.loads(run("get", *words, "-o", "json", env=env).stdout)
+        assert (alone["kind"], alone["metadata"]["name"]) == ("Node", "b")
+    assert run("get", "node", "b", "-o", "jsonpath={.metadata.name}", env=env).stdout == "b"
+    assert [row[0] for row in listed(env, "nodes", "c", "a")] == ["NAME", "c", "a"]
+    both = json.loads(run("get", "nodes", "c", "a", "-o", "json", env=env).stdout)
+    assert [item["metadata"]["name"] for item in both["items"]] == ["c", "a"]
+    some = run("get", "nodes", "x", "a", "-o", "name", env=env)
+    assert (some.returncode, some.stdout) == (1, "node/a\n")
+    assert some.stderr == 'Error from server (NotFound): nodes "x" not found\n'
+    lease = run("get", "lease", "x", env=env)
+    assert lease.stderr == 'Error from server (NotFound): leases.coordination.k8s.io "x" not found\n'
+    watched = run("get", "nodes", "x", "-w", env=env)
+    assert (watched.returncode, watched.stdout, watched.stderr) == (1, "", some.stderr)
+
+
+@pytest.mark.usefixtures("_nodes")
+def test_labels_are_shown_in_columns(env: dict[str, str]) -> None:
+    header, *rows = listed(env, "nodes", "-L", "zone,node-role.kubernetes.io/control-plane", "--show-labels", "b", "c")
+    assert header[-3:] == ["ZONE", "CONTROL-PLANE", "LABELS"]
+    assert [row[-3:] for row in rows] == [["<none>", "<none>", "<none>"], ["y", "<none>", "zone=y"]]
+
+
+@pytest.mark.usefixtures("_events")
+def test_an_event_is_got_by_its_name(env: dict[str, str], store: ObjectStore) -> None:
+    name = store.list().items[0].metadata.name
+    assert run("get", "events", name, "-o", "name", env=env).stdout == f"event/{name}\n"
+
+
 # -- events --------------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +273,12 @@ def test_sorting_by_what_no_object_has_fails(env: dict[str, str]) -> None:
         (("nodes", "-o", "custom-columns=A"), "expected <header>:<json-path-expr>"),
         (("nodes", "--sort-by", "{.a[}"), "JSONPath"),
         (("leases", "-n", "No_Namespace"), "DNS label"),
+        (("nodes", "a", "-l", "b"), "name cannot be provided when a selector is specified"),
+        (("leases", "a", "-A"), "a resource cannot be retrieved by name across all namespaces"),
+        (("nodes", "a", "b", "-w"), "watch is only supported on individual resources"),
+        (("events", "a", "--for", "pod/a"), "--for"),
+        (("events", "-w", "--until", "1h"), "--until"),
+        (("events", "--since", "2h", "--until", "3h"), "--since is later than --until"),
     ],
 )
 def test_a_wrong_question_is_refused(env: dict[str, str], arguments: tuple[str, ...], said: str) -> None:
@@ -274,6 +311,16 @@ def test_a_watch_tells_what_comes_in_changes_and_leaves(
     told = [row[:2] for row in rows[1:]]
     assert [row for row in told if row[1] == "b"] == [["ADDED", "b"], ["MODIFIED", "b"], ["DELETED", "b"]]
     assert [row for row in told if row[1] == "a"] == [["ADDED", "a"], ["DELETED", "a"]]
+
+
+@pytest.mark.usefixtures("_nodes")
+def test_one_object_is_watched_by_its_name(env: dict[str, str], store: ObjectStore, tmp_path: Path) -> None:
+    with Program("get", "nodes", "c", "-w", "--output-watch-events", env=env, folder=tmp_path) as program:
+        eventually(lambda: "ADDED" in program.out)
+        store.objects(NODE).delete("a")
+        store.objects(NODE).delete("c")
+        eventually(lambda: "DELETED" in program.out)
+    assert [cells(line)[:2] for line in program.out.splitlines()[1:]] == [["ADDED", "c"], ["DELETED", "c"]]
 
 
 @pytest.mark.usefixtures("_nodes")
