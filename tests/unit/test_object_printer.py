@@ -20,8 +20,8 @@ from tests.builders import make_event
 
 
 def metadata(name: str, namespace: str = "", **labels: str) -> ObjectMeta:
-    """Of an object that is 90 s old."""
-    made = datetime.now(UTC) - timedelta(seconds=90)
+    """Of an object that is 12 days old."""
+    made = datetime.now(UTC) - timedelta(days=12, hours=1)
     return ObjectMeta(name=name, namespace=namespace, labels=labels, creation_timestamp=made)
 
 
@@ -50,16 +50,16 @@ def listed(kind: Kind[Any], items: list[Any], **look: Any) -> list[str]:
 def test_nodes() -> None:
     assert listed(NODE, [ONE, TWO]) == [
         "NAME     STATUS                        ROLES           AGE   VERSION",
-        "node-1   Ready                         control-plane   90s   v1.32.0",
-        "n2       NotReady,SchedulingDisabled   <none>          90s   ",
+        "node-1   Ready                         control-plane   12d   v1.32.0",
+        "n2       NotReady,SchedulingDisabled   <none>          12d   ",
     ]
     assert listed(NODE, [ONE], form="wide", no_headers=True) == [
-        "node-1   Ready   control-plane   90s   v1.32.0   10.0.0.1   <none>   Debian 12   <unknown>   containerd://2"
+        "node-1   Ready   control-plane   12d   v1.32.0   10.0.0.1   <none>   Debian 12   <unknown>   containerd://2"
     ]
     assert listed(NODE, [ONE], form="wide") == [
         "NAME     STATUS   ROLES           AGE   VERSION   INTERNAL-IP   EXTERNAL-IP   OS-IMAGE    KERNEL-VERSION   "
         "CONTAINER-RUNTIME",
-        "node-1   Ready    control-plane   90s   v1.32.0   10.0.0.1      <none>        Debian 12   <unknown>        "
+        "node-1   Ready    control-plane   12d   v1.32.0   10.0.0.1      <none>        Debian 12   <unknown>        "
         "containerd://2",
     ]
 
@@ -67,13 +67,13 @@ def test_nodes() -> None:
 def test_leases() -> None:
     assert listed(LEASE, LEASES) == [
         "NAME     HOLDER          AGE",
-        "n1       node-1-holder   90s",
-        "leader                   90s",
+        "n1       node-1-holder   12d",
+        "leader                   12d",
     ]
     assert listed(LEASE, LEASES, namespaces=True) == [
         "NAMESPACE         NAME     HOLDER          AGE",
-        "kube-node-lease   n1       node-1-holder   90s",
-        "default           leader                   90s",
+        "kube-node-lease   n1       node-1-holder   12d",
+        "default           leader                   12d",
     ]
 
 
@@ -96,10 +96,10 @@ def watched(kind: Kind[Any], form: str = "") -> list[str]:
 def test_words_of_a_watch_are_as_wide_as_the_longest() -> None:
     assert watched(NODE) == [
         "EVENT      NAME     STATUS   ROLES           AGE   VERSION",
-        "ADDED      node-1   Ready    control-plane   90s   v1.32.0",
-        "MODIFIED   node-1   Ready    control-plane   90s   v1.32.0",
-        "ADDED      n2       NotReady,SchedulingDisabled   <none>          90s   ",
-        "DELETED    node-1   Ready    control-plane   90s   v1.32.0",
+        "ADDED      node-1   Ready    control-plane   12d   v1.32.0",
+        "MODIFIED   node-1   Ready    control-plane   12d   v1.32.0",
+        "ADDED      n2       NotReady,SchedulingDisabled   <none>          12d   ",
+        "DELETED    node-1   Ready    control-plane   12d   v1.32.0",
     ]
 
 
