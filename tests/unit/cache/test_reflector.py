@@ -167,12 +167,31 @@ def test_a_watch_that_ends_is_opened_again_at_once_from_where_it_was(bench: Benc
 
 def test_an_error_in_the_watch_stops_it_and_leads_to_a_new_list(bench: Bench) -> None:
     watch = watch_of(WatchEvent.failed(EventBusError("storage is corrupt")))
-    source = ScriptedSource(bench.stop, [listed("10", make_thing("corrupt")), listed("11")], [watch])
+    source = ScriptedSource(bench.stop, [listed("10"), listed("11")], [watch])
     bench.reflector(source).run(bench.stop)
     assert watch.stops >= 1
     assert source.versions == ["0", "10"]
-    assert bench.held == {}
+    assert [options.resource_version for options in source.watched] == ["10", "11"]
     assert str(bench.errors[0]) == "storage is corrupt"
+
+
+def test_after_an_error_in_the_watch_the_store_is_replaced_at_the_new_lists_version(bench: Bench) -> None:
+    replaced: list[tuple[str, list[str]]] = []
+
+    class Noting(Indexer[Event]):
+        def replace(self, items: Iterable[Event], resource_version: str = "") -> None:
+            items = list(items)
+            replaced.append((resource_version, [found.metadata.name for found in items]))
+            super().replace(items, resource_version)
+
+    bench.store = Noting()
+    watch = watch_of(WatchEvent.failed(EventBusError("storage is corrupt")))
+    source = ScriptedSource(bench.stop, [listed("10", make_thing("corrupt")), listed("11")], [watch])
+    reflector = bench.reflector(source)
+    reflector.run(bench.stop)
+    assert replaced == [("10", ["corrupt"]), ("11", [])]
+    assert bench.held == {}
+    assert reflector.last_sync_resource_version == "11"
 
 
 def test_an_error_event_without_an_error_is_one(bench: Bench) -> None:
