@@ -259,7 +259,7 @@ def test_groups_count_by_reason_and_kind(env: dict[str, str]) -> None:
 def test_sorting_by_what_no_object_has_fails(env: dict[str, str]) -> None:
     found = run("get", "nodes", "--sort-by=.bogus", env=env)
     assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr == 'error: couldn\'t find any field with path "{.bogus}" in the list of objects\n'
+    assert found.stderr == """error: couldn't find any field with path "{.bogus}" in the list of objects\n"""
 
 
 @pytest.mark.parametrize(
