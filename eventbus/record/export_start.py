@@ -35,13 +35,15 @@ def parse_start(text: str, clock: Clock) -> Start:
     """
     if text in ("now", "beginning"):
         return NOW if text == "now" else BEGINNING
-    if found := re.fullmatch(r"(\d{1,6})([smhd])", text):
-        now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
-        return Start(since=now - timedelta(**{_UNITS[found[2]]: int(found[1])}))
     try:
+        if found := re.fullmatch(r"(\d{1,6})([smhd])", text):
+            now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
+            return Start(since=now - timedelta(**{_UNITS[found[2]]: int(found[1])}))
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return Start(since=moment.astimezone(UTC))
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ConfigError(f"start {text!r}: give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m")
-    return Start(since=moment.astimezone(UTC))
+        pass
+    except OverflowError:
+        raise ConfigError(f"start {text!r} is before the year 1: give beginning") from None
+    raise ConfigError(f"start {text!r}: give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m")

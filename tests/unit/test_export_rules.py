@@ -78,6 +78,12 @@ def test_a_beginning_that_is_none_is_refused(text: str) -> None:
         parse_start(text, FakeClock())
 
 
+@pytest.mark.parametrize("text", ["999999d", "0001-01-01T00:00:00+14:00"])
+def test_a_beginning_before_all_time_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="give beginning"):
+        parse_start(text, FakeClock())
+
+
 def changes(*rows: str) -> list[Change]:
     """`A x 1`: ADDED, the event's name and key, its count."""
     kinds = {"A": ChangeType.ADDED, "M": ChangeType.MODIFIED, "D": ChangeType.DELETED}
