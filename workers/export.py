@@ -18,7 +18,9 @@ SILENT_S = 15.0
 
 
 @click.command(epilog=worker_help())
-@click.option("--to", "url", required=True, metavar="URL", help="Where to: see above.")
+@click.option(
+    "--to", "url", default="", metavar="URL", help="Where to: see above.  [default: EVENTBUS_EXPORT_TO(_FILE)]"
+)
 @click.option("--name", default="", help="What the sink's position is kept under.  [default: made from the URL]")
 @click.option(
     "--from",
@@ -80,7 +82,8 @@ def export(
     stdout:                          JSON Lines
     python:package.module:function   a sink of your own
 
-    Secrets are taken from the environment or from files, never from the command line; docs/sinks.md says which. One
+    Secrets are taken from the environment or from files, never from the command line; docs/sinks.md says which. A URL
+    that is a secret itself may stand in EVENTBUS_EXPORT_TO, or in the file that EVENTBUS_EXPORT_TO_FILE names. One
     worker a sink and partition writes, the others stand by. A sink that does not answer is waited for; an event that
     it refuses goes into the dead letter. `eventbus status` shows each sink.
 
@@ -98,6 +101,7 @@ def export(
     from eventbus.record.export_start import parse_start
     from eventbus.record.export_writer import Outage
     from eventbus.sinks import EventSink, make_sink
+    from eventbus.sinks.opening import given_url
     from workers.runtime import run
 
     options = ExportOptions(
@@ -109,8 +113,10 @@ def export(
         take_over_s=SILENT_S + timeout_s if take_over_s is None else take_over_s,
     )
 
+    to = given_url(url, os.environ)
+
     def open_sink() -> EventSink:
-        return make_sink(url, os.environ, name=name, timeout_s=timeout_s)
+        return make_sink(to, os.environ, name=name, timeout_s=timeout_s)
 
     open_sink().close()  # what is wrong with the URL is said before anything is begun
 

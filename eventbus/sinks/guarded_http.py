@@ -49,6 +49,9 @@ class GuardedClient:
         out_of_time.start()
         try:
             return self._post(url, headers, body)
+        except httpcore2.LocalProtocolError:
+            # Its text quotes the header that it does not like, and one of them is a password.
+            raise SinkUnreachable("the request cannot be sent: a header breaks the rules of HTTP") from None
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             raise SinkUnreachable(f"{type(error).__name__}: {error}") from error
         finally:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 import msgspec
 
 from eventbus.errors import ConfigError
 from eventbus.sinks.sink import EventSink
+
+#: The whole URL, for those that hold a secret.
+EXPORT_TO: Final = "EVENTBUS_EXPORT_TO"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}\Z")
 
@@ -27,16 +31,28 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     def secret(self, variable: str) -> str:
         """The value of *variable*, or what the file named by <variable>_FILE holds (that wins), or "".
 
+        White space around it is taken off: a newline at its end is the editor's.
+
         Raises: ConfigError: the file cannot be read.
         """
         path = self.environ.get(f"{variable}_FILE", "")
         if not path:
-            return self.environ.get(variable, "")
+            return self.environ.get(variable, "").strip()
         try:
             with open(path, encoding="utf-8") as file:
                 return file.read().strip()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise ConfigError(f"{variable}_FILE cannot be read: {error}") from error
+        except UnicodeDecodeError:  # whose text quotes a byte of it
+            raise ConfigError(f"{variable}_FILE cannot be read: it is no UTF-8") from None
+
+    def ascii_secret(self, variable: str) -> str:
+        """The same, for what goes into a header. Raises: ConfigError: also if it is not printable ASCII."""
+        value = self.secret(variable)
+        if not (value.isascii() and value.isprintable()):
+            # Not the value: the error goes into logs.
+            raise ConfigError(f"{variable} holds something else than printable ASCII")
+        return value
 
 
 #: Makes one kind of sink. Raises: ConfigError: the URL or a secret will not do. It connects to nothing yet.
@@ -63,14 +79,29 @@ def make_sink(url: str, environ: Mapping[str, str], *, name: str = "", timeout_s
     Args:     name: what it is kept under, [a-z0-9.-]{1,63}; "": the scheme and a digest of the URL.
     Raises:   ConfigError: no such scheme, an extra is not installed, or the sink's maker refuses the URL.
     """
-    scheme = urlsplit(url).scheme
+    scheme = _split(url).scheme
     options = SinkOptions(name=check_name(name or default_name(url)), environ=environ, timeout_s=timeout_s)
     if scheme == "python":
-        return _load(url.removeprefix("python:").partition("?")[0], "")(url, options)
+        return _make_own(url, options)
     if scheme not in SCHEMES:
         known = ", ".join(f"{known}:" for known in [*SCHEMES, "python"])
         raise ConfigError(f"no sink for {safe_sink_url(url)!r}: the URL must begin with one of {known}")
     return _load(*SCHEMES[scheme])(url, options)
+
+
+def _make_own(url: str, options: SinkOptions) -> EventSink:
+    place = url.removeprefix("python:").partition("?")[0]
+    maker: Any = _load(place, "")
+    try:
+        inspect.signature(maker).bind(url, options)
+    except TypeError:
+        raise ConfigError(f"{place} cannot be called with a URL and SinkOptions: it is no maker of sinks") from None
+    except ValueError:  # one written in C may not tell
+        pass
+    sink: Any = maker(url, options)
+    if not isinstance(sink, EventSink):
+        raise ConfigError(f"{place} returned a {type(sink).__name__}, which is no EventSink")
+    return sink
 
 
 def check_name(name: str) -> str:
@@ -87,14 +118,43 @@ def default_name(url: str) -> str:
     return f"{parts.scheme or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
 
+def given_url(to: str, environ: Mapping[str, str]) -> str:
+    """The sink's URL: *to*, from the command line, else EVENTBUS_EXPORT_TO or what is in EVENTBUS_EXPORT_TO_FILE.
+
+    Raises: ConfigError: there is none, or *to* holds a password: every user of the machine can read a command line.
+    """
+    if not to:
+        found = SinkOptions(name="", environ=environ).secret(EXPORT_TO)
+        if not found:
+            raise ConfigError(f"give the sink's URL: --to, or {EXPORT_TO}, or {EXPORT_TO}_FILE")
+        return found
+    parts = _split(to)
+    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
+        own = "EVENTBUS_POSTGRES_PASSWORD(_FILE), or " if parts.scheme in ("postgresql", "postgres") else ""
+        raise ConfigError(
+            f"--to {safe_sink_url(to)}: a password on the command line is seen by everybody who lists the processes;"
+            f" give it as {own}the whole URL as {EXPORT_TO}(_FILE)"
+        )
+    return to
+
+
 def safe_sink_url(url: str) -> str:
     """*url* as it may be shown and logged: without user, password, query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # whose text may quote a password
+        raise ConfigError("the sink's URL cannot be read: its host is malformed") from None
+
+
 def _load(place: str, extra: str) -> SinkMaker:
     module, _, attribute = place.partition(":")
+    if not module or not attribute:
+        raise ConfigError("a sink of one's own is python:package.module:maker")
     try:
         made: Any = getattr(import_module(module), attribute)
     except ImportError as error:

@@ -76,8 +76,8 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
     )
     guard.check_url(url)
     mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
-    secrets = Secrets(lambda: options.secret(SECRET), lambda: options.secret(TOKEN))
-    secrets.signing_key(), secrets.token()  # a file that cannot be read is said at once
+    secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
+    secrets.signing_key(), secrets.token()  # what will not do is said at once
     client = GuardedClient(
         guard, tls=_tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", "")), timeout_s=min(options.timeout_s, 10.0)
     )

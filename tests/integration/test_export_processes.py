@@ -181,12 +181,18 @@ def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> 
         (("--to", "nonsense"), "must begin with one of"),
         (("--to", "stdout:", "--repeats", "sometimes"), "thresholds=1,10,100"),
         (("--to", "stdout:", "--from", "yesterday"), "how long ago"),
+        (("--to", "stdout:", "--from", "999999d"), "beginning"),
+        (("--to", "https://[::1"), "cannot be read"),
+        (("--to", "python:os:getcwd"), "no maker of sinks"),
+        (("--to", "postgresql://me:hunter2@host/db"), "EVENTBUS_POSTGRES_PASSWORD(_FILE)"),
+        ((), "EVENTBUS_EXPORT_TO"),
         (("--to", "stdout:", "--metrics-port", "x"), "host:port"),
     ):
         done = run("worker", "export", *arguments, env=env)
         assert done.returncode == 2
         assert problem in done.stderr
         assert "Traceback" not in done.stderr
+        assert "hunter2" not in done.stderr
 
 
 def test_standard_output_has_the_lines(env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from eventbus.codec import decode_core
 from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
+from eventbus.sinks.guarded_http import GuardedClient
+from eventbus.sinks.ssrf import Guard
 from tests.builders import NOW, make_event
 from tests.integration.certificates import make_certificate
 from tests.integration.webhook_server import Answer, Endpoint, receiving
@@ -335,12 +338,41 @@ def test_a_name_with_one_address_inside_is_refused_though_the_first_is_outside(
         ("https://hooks.example/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "perhaps"}),
         ("https://hooks.example/", {"EVENTBUS_WEBHOOK_CA_FILE": "/no/such/file"}),
         ("https://hooks.example/", {"EVENTBUS_WEBHOOK_SECRET_FILE": "/no/such/file"}),
+        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_TOKEN": "hunter2ö"}),
+        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_TOKEN": "hunter2\nhunter2"}),
+        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_SECRET": "hunter2ö"}),
     ],
 )
 def test_settings_that_will_not_do_are_a_config_error(url: str, environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         make_sink(url, environ)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_newline_behind_a_token_is_not_sent(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
+    sinks.append(make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_TOKEN": "hunter2\n"}))
+    sinks[-1].create(stored())
+    assert endpoint.deliveries[0].headers["authorization"] == "Bearer hunter2"
+
+
+def test_a_token_file_that_goes_wrong_is_an_outage_that_does_not_tell_it(
+    url: str, sinks: list[EventSink], tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("hunter2")
+    sinks.append(make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_TOKEN_FILE": str(file)}))
+    file.write_bytes("hunter2ö".encode())
+    with pytest.raises(SinkUnreachable) as caught:
+        sinks[-1].create(stored())
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_header_that_http_forbids_is_not_quoted(url: str) -> None:
+    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=5)
+    with pytest.raises(SinkUnreachable) as caught:
+        client.post(url, {"authorization": "Bearer hunter2\n"}, b"")
+    assert "hunter2" not in str(caught.value)
+    client.close()
 
 
 def answer_names(patch: pytest.MonkeyPatch, names: dict[str, list[str]]) -> list[str]:

@@ -8,15 +8,33 @@ from pathlib import Path
 import pytest
 
 from eventbus.errors import ConfigError
-from eventbus.sinks import SinkOptions, make_sink
-from eventbus.sinks.opening import SCHEMES, default_name, safe_sink_url
+from eventbus.event import Event
+from eventbus.sinks import EventPatch, SinkMode, SinkOptions, make_sink
+from eventbus.sinks.opening import SCHEMES, default_name, given_url, safe_sink_url
 
 
 class OwnSink:
     """What `python:` loads here; a class whose constructor is a SinkMaker."""
 
+    mode = SinkMode.UPSERT
+
     def __init__(self, url: str, options: SinkOptions) -> None:
         self.url, self.name, self.timeout_s = url, options.name, options.timeout_s
+
+    def create(self, event: Event) -> Event:
+        return event
+
+    update = create
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return event
+
+    def close(self) -> None:
+        pass
+
+
+def make_nothing(url: str, options: SinkOptions) -> None:
+    """No SinkMaker, though it can be called like one."""
 
 
 def test_a_sink_of_ones_own_is_loaded_by_its_place() -> None:
@@ -33,6 +51,12 @@ def test_a_sink_of_ones_own_is_loaded_by_its_place() -> None:
         ("events.jsonl", "must begin with one of"),
         ("python:no.such.module:x", "cannot be loaded"),
         ("python:tests.unit.sinks.test_opening:missing", "has no 'missing'"),
+        ("python:", "python:package.module:maker"),
+        ("python:os", "python:package.module:maker"),
+        ("python:os:getcwd", "no maker of sinks"),
+        ("python:os:environ", "no maker of sinks"),
+        ("python:tests.unit.sinks.test_opening:make_nothing", "no EventSink"),
+        ("https://[::1", "cannot be read"),
     ],
 )
 def test_what_is_no_sink_is_refused_with_what_there_is(url: str, problem: str) -> None:
@@ -69,6 +93,38 @@ def test_a_secret_comes_from_a_file_before_the_environment(tmp_path: Path) -> No
     assert SinkOptions(name="x").secret("TOKEN") == ""
     with pytest.raises(ConfigError, match="TOKEN_FILE"):
         SinkOptions(name="x", environ={"TOKEN_FILE": str(tmp_path / "missing")}).secret("TOKEN")
+
+
+def test_a_secret_of_the_environment_is_stripped_as_one_of_a_file_is() -> None:
+    assert SinkOptions(name="x", environ={"TOKEN": " secret\n"}).secret("TOKEN") == "secret"
+
+
+@pytest.mark.parametrize("value", ["hunter2\u00f6", "hunter2\nX-More: 1", "hunter2\x00", "hunter2\udcff"])
+def test_what_cannot_stand_in_a_header_is_refused_without_its_value(value: str) -> None:
+    with pytest.raises(ConfigError, match="TOKEN holds") as refused:
+        SinkOptions(name="x", environ={"TOKEN": value}).ascii_secret("TOKEN")
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:hunter2@host/db", "postgres://me@host/db?password=hunter2", "https://me:hunter2@host/"]
+)
+def test_a_password_on_the_command_line_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="EVENTBUS_EXPORT_TO") as refused:
+        given_url(url, {})
+    assert "hunter2" not in str(refused.value)
+    assert ("EVENTBUS_POSTGRES_PASSWORD" in str(refused.value)) == url.startswith("postgres")
+
+
+def test_the_whole_url_may_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("https://host/file\n")
+    environ = {"EVENTBUS_EXPORT_TO": "https://me:secret@host/environ"}
+    assert given_url("stdout:", environ) == "stdout:"
+    assert given_url("", environ) == "https://me:secret@host/environ"
+    assert given_url("", environ | {"EVENTBUS_EXPORT_TO_FILE": str(file)}) == "https://host/file"
+    with pytest.raises(ConfigError, match="--to"):
+        given_url("", {})
 
 
 def test_every_scheme_has_an_extra_that_exists(pytestconfig: pytest.Config) -> None:
