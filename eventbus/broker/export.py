@@ -55,6 +55,7 @@ class Settled(msgspec.Struct, kw_only=True):
 
     position: int | None = None
     returned: dict[str, Returned | None] = {}
+    refreshed: list[str] = []  #: keys of which what was returned lives on: their events do, and are held back
     later: dict[str, int] = {}  #: event key → ms since 1970, when it is to be looked at again
     done: list[str] = []  #: event keys and dead entry ids that wait no longer
     burials: list[Burial] = []
@@ -106,15 +107,16 @@ class ExportStore:
 
         Safe to repeat, but figures in *raised* and burials may then count twice.
         """
-        values = [msgspec.msgpack.encode(value) if value else b"" for value in settled.returned.values()]
+        kept: dict[str, bytes | bool] = dict.fromkeys(settled.refreshed, True)
+        kept |= {key: msgspec.msgpack.encode(value) if value else b"" for key, value in settled.returned.items()}
         burials = [msgspec.to_builtins(burial, builtin_types=(bytes,)) for burial in settled.burials]
-        given = [settled.figures, settled.raised, values, settled.later, settled.done, burials]
+        given = [settled.figures, settled.raised, list(kept.values()), settled.later, settled.done, burials]
         return bool(
             self._call(
                 "eb1_exported",
                 (
                     *(self._export, self._later, self._keys.dead, self._keys.meta),
-                    *(self._exported + key.encode() for key in settled.returned),
+                    *(self._exported + key.encode() for key in kept),
                 ),
                 self._consumer,
                 "" if settled.position is None else settled.position,

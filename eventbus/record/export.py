@@ -292,6 +292,8 @@ class PartitionExporter:
         if policy.due(delivery.event.count, known, now_ms):
             return True
         self._progress.held_back(settled)
+        if known is not None:
+            settled.refreshed.append(delivery.key)
         if later_ms is not None:
             settled.later[delivery.key] = later_ms
         return False

@@ -14,7 +14,7 @@ from eventbus.event import Event
 from eventbus.record.dead_letter import DeadLetter
 from eventbus.record.export import ExportStopped, PartitionExporter
 from eventbus.record.export_lease import LeaseLost
-from eventbus.record.export_repeats import AtMostEvery, First
+from eventbus.record.export_repeats import AtMostEvery, First, Repeats, Thresholds
 from eventbus.record.export_start import NOW
 from tests.functions.partition import Partition
 from tests.integration.exporting import (
@@ -437,6 +437,22 @@ def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
 
 # others share the servers in the containers
 @pytest.mark.parametrize("server_url", ["embedded"], indirect=True)
+@pytest.mark.parametrize("repeats", [First(), Thresholds((1, 10)), AtMostEvery(60_000)], ids=str)
+def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
+    partition: Partition, exporter_of: MakeExporter, repeats: Repeats
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=repeats)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    (known,) = partition.admin.keys(f"{partition.keys.root.decode()}exported:*")
+    partition.admin.pexpire(known, 60_000)  # most of its life is over
+    partition.record(about(1))
+    run_until_idle(exporter)
+    assert sink.calls == [("create", "message 1", 1)]
+    assert partition.admin.pttl(known) > HOUR_MS
+
+
 def test_a_full_server_holds_up_no_export(partition: Partition, exporter_of: MakeExporter) -> None:
     sink = MemorySink()
     exporter = exporter_of(sink)

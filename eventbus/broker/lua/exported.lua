@@ -5,8 +5,8 @@
 -- ARGV[1] consumer
 -- ARGV[2] position  version up to which everything is settled, '' does not move it
 -- ARGV[3] life_ms   how long what it returned is kept
--- ARGV[4] msgpack [figures to set {field: text}, to raise {field: n}, values of KEYS[5…] ('' forgets),
---         later {member: ms}, no longer later [member, …], burials [[cause, delivery id, group, key, why, bytes], …]]
+-- ARGV[4] msgpack [figures to set {field: text}, to raise {field: n}, values of KEYS[5…] ('' forgets, true keeps what
+--         is there for another life_ms), later {member: ms}, no longer later [member, …], burials [[cause, delivery id, group, key, why, bytes], …]]
 -- Reply   1 | 0 this consumer no longer holds the lease: nothing was done
 -- Writes  all of them; allowed when memory is full, but makes no new KEYS[5…] then.
 
@@ -28,6 +28,7 @@ local function exported(keys, args)
   for i, value in ipairs(values) do
     local key = keys[FIXED_EXPORT + i]
     if value == '' then redis.call('DEL', key)
+    elseif value == true then redis.call('PEXPIRE', key, life_ms)
     elseif full then redis.call('SET', key, value, 'PX', life_ms, 'XX')
     else redis.call('SET', key, value, 'PX', life_ms) end
   end
