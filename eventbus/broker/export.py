@@ -78,7 +78,8 @@ class ExportStore:
         self._keys = keys = bus.keys[partition]
         self._export = keys.export + sink.encode()
         self._later = keys.later + sink.encode()
-        self._exported = keys.exported + sink.encode() + b":"
+        # With the sink's generation behind it, as soon as the lease is had.
+        self._exported = self._exported_of = keys.exported + sink.encode() + b":"
         # Garbage collection only: what is older is not there in the store either.
         self._life_ms = 2 * bus.options.event_ttl_s * 1000
 
@@ -90,6 +91,7 @@ class ExportStore:
             *(self._sink, self._consumer, holder, beats),
         )
         if reply[0] == b"OK":
+            self._exported = self._exported_of + reply[2] + b":"
             return Lease(True, int(reply[1]) if reply[1] else None)
         return Lease(False, None, reply[1].decode(), reply[2].decode())
 

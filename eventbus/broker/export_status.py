@@ -87,7 +87,10 @@ def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
 
 
 def forget_sink(bus: Bus, client: Client, name: str) -> bool:
-    """Take a sink out that has no worker any more; a worker of this name begins anew. False: there is none."""
+    """Take a sink out that has no worker any more; a worker of this name begins anew. False: there is none.
+
+    What it had returned for each event is of a generation that nobody asks for again, and goes with its time.
+    """
     found = 0
     for keys in bus.keys:
         with redis_errors():

@@ -85,9 +85,9 @@ class Keys:
         self.attempts = root + b"attempts:"
         #: STREAM  cause, group, deaths, b                   trimmed to its byte bound
         self.dead = root + b"dead"
-        #: prefix of HASH  position, holder, figures of one external sink; until the sink is forgotten
+        #: prefix of HASH  position, holder, generation, figures of one external sink; until the sink is forgotten
         self.export = root + b"export:"
-        #: prefix of STRING msgpack [name, version, rv, count, ms], <sink>:<key>; PX 2 × the event's life
+        #: prefix of STRING msgpack [name, version, rv, count, ms], <sink>:<generation>:<key>; PX 2 × the event's life
         self.exported = root + b"exported:"
         #: prefix of ZSET by ms  key of an event, or id of a dead entry, to be written (again) then
         self.later = root + b"later:"

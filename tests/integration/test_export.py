@@ -471,6 +471,22 @@ def test_a_sink_can_be_forgotten(partition: Partition, exporter_of: MakeExporter
     assert not forget_sink(partition.bus, partition.admin, "memory")
 
 
+def test_a_forgotten_sink_is_written_everything_anew(partition: Partition, exporter_of: MakeExporter) -> None:
+    partition.record(*[about(number) for number in range(5)])
+    others = MemorySink(name="memory-2")
+    for sink in (MemorySink(), others):
+        exporter = exporter_of(sink)
+        run_until_idle(exporter)
+        close(exporter)
+    assert forget_sink(partition.bus, partition.admin, "memory")
+    anew = MemorySink()
+    run_until_idle(exporter_of(anew))
+    assert sorted(anew.verbs()) == ["update"] * 5, "and nothing is patched that it never had"
+    again = MemorySink(name="memory-2", system=others.rows)
+    run_until_idle(exporter_of(again))
+    assert again.calls == [], "the other sink is as it was"
+
+
 def test_whether_anybody_correlates_can_be_seen(partition: Partition) -> None:
     def look() -> list[Beats]:
         return read_beats(partition.admin, partition.bus.keys)

@@ -6,7 +6,8 @@
 -- ARGV[2] position  version up to which everything is settled, '' does not move it
 -- ARGV[3] life_ms   how long what it returned is kept
 -- ARGV[4] msgpack [figures to set {field: text}, to raise {field: n}, values of KEYS[5…] ('' forgets, true keeps what
---         is there for another life_ms), later {member: ms}, no longer later [member, …], burials [[cause, delivery id, group, key, why, bytes], …]]
+--         is there for another life_ms), later {member: ms}, no longer later [member, …],
+--         burials [[cause, delivery id, group, key, why, bytes], …]]
 -- Reply   1 | 0 this consumer no longer holds the lease: nothing was done
 -- Writes  all of them; allowed when memory is full, but makes no new KEYS[5…] then.
 
