@@ -13,9 +13,6 @@ from workers.options import metrics_option, worker_help
 if TYPE_CHECKING:
     from workers.runtime import Context, Part
 
-#: How much longer than one call of the sink a worker may be silent before another takes over, seconds.
-SILENT_S = 15.0
-
 
 @click.command(epilog=worker_help())
 @click.option(
@@ -59,7 +56,7 @@ SILENT_S = 15.0
     help="A sink that does not answer: wait for it for ever, or give an event up after 12 tries as client-go does.",
 )
 @metrics_option
-@click.option("--take-over-s", type=float, default=None, hidden=True)
+@click.option("--take-over-s", type=float, default=25.0, hidden=True)
 def export(
     url: str,
     name: str,
@@ -70,7 +67,7 @@ def export(
     rate: float,
     outage: str,
     metrics: str,
-    take_over_s: float | None,
+    take_over_s: float,
 ) -> None:
     """Write every correlated event, and what changes of it, to an external system.
 
@@ -110,7 +107,7 @@ def export(
         outage=Outage(outage),
         batch_events=batch,
         rate_per_s=rate,
-        take_over_s=SILENT_S + timeout_s if take_over_s is None else take_over_s,
+        take_over_s=take_over_s,
     )
 
     to = given_url(url, os.environ)

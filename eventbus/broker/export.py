@@ -10,7 +10,6 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
-from eventbus.broker.functions import beat_command
 from eventbus.broker.redis_errors import redis_errors
 
 #: How much of an error's text is kept, characters.
@@ -98,11 +97,6 @@ class ExportStore:
     def release(self) -> None:
         """Give the lease back, if it is ours. Safe to repeat."""
         self._call("eb1_release", (self._export, self._keys.workers), self._sink, self._consumer)
-
-    def beat(self) -> None:
-        """One more sign of life."""
-        with redis_errors():
-            self._client.execute_command(*beat_command(self._keys, export_group(self._sink), self._consumer))
 
     def exported(self, settled: Settled) -> bool:
         """Keep *settled*, all of it or nothing. False: the lease is somebody else's.

@@ -15,7 +15,7 @@ from eventbus.broker.keys import Keys
 from eventbus.broker.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors
 
-#: An exporter gives a sign every second, but not within a call of its sink.
+#: An exporter gives a sign every second, within a call of its sink too.
 SILENT_MS = 30_000
 #: Changes behind a sink's position that are opened to find how old the oldest is.
 OPENED = 20

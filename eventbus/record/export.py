@@ -103,6 +103,7 @@ class PartitionExporter:
             progress=self._progress,
             wait=self._lease.wait,
             before=self._before,
+            calling=self._lease.during_a_call,
             uniform=uniform,
         )
         self._waiting = Waiting(self._store)
@@ -357,6 +358,7 @@ class PartitionExporter:
             self._sink.close()
         except Exception:
             log.exception("%s: the sink does not close", self._what)
+        self._lease.close()
         self._client.close()
 
     def _now_ms(self) -> int:

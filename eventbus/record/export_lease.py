@@ -1,16 +1,19 @@
 """The one live worker of a (sink, partition): who it is, that it lives, and taking over from a dead one.
 
-Heartbeat counters, no clocks: a counter is looked at by whoever stands by, with his own monotonic clock.
+Heartbeat counters, no clocks: a counter is looked at by whoever stands by, with his own monotonic clock. The loop
+raises it when it comes round, and a thread while it is in a call of the sink.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from eventbus.broker.export import ExportStore, Lease
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
+from eventbus.record.export_pulse import Pulse
 
 log = logging.getLogger("eventbus")
 
@@ -24,7 +27,7 @@ class LeaseLost(Exception):
 class ExportLease:
     """The lease as one worker sees it. One thread.
 
-    Args: take_over_s: a counter that stands still so long is a dead worker's; more than one call of the sink may take.
+    Args: take_over_s: a counter that stands still so long is a dead worker's.
           sleep: waits for so many seconds; True: this worker is to stop.
     """
 
@@ -41,6 +44,7 @@ class ExportLease:
         self._next_beat = 0.0
         #: When the worker last came round, or waited on purpose; seconds, monotonic.
         self.last_sign = clock.monotonic()
+        self._pulse = Pulse(self._sign, clock=clock)
 
     def acquire(self) -> Lease | None:
         """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
@@ -78,6 +82,22 @@ class ExportLease:
                 return True
             if left <= BEAT_EVERY_S:
                 return False
+
+    def during_a_call(self) -> AbstractContextManager[None]:
+        """Signs of life while the body waits for the sink, and leaves Redis alone."""
+        return self._pulse.during_a_call()
+
+    def close(self) -> None:
+        """End its thread."""
+        self._pulse.stop()
+
+    def _sign(self) -> None:
+        self.last_sign = self._clock.monotonic()
+        try:
+            if not self._store.lease().ours:
+                self._next_beat = 0.0  # whoever is in the call learns of it as soon as it ends
+        except EventBusError as error:
+            log.debug("%s: no sign of life: %s", self._what, error)
 
     def release(self) -> None:
         """Let another worker have it at once."""

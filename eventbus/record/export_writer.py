@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Protocol
 
@@ -96,6 +97,7 @@ class SinkWriter:
 
     Args:     wait: sleeps for so many seconds; True: stop, and leave what is not written.
               before: called before each call with the number of events, for a rate limit; True: stop.
+              calling: what is entered around each call of the sink.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class SinkWriter:
         progress: Progress,
         wait: Callable[[float], bool],
         before: Callable[[int], bool] = lambda _events: False,
+        calling: Callable[[], AbstractContextManager[None]] = nullcontext,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._sink = sink
@@ -114,6 +117,7 @@ class SinkWriter:
         self._progress = progress
         self._wait = wait
         self._before = before
+        self._calling = calling
         self._uniform = uniform
         self._probes = 0
 
@@ -172,7 +176,9 @@ class SinkWriter:
     def _call(self, chunk: Sequence[_Item]) -> Sequence[SinkAnswer]:
         if self._batch:
             try:
-                answers = self._batch.write([SinkWrite.of(item.verb, *_arguments(item)) for item in chunk])
+                writes = [SinkWrite.of(item.verb, *_arguments(item)) for item in chunk]
+                with self._calling():
+                    answers = self._batch.write(writes)
             except SinkGone:
                 raise
             except (OSError, SinkUnreachable, Throttled) as error:
@@ -191,9 +197,10 @@ class SinkWriter:
     def _call_one(self, item: _Item) -> SinkAnswer:
         event, patch = _arguments(item)
         try:
-            if patch is not None:
-                return self._sink.patch(event, patch)
-            return self._sink.create(event) if item.verb is Verb.CREATE else self._sink.update(event)
+            with self._calling():
+                if patch is not None:
+                    return self._sink.patch(event, patch)
+                return self._sink.create(event) if item.verb is Verb.CREATE else self._sink.update(event)
         except SinkGone:
             raise
         except Exception as error:

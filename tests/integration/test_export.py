@@ -14,8 +14,10 @@ from eventbus.event import Event
 from eventbus.record.dead_letter import DeadLetter
 from eventbus.record.export import ExportStopped, PartitionExporter
 from eventbus.record.export_lease import LeaseLost
+from eventbus.record.export_pulse import LONGEST_CALL_S
 from eventbus.record.export_repeats import AtMostEvery, First, Repeats, Thresholds
 from eventbus.record.export_start import NOW
+from tests.acceptance.programs import eventually
 from tests.functions.partition import Partition
 from tests.integration.exporting import (
     MemoryBatchSink,
@@ -192,7 +194,7 @@ def test_a_worker_that_was_robbed_in_the_middle_keeps_nothing(
     partition.record(about(1))
 
     def freeze(_event: Event) -> None:
-        time.sleep(30)
+        time.sleep(LONGEST_CALL_S + 30)
         assert second.acquire()
         run_until_idle(second)
 
@@ -203,6 +205,28 @@ def test_a_worker_that_was_robbed_in_the_middle_keeps_nothing(
     partition.record(about(1))
     run_until_idle(second)
     assert sink.counts() == {"message 1": 2}
+
+
+def test_a_worker_in_a_long_call_of_its_sink_lives(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    slow = MemorySink()
+    first = exporter_of(slow, take_over_s=25.0)
+    second = exporter_of(MemorySink(), consumer="two", acquire=False, take_over_s=25.0)
+    partition.record(about(1))
+
+    def take_long(_event: Event) -> None:
+        for _ in range(3):
+            assert not second.acquire()
+            time.sleep(30)
+            before = partition.state()["workers"]
+            eventually(lambda before=before: partition.state()["workers"] != before, within_s=60)  # type: ignore[misc]
+        assert time.monotonic() - first.vitals().last_sign < 30, "and /livez says so too"
+
+    slow.fail = take_long
+    run_until_idle(first)
+    assert slow.counts() == {"message 1": 1}
+    assert not second.acquire()
 
 
 # -- outages -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""Signs of life while a sink is being called: such a call may take longer than a dead worker is waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from eventbus.clock import Clock
+
+EVERY_S = 1.0
+#: A call that takes longer hangs, and another worker shall have the partition: PostgreSQL's tables may take ten minutes
+#: to migrate, and nothing that is known takes more.
+LONGEST_CALL_S = 900.0
+
+
+class Pulse:
+    """Calls *sign* every second from a thread of its own while a call is under way, for at most LONGEST_CALL_S
+    of *clock*.
+
+    Never while no call is, so that *sign* may use what belongs to the thread that calls.
+    """
+
+    def __init__(self, sign: Callable[[], None], *, clock: Clock) -> None:
+        self._sign = sign
+        self._clock = clock
+        self._begun: float | None = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def during_a_call(self) -> Iterator[None]:
+        """Give signs until the body ends. One at a time."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="eventbus-export-pulse", daemon=True)
+            self._thread.start()
+        with self._lock:
+            self._begun = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:  # a sign that is under way ends first
+                self._begun = None
+
+    def stop(self) -> None:
+        """End the thread. Idempotent."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            with self._lock:
+                if self._begun is not None and self._clock.monotonic() - self._begun < LONGEST_CALL_S:
+                    self._sign()
