@@ -139,7 +139,7 @@ class SinkWriter:
             # What follows at once (patch, not found, create) comes before the next event.
             first: list[_Item] = []
             rest, outage, last_error = todo[len(chunk) :], None, None
-            retried = len(failed)
+            retried, waiting = len(failed), 0
             for item, answer in zip(chunk, self._call(chunk), strict=True):
                 found = self._judge(item, answer)
                 if isinstance(found, Outcome):
@@ -149,11 +149,14 @@ class SinkWriter:
                     last_error = answer
                 else:
                     first.append(item)
-                    outage = answer if found is _Next.WAIT else outage
+                    if found is _Next.WAIT:
+                        outage, waiting = answer, waiting + 1
             todo = first + rest
             if isinstance(last_error, EventBusError):
                 self._progress.retrying(last_error, len(failed) - retried)
             if isinstance(outage, EventBusError):
+                if waiting < len(chunk):
+                    self._probes = 0  # it took some: a hiccup
                 if self._wait_for_sink(outage):
                     return
             else:

@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkUnreachable
+from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkError, SinkUnreachable
 from eventbus.event import Event
 from eventbus.sinks.opening import SinkOptions, safe_sink_url
 from eventbus.sinks.postgres_errors import hits_one_row, translate
@@ -86,10 +86,13 @@ class PostgresSink:
         return self.update(event)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Insert or replace the rows, up to 500 a statement. Raises: SinkUnreachable, Throttled."""
+        """Insert or replace the rows, up to 500 a statement; if one fails, so does every row that is left."""
         batch = _Batch(writes)
-        while rows := batch.take(self._rows):
-            self._put(batch, rows)
+        while rows := batch.next(self._rows):
+            try:
+                self._put(batch, rows)
+            except SinkError as error:
+                batch.fail(error)
         return batch.answers
 
     def close(self) -> None:
@@ -106,7 +109,7 @@ class PostgresSink:
                 self._recover(error)
                 raise translated from error
             if len(rows) == 1:
-                batch.answers[rows[0].place] = translated
+                batch.settle(rows, translated)
                 return
             middle = len(rows) // 2
             self._put(batch, rows[:middle])
@@ -121,6 +124,7 @@ class PostgresSink:
             clashes = connection.execute(CLASHES, (events,)).fetchall() if written < len(rows) else []
         for (number,) in clashes:
             batch.answers[rows[number].place] = EventRejected("an event of another object has its name")
+        batch.settle(rows)
         self._rows = min(self._rows * 2, STATEMENT_ROWS)
 
     def _connected(self) -> psycopg.Connection[Any]:
@@ -178,9 +182,19 @@ class _Batch:
         # Two workers that write the same events in another order would wait for each other.
         self._left = sorted(rows, key=lambda row: row.key)
 
-    def take(self, limit: int) -> list[_Row]:
-        taken, self._left = self._left[:limit], self._left[limit:]
-        return taken
+    def next(self, limit: int) -> list[_Row]:
+        """The first of those that are not settled."""
+        return self._left[:limit]
+
+    def settle(self, rows: Sequence[_Row], error: SinkError | None = None) -> None:
+        """*rows*, which are the next ones, are written, or failed."""
+        for row in rows if error else ():
+            self.answers[row.place] = error or self.answers[row.place]
+        self._left = self._left[len(rows) :]
+
+    def fail(self, error: SinkError) -> None:
+        """All that are not settled."""
+        self.settle(list(self._left), error)
 
     def _row(self, place: int, event: Event) -> _Row | None:
         try:

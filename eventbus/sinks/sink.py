@@ -126,8 +126,9 @@ class BatchSink(EventSink, Protocol):
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Write all of them, in order; every event occurs once. One answer a write, in the same order.
 
-        An error that hits one event alone is *returned* in its place. Raised are only those that hit all of them and
-        left none known to be written: SinkUnreachable, Throttled. Every write may then have been applied all the same.
+        An error that hits one event alone is *returned* in its place. SinkUnreachable and Throttled are returned in the
+        places of all that are not known to be written: only those are sent again. Raised they are of all; every write
+        may then have been applied all the same.
         """
         ...
 

@@ -158,7 +158,7 @@ class BatchWebhookSink(WebhookSink):
     """
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Send all of them. Raises: SinkUnreachable, Throttled."""
+        """Send all of them; from the first request that nobody answers on, that is the answer to all that are left."""
         answers: list[SinkAnswer] = [write.event for write in writes]
         messages: dict[int, Message] = {}
         for place, write in enumerate(writes):
@@ -167,19 +167,27 @@ class BatchWebhookSink(WebhookSink):
             except EventUnbuildable as error:
                 answers[place] = error
         places = list(messages)
-        for start in range(0, len(places), BATCH_EVENTS):
-            self._send_some(places[start : start + BATCH_EVENTS], messages, answers)
+        try:
+            for start in range(0, len(places), BATCH_EVENTS):
+                self._send_some(places[start : start + BATCH_EVENTS], messages, answers)
+        except (SinkUnreachable, Throttled) as error:
+            for place in messages:
+                answers[place] = error
         return answers
 
-    def _send_some(self, places: list[int], messages: Mapping[int, Message], answers: list[SinkAnswer]) -> None:
+    def _send_some(self, places: list[int], messages: dict[int, Message], answers: list[SinkAnswer]) -> None:
+        """Send those at *places*, and take out of *messages* what is settled. Raises: SinkUnreachable, Throttled."""
         whole = batch([messages[place] for place in places])
         if len(whole.body) <= BATCH_BYTES or len(places) == 1:
             try:
                 self._send(whole)
+                for place in places:
+                    del messages[place]
                 return
             except (EventRejected, UnexpectedReply) as error:
                 if len(places) == 1:
                     answers[places[0]] = error
+                    del messages[places[0]]
                     return
         middle = len(places) // 2
         self._send_some(places[:middle], messages, answers)

@@ -286,8 +286,28 @@ def test_a_deadlock_asks_for_a_pause(url: str, sink: PostgresSink) -> None:
             # It holds a and waits for b; now this one wants a.
             _wait_for_a_lock(url)
             other.execute("UPDATE eventbus_events SET rv = 1 WHERE name = 'a'")
-            with pytest.raises(Throttled, match="40P01"):
-                written.result(timeout=20)
+            answers = written.result(timeout=20)
+    assert [type(answer) for answer in answers] == [Throttled, Throttled]
+    assert "40P01" in str(answers[0])
+
+
+def test_an_outage_in_the_middle_of_a_batch_is_the_answer_to_what_is_left(url: str, sink: PostgresSink) -> None:
+    sink.write(writes(stored("a", rv=1)))
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE 'disk full' USING ERRCODE = '53100'; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER fail BEFORE INSERT ON eventbus_events FOR EACH ROW WHEN (new.name = 'z') EXECUTE"
+            " FUNCTION fail()"
+        )
+    given = [stored("z", rv=2), *[stored(f"n{number:03}", rv=number + 2) for number in range(999)]]
+    answers = sink.write(writes(*given))
+    written = [answer for answer in answers if isinstance(answer, Event)]
+    assert written == sorted(written, key=lambda event: event.metadata.name)
+    assert (len(written), len(rows(url))) == (500, 501)
+    assert {str(answer) for answer in answers if not isinstance(answer, Event)} == {"53100: disk full"}
 
 
 def _wait_for_a_lock(url: str) -> None:

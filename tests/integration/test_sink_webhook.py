@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from eventbus.codec import decode_core
 from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
+from eventbus.record.export_batch import Delivery
+from eventbus.record.export_writer import Outage, SinkWriter
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
 from eventbus.sinks.guarded_http import GuardedClient
 from eventbus.sinks.ssrf import Guard
 from tests.builders import NOW, make_event
 from tests.integration.certificates import make_certificate
 from tests.integration.webhook_server import Answer, Endpoint, receiving
+from tests.unit.test_export_writer import Time, Told
 
 ALLOWED = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}
 
@@ -275,14 +279,31 @@ def test_batches_are_bounded_in_number_and_in_bytes(endpoint: Endpoint, url: str
     assert sum(len(msgspec.json.decode(delivery.body)) for delivery in endpoint.deliveries) == 150
 
 
-def test_a_batch_to_an_endpoint_that_is_away_is_raised_whole(
+def test_a_batch_to_an_endpoint_that_is_away_is_one_request_and_unreachable_for_all(
     endpoint: Endpoint, url: str, sinks: list[EventSink]
 ) -> None:
     sink = open_batch_sink(url, sinks)
     endpoint.answers.append(Answer(503))
-    with pytest.raises(SinkUnreachable):
-        sink.write(batch_of(stored(1), stored(2)))
+    answers = sink.write(batch_of(*[stored(number) for number in range(250)]))
+    assert [type(answer) for answer in answers] == [SinkUnreachable] * 250
     assert len(endpoint.deliveries) == 1
+
+
+def test_an_outage_in_the_middle_of_a_batch_repeats_nothing_that_was_taken(
+    endpoint: Endpoint, url: str, sinks: list[EventSink]
+) -> None:
+    sink = open_batch_sink(url, sinks)
+    endpoint.answers.extend([Answer(), Answer(), Answer(503), Answer(503), Answer(503)])
+    deliveries = [Delivery(key=str(number), event=stored(number)) for number in range(500)]
+    writer = SinkWriter(sink, outage=Outage.PAUSE, progress=Told(), wait=Time().wait)
+    outcomes = list(writer.write(deliveries))
+    assert sorted(int(outcome.delivery.key) for outcome in outcomes) == list(range(500))
+    assert not any(outcome.cause for outcome in outcomes)
+    taken = Counter[str]()
+    for number, delivery in enumerate(endpoint.deliveries):
+        if number not in (2, 3, 4):
+            taken.update(each["id"] for each in msgspec.json.decode(delivery.body))
+    assert Counter(taken.values()) == {1: 500}
 
 
 def test_tls_connects_to_the_address_that_was_checked_and_asks_for_the_name(
