@@ -89,7 +89,14 @@ class Expired(EventBusError):
 
 
 class SinkError(EventBusError):
-    """The base of what an external sink raises, besides NotFound. Cure: the export worker's."""
+    """The base of what an external sink raises, besides NotFound. Cure: the export worker's.
+
+    *status* is the HTTP status that the system answered with; 0: it did not answer, or not in HTTP's words.
+    """
+
+    def __init__(self, message: str = "", *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class SinkUnreachable(SinkError):

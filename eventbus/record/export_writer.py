@@ -220,6 +220,9 @@ class SinkWriter:
                 return Outcome(delivery, answer)
             case SinkUnreachable() | Throttled() if not counting:
                 return _Next.WAIT
+            case SinkUnreachable(status=status) | UnexpectedReply(status=status) if counting and status:
+                # Of what client-go knows as a StatusError none is tried again.
+                return Outcome(delivery, None, "rejected", str(answer))
             case EventRejected() | Throttled():
                 return Outcome(delivery, None, "rejected", str(answer))
             case EventUnbuildable():

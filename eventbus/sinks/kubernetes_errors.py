@@ -25,6 +25,8 @@ from eventbus.text import cut_bytes, printable
 _UNREACHABLE: Final = frozenset({401, 403, 408, 502, 503, 504})
 #: The event is at fault, and will be the next time.
 _REJECTED: Final = frozenset({400, 404, 405, 406, 410, 413, 415, 422})
+#: These the API server says in a Status. Without one it was a proxy on the way, or a wrong URL: that says so to all.
+_ABOUT_THE_PATH: Final = frozenset({404, 405, 406})
 _TERMINATING: Final = "NamespaceTerminating"
 
 
@@ -60,15 +62,16 @@ def _of_answer(response: httpx2.Response, *, create: bool) -> EventBusError:
     code = response.status_code
     if code == 403 and _is_terminating(status):
         return EventRejected(text)
-    if code in _UNREACHABLE:
-        return SinkUnreachable(text)
-    if code == 429:
-        return Throttled(text, retry_after_s(response.headers.get("retry-after")))
+    pause_s = retry_after_s(response.headers.get("retry-after"))
+    if code == 429 or (code == 503 and pause_s is not None):
+        return Throttled(text, pause_s)
+    if code in _UNREACHABLE or (code in _ABOUT_THE_PATH and status.get("kind") != "Status"):
+        return SinkUnreachable(text, status=code)
     if code == 404 and not create:
         return NotFound(text)
     if code == 409:
         return AlreadyExists(text) if create else Conflict(text)
-    return EventRejected(text) if code in _REJECTED else UnexpectedReply(text)
+    return EventRejected(text) if code in _REJECTED else UnexpectedReply(text, status=code)
 
 
 def _is_terminating(status: dict[str, Any]) -> bool:

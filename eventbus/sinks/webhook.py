@@ -89,8 +89,9 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
 class WebhookSink:
     """One POST a write. The endpoint keeps what it gets, and tells repeats by Idempotency-Key, which is also the id.
 
-    What the answers mean: 2xx written; 409 it had it already; 429 Throttled; 500 and unknown 5xx UnexpectedReply; what
-    says the same to every event (no such page, no right, moved) SinkUnreachable; other 4xx EventRejected.
+    What the answers mean: 2xx written; 409 it had it already; 429, and 503 with Retry-After, Throttled; 500 and unknown
+    5xx UnexpectedReply; what says the same to every event (no such page, no right, moved) SinkUnreachable; other 4xx
+    EventRejected.
     """
 
     mode = SinkMode.APPEND
@@ -205,13 +206,14 @@ def _error_of(reply: Reply) -> EventBusError | None:
         return None
     said = cut_bytes(printable(reply.body[:200].decode("utf-8", "replace")), 200)
     text = f"the webhook answered {status}{f': {said}' if said else ''}"
-    if status == 429:
-        return Throttled(text, retry_after_s(reply.headers.get("retry-after")))
+    pause_s = retry_after_s(reply.headers.get("retry-after"))
+    if status == 429 or (status == 503 and pause_s is not None):
+        return Throttled(text, pause_s)
     if status in _UNREACHABLE:
-        return SinkUnreachable(text)
+        return SinkUnreachable(text, status=status)
     if 300 <= status < 400:
-        return SinkUnreachable(f"{text}; redirects are not followed")
-    return EventRejected(text) if 400 <= status < 500 else UnexpectedReply(text)
+        return SinkUnreachable(f"{text}; redirects are not followed", status=status)
+    return EventRejected(text) if 400 <= status < 500 else UnexpectedReply(text, status=status)
 
 
 def _mode(text: str) -> Mode:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.conformance import end_to_end
+from tests.conformance import end_to_end, end_to_end_kubernetes
 from tests.conformance.end_to_end import NOT_OURS, Vector
+from tests.conformance.end_to_end_kubernetes import NOT_KUBERNETES, UNSEEN
 
 VECTORS = [vector for vector in end_to_end.recorded() if vector.name not in NOT_OURS]
 pytestmark = pytest.mark.skipif(not VECTORS, reason="the vectors are not beside this clone")
@@ -19,6 +22,20 @@ def test_the_sink_is_called_as_client_go_calls_it(vector: Vector, embedded_url: 
     assert buried == end_to_end.given_up(vector), "what client-go gives up is in the dead letter"
 
 
+@pytest.mark.parametrize(
+    "vector",
+    [vector for vector in VECTORS if vector.name not in NOT_KUBERNETES],
+    ids=lambda vector: vector.name,
+)
+def test_an_api_server_gets_the_requests_that_it_gets_of_client_go(
+    vector: Vector, embedded_url: str, tmp_path: Path
+) -> None:
+    calls, buried = end_to_end_kubernetes.run(vector, embedded_url, tmp_path)
+
+    assert end_to_end.differences(vector, calls, unseen=UNSEEN) == []
+    assert buried == end_to_end.given_up(vector)
+
+
 def test_a_call_too_many_or_too_late_is_a_difference(embedded_url: str) -> None:
     vector = next(vector for vector in VECTORS if vector.name == "007_record_http_11")
     calls, _ = end_to_end.run(vector, embedded_url)
@@ -28,4 +45,4 @@ def test_a_call_too_many_or_too_late_is_a_difference(embedded_url: str) -> None:
 
 
 def test_what_does_not_apply_exists() -> None:
-    assert NOT_OURS.keys() <= {vector.name for vector in end_to_end.recorded()}
+    assert NOT_OURS.keys() | NOT_KUBERNETES.keys() <= {vector.name for vector in end_to_end.recorded()}

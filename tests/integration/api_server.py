@@ -77,10 +77,14 @@ class ApiServer:
         self.objects: dict[tuple[str, str], Object] = {}
         self.namespaces = set(namespaces)
         self.requests: list[Request] = []
-        self.faults: deque[Fault] = deque()
+        self.faults: deque[Fault | None] = deque()  #: None: this one is answered
         self.token = token
         self._version = 1000
         self._lock = threading.Lock()
+
+    def came(self, request: Request) -> None:
+        """A request is there; it is acted on next."""
+        self.requests.append(request)
 
     def act(self, request: Request) -> tuple[int, Object]:
         """Do what the request asks for. Raises: ApiError."""
@@ -203,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         request = self._request()
-        self.api.requests.append(request)
+        self.api.came(request)
         fault = self.api.faults.popleft() if self.api.faults else None
         if fault is not None:
             self._fail(request, fault)

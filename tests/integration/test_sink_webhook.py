@@ -200,11 +200,12 @@ def test_retry_after_may_be_seconds_or_a_date(endpoint: Endpoint, sink: EventSin
     endpoint.answers.append(Answer(429, headers={"Retry-After": "3"}))
     endpoint.answers.append(Answer(429, headers={"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}))
     found = []
-    for _ in range(2):
+    endpoint.answers.append(Answer(503, headers={"Retry-After": "5"}))
+    for _ in range(3):
         with pytest.raises(Throttled) as caught:
             sink.create(stored())
         found.append(caught.value.retry_after_s)
-    assert found == [3.0, 600.0]
+    assert found == [3.0, 600.0, 5.0]
 
 
 def test_what_the_endpoint_says_is_made_harmless_and_short(endpoint: Endpoint, sink: EventSink) -> None:

@@ -329,6 +329,18 @@ def test_under_count_an_outage_counts_and_the_event_is_given_up_after_twelve_tri
     assert (outcome.cause, sink.times[-1]) == ("retries", 110)
 
 
+@pytest.mark.parametrize(
+    "answer", [SinkUnreachable("403", status=403), UnexpectedReply("500", status=500), Throttled(retry_after_s=1)]
+)
+def test_under_count_what_was_answered_is_never_tried_again(answer: Exception) -> None:
+    time = Time()
+    sink = ScriptedSink(time, answer)
+
+    (outcome,) = write(sink, time, outage=Outage.COUNT)
+
+    assert (outcome.cause, len(sink.calls), time.now) == ("rejected", 1, 0)
+
+
 @pytest.mark.parametrize(("count", "verb"), [(1, "create"), (2, "patch")])
 def test_under_count_the_count_says_whether_it_is_a_patch(count: int, verb: str) -> None:
     time = Time()
