@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0.1, 300),
     default=10.0,
     show_default=True,
-    help="Longest wait for an answer of the sink, seconds.",
+    help="Longest wait for an answer of the sink, seconds; of a webhook never more than 10.",
 )
 @click.option(
     "--rate", type=click.FloatRange(min=0), default=0.0, help="Events a second and partition, at most.  [default: any]"

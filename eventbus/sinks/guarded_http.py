@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -33,7 +34,10 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class GuardedClient:
-    """Keeps one connection. *timeout_s* bounds a whole exchange but the look-up of the name, drip by drip too."""
+    """Keeps one connection. *timeout_s* bounds a whole exchange: all addresses together, TLS, and an answer that drips.
+
+    Only the look-up of the name cannot be interrupted; what follows it has the time that is left.
+    """
 
     def __init__(self, guard: Guard, *, tls: ssl.SSLContext, timeout_s: float) -> None:
         self._backend = _GuardedBackend(guard)
@@ -44,6 +48,7 @@ class GuardedClient:
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Send *body* once. Raises: SinkUnreachable: no whole answer; it may have arrived all the same."""
+        self._backend.begin(self._timeout_s)
         out_of_time = threading.Timer(self._timeout_s, self._backend.hang_up)
         out_of_time.daemon = True
         out_of_time.start()
@@ -80,6 +85,11 @@ class _GuardedBackend(httpcore2.NetworkBackend):
         self._guard = guard
         self._plain = httpcore2.SyncBackend()
         self._line: _Line | None = None
+        self._deadline = 0.0
+
+    def begin(self, timeout_s: float) -> None:
+        """An exchange begins that must be over in *timeout_s*."""
+        self._deadline = time.monotonic() + timeout_s
 
     def connect_tcp(
         self,
@@ -91,13 +101,25 @@ class _GuardedBackend(httpcore2.NetworkBackend):
     ) -> httpcore2.NetworkStream:
         failed: Exception | None = None
         for address in self._guard.resolve(host, port):
+            left_s = self._left_s()
+            if left_s <= 0:
+                break
             try:
-                self._line = _Line(self._plain.connect_tcp(address, port, timeout, local_address, socket_options))
+                line = self._plain.connect_tcp(
+                    address, port, min(timeout or left_s, left_s), local_address, socket_options
+                )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failed = error
-            else:
+                continue
+            self._line = _Line(line)
+            if self._left_s() > 0:
                 return self._line
-        raise failed or httpcore2.ConnectError(f"{host} has no address")
+            # Whoever hangs up at the deadline may have come too early to see this connection.
+            self._line.close()
+        raise failed or httpcore2.ConnectTimeout(f"{host} was not connected in time")
+
+    def _left_s(self) -> float:
+        return self._deadline - time.monotonic()
 
     def hang_up(self) -> None:
         """End the exchange that is under way, from another thread."""

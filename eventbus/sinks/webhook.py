@@ -41,6 +41,8 @@ from eventbus.text import cut_bytes, printable
 
 SECRET, TOKEN = "EVENTBUS_WEBHOOK_SECRET", "EVENTBUS_WEBHOOK_TOKEN"
 
+#: Of one request, whatever --timeout says: an endpoint that may be hostile holds up nothing for longer.
+LONGEST_S: Final = 10.0
 #: Of one request in batch mode.
 BATCH_EVENTS: Final = 100
 BATCH_BYTES: Final = 512 * 1024
@@ -79,7 +81,7 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
     secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
     secrets.signing_key(), secrets.token()  # what will not do is said at once
     client = GuardedClient(
-        guard, tls=_tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", "")), timeout_s=min(options.timeout_s, 10.0)
+        guard, tls=_tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", "")), timeout_s=min(options.timeout_s, LONGEST_S)
     )
     kind = BatchWebhookSink if mode is Mode.BATCH else WebhookSink
     source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"

@@ -10,8 +10,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -225,6 +227,35 @@ def test_an_endpoint_that_drips_is_left_after_the_timeout(endpoint: Endpoint, ur
         sinks[-1].create(stored())
     assert time.monotonic() - start < 20
     sinks[-1].create(stored())
+
+
+def test_addresses_that_swallow_connections_leave_a_dripping_one_no_time_of_its_own(
+    endpoint: Endpoint, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = urlsplit(url).port
+    assert port
+    answer_names(monkeypatch, {"hooks.test": ["127.0.0.2", "127.0.0.3", "127.0.0.1"]})
+    endpoint.answers.append(Answer(200, drip_s=0.05))
+    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=1.5)
+    with black_hole("127.0.0.2", port), black_hole("127.0.0.3", port):
+        with pytest.raises(SinkUnreachable):
+            client.post(f"http://hooks.test:{port}/", {"content-length": "0"}, b"")
+    client.close()
+
+
+@contextmanager
+def black_hole(address: str, port: int) -> Iterator[None]:
+    """A listener whose queue is full: connecting to it takes for ever."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(0)
+        for _ in range(4):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex((address, port))
+        yield
 
 
 def test_an_endpoint_that_never_answers_is_left_after_the_timeout(sinks: list[EventSink]) -> None:
