@@ -237,9 +237,8 @@ def test_addresses_that_swallow_connections_leave_a_dripping_one_no_time_of_its_
     answer_names(monkeypatch, {"hooks.test": ["127.0.0.2", "127.0.0.3", "127.0.0.1"]})
     endpoint.answers.append(Answer(200, drip_s=0.05))
     client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=1.5)
-    with black_hole("127.0.0.2", port), black_hole("127.0.0.3", port):
-        with pytest.raises(SinkUnreachable):
-            client.post(f"http://hooks.test:{port}/", {"content-length": "0"}, b"")
+    with black_hole("127.0.0.2", port), black_hole("127.0.0.3", port), pytest.raises(SinkUnreachable):
+        client.post(f"http://hooks.test:{port}/", {"content-length": "0"}, b"")
     client.close()
 
 

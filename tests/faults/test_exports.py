@@ -1,0 +1,154 @@
+"""Row 32: every sink through two kills, cut replies and thirty seconds without its system, 10 000 events each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+
+from eventbus.broker.export_status import export_status
+from eventbus.event import Event
+from eventbus.record.export import ExportStopped
+from eventbus.record.export_lease import LeaseLost
+from eventbus.record.export_writer import Outage
+from eventbus.sinks import SinkWrite, Verb, make_sink
+from eventbus.sinks.postgres import PostgresSink
+from eventbus.sinks.postgres_schema import UPSERT
+from tests.builders import make_event
+from tests.faults.checker import Verdict
+from tests.faults.conftest import Note, NoteControl
+from tests.functions.partition import Partition
+from tests.integration.export_survival import survive
+from tests.integration.export_systems import SYSTEMS, running
+from tests.integration.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
+from tests.integration.postgres_server import PostgresServer
+from tests.integration.webhook_server import Answer, Endpoint, receiving
+
+FAULT = "32 export"
+EVENTS, DOWN_S = 10_000, 30
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_ten_thousand_events_end_in_the_sink_with_their_final_counts(
+    name: str, embedded_url: str, prefix: str, tmp_path: Path, note: Note
+) -> None:
+    with running(name, tmp_path, events=EVENTS) as system:
+        survived = survive(
+            system, url=embedded_url, prefix=prefix, folder=tmp_path, events=EVENTS, down_s=DOWN_S, within_s=300
+        )
+    print(
+        f"{name}: another sink had {EVENTS} events after {survived.other_up_s:.1f} s while this one lived, "
+        f"after {survived.other_down_s:.1f} s while it was down"
+    )
+    note(
+        f"{FAULT}, {name}",
+        Verdict(accepted=sum(survived.wanted.values()), missing=survived.wrong, recovery_s=survived.recovery_s),
+    )
+    survived.assert_good()
+
+
+# -- controls ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def partition(embedded_url: str, prefix: str) -> Iterator[Partition]:
+    made = Partition(embedded_url, prefix, burst=1_000, max_events=1_000)
+    yield made
+    made.close()
+
+
+@pytest.mark.long
+def test_control_rows_without_the_guard_of_the_version(
+    monkeypatch: pytest.MonkeyPatch, note_control: NoteControl
+) -> None:
+    def count_after_a_late_write(url: str) -> int:
+        sink = make_sink(url, {})
+        assert isinstance(sink, PostgresSink)
+        for rv, count in ((2, 2), (1, 1)):  # the second is of a worker that was frozen
+            sink.write([SinkWrite.of(Verb.UPDATE, _stored(rv, count))])
+        sink.close()
+        with psycopg.connect(url) as connection:
+            found = connection.execute("SELECT count FROM eventbus_events").fetchone()
+            connection.execute("TRUNCATE eventbus_events")
+        assert found is not None
+        return int(found[0])
+
+    server = PostgresServer()
+    try:
+        url = server.start()
+        assert count_after_a_late_write(url) == 2
+        unguarded = UPSERT.replace("old.rv < EXCLUDED.rv AND", "")
+        assert unguarded != UPSERT
+        monkeypatch.setattr("eventbus.sinks.postgres.UPSERT", unguarded)
+        assert count_after_a_late_write(url) == 1
+    finally:
+        server.close()
+    note_control(f"{FAULT}, postgres", "an old count", "no guard by the version")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "control"])
+def test_a_worker_is_robbed_only_where_nobody_waits_for_its_signs(
+    partition: Partition, note_control: NoteControl, waits: bool
+) -> None:
+    time, system = OwnTime(), dict[str, Event]()
+    first, second = (MemorySink(system=system) for _ in range(2))
+    here, there = (
+        make_exporter(partition.bus, sink, time, consumer=name, take_over_s=25.0 if waits else 0.0)
+        for sink, name in ((first, "one"), (second, "two"))
+    )
+    partition.record(*[about(number) for number in range(10)])
+    assert here.acquire()
+    partition.record(*[about(number) for number in range(10)])
+
+    def steal(_event: Event) -> None:
+        first.fail = lambda _event: None
+        there.acquire()
+        if there.acquire():
+            run_until_idle(there)
+
+    first.fail = steal
+    with suppress(LeaseLost):
+        run_until_idle(here)
+    delivered = Counter(first.deliveries) + Counter(second.deliveries)
+    doubles = sum(times - 1 for times in delivered.values())
+    for exporter in (here, there):
+        close(exporter)
+    assert bool(doubles) != waits
+    if not waits:
+        note_control(f"{FAULT}, file", f"{doubles} duplicate", "the lease taken at once")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("outage", ["pause", "count"])
+def test_an_outage_buries_nothing_unless_it_counts(
+    partition: Partition, note_control: NoteControl, outage: str
+) -> None:
+    endpoint, time = Endpoint(), OwnTime()
+    endpoint.answers.extend([Answer(503)] * 1_000)
+    with receiving(endpoint) as port:
+        sink = make_sink(f"http://127.0.0.1:{port}/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"}, name="hook")
+        exporter = make_exporter(partition.bus, sink, time, outage=Outage(outage))  # type: ignore[arg-type]
+        partition.record(*[about(number) for number in range(10)])
+        time.end_s = 600
+        with suppress(ExportStopped):
+            assert exporter.acquire()
+            run_until_idle(exporter)
+        (status,) = export_status(partition.bus, partition.admin)
+        close(exporter)
+    assert status.dead == (10 if outage == "count" else 0)
+    if outage == "count":
+        note_control(f"{FAULT}, webhook", "10 lost", "outage=count")
+
+
+def _stored(rv: int, count: int) -> Event:
+    event = make_event(count=count)
+    metadata = msgspec.structs.replace(event.metadata, uid="producer:1", resource_version=str(rv))
+    return msgspec.structs.replace(event, metadata=metadata)
