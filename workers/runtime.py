@@ -28,7 +28,12 @@ log = logging.getLogger("eventbus")
 #: Where workers speak of themselves.
 NAMESPACE = "eventbus-system"
 #: What the exporters of an external sink tell, once a partition, and the type of event that it is.
-OTHER_REASONS = {"SinkUnreachable": "Warning", "SinkReachable": "Normal", "GroupReleased": "Warning"}
+OTHER_REASONS = {
+    "SinkUnreachable": "Warning",
+    "SinkThrottled": "Normal",
+    "SinkReachable": "Normal",
+    "GroupReleased": "Warning",
+}
 #: How often the options are compared with those of the bus.
 LOOK_EVERY_S = 1.0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from eventbus.broker.export import Burial, ExportStore, Returned, Settled, export_group
 from eventbus.clock import Clock
-from eventbus.errors import EventBusError
+from eventbus.errors import EventBusError, Throttled
 from eventbus.record.export_lease import LeaseLost
 from eventbus.record.export_writer import Outcome
 from eventbus.sinks.sink import delivery_id
@@ -69,7 +69,8 @@ class ExportProgress:
         if not self._told:
             self._told = True
             log.warning("%s pauses: %s", self._what, why)
-            self._on_change("SinkUnreachable", f"{self._sink}: {why}")
+            reason = "SinkThrottled" if isinstance(error, Throttled) else "SinkUnreachable"
+            self._on_change(reason, f"{self._sink}: {why}")
         self.figures.probes += 1
         since_ms = int(self.figures.paused_since * 1000)
         figures = {"paused_since_ms": str(since_ms), "pending": str(self.figures.pending)} | self._error(str(error))
@@ -96,6 +97,9 @@ class ExportProgress:
     def settled(self, outcome: Outcome, settled: Settled) -> None:
         """Add to *settled* what came of one event."""
         self.figures.pending -= 1
+        if self.figures.paused_since is not None:  # it answers; perhaps the worker before us began the pause
+            self.figures.paused_since = None
+            settled.figures["paused_since_ms"] = ""
         if outcome.cause:
             self._buried(outcome, settled)
         else:
@@ -112,9 +116,6 @@ class ExportProgress:
         self.figures.written += 1
         _raise(settled, "written")
         settled.figures["written_ms"] = str(now_ms)
-        if self.figures.paused_since is not None:  # the pause of the worker before us
-            self.figures.paused_since = None
-            settled.figures["paused_since_ms"] = ""
         if outcome.returned is not None:
             name, version = outcome.returned.metadata.name, outcome.returned.metadata.resource_version
             settled.returned[delivery.key] = Returned(

@@ -135,7 +135,7 @@ def test_an_outage_buries_nothing_unless_it_counts(
     endpoint.answers.extend([Answer(503)] * 1_000)
     with receiving(endpoint) as port:
         sink = make_sink(f"http://127.0.0.1:{port}/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"}, name="hook")
-        exporter = make_exporter(partition.bus, sink, time, outage=Outage(outage))  # type: ignore[arg-type]
+        exporter = make_exporter(partition.bus, sink, time, outage=Outage(outage))
         partition.record(*[about(number) for number in range(10)])
         time.end_s = 600
         with suppress(ExportStopped):

@@ -14,7 +14,7 @@ from eventbus.broker.export_status import SinkStatus, export_status
 from eventbus.errors import AlreadyExists, NotFound
 from eventbus.event import Event
 from eventbus.record.export import ExportOptions, PartitionExporter
-from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
+from eventbus.sinks import EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
 from tests.builders import make_event, make_reference
 
 
@@ -111,7 +111,13 @@ class MemoryBatchSink(MemorySink):
 
 
 def make_exporter(
-    bus: Bus, sink: MemorySink, clock: OwnTime, *, consumer: str = "one", **options: Any
+    bus: Bus,
+    sink: EventSink,
+    clock: OwnTime,
+    *,
+    consumer: str = "one",
+    on_change: Callable[[str, str], None] = lambda _reason, _message: None,
+    **options: Any,
 ) -> PartitionExporter:
     """Of partition 0. It is driven by `acquire` and `step`."""
     return PartitionExporter(
@@ -122,6 +128,7 @@ def make_exporter(
         clock=clock,
         options=ExportOptions(**options),
         block_ms=1,
+        on_change=on_change,
         sleep=clock.wait,
         uniform=lambda low, high: (low + high) / 2,
     )

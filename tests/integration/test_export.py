@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.broker.export_status import export_status, forget_sink, store_is_fed
 from eventbus.broker.heartbeats import Beats, read_beats
-from eventbus.errors import EventRejected, NotFound, SinkUnreachable, UnexpectedReply
+from eventbus.errors import EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
 from eventbus.record.dead_letter import DeadLetter
 from eventbus.record.export import ExportStopped, PartitionExporter
@@ -258,8 +258,9 @@ def test_ten_minutes_of_outage_read_nothing_bury_nothing_and_are_told(
     assert list(DeadLetter(partition.bus, partition.admin).list()) == []
 
 
+@pytest.mark.parametrize("answer", [None, EventRejected("no")])
 def test_a_pause_goes_on_under_the_next_worker_until_the_sink_answers(
-    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, answer: Exception | None
 ) -> None:
     sink = MemorySink()
     sink.fail = fail_with(SinkUnreachable("refused"))
@@ -273,9 +274,28 @@ def test_a_pause_goes_on_under_the_next_worker_until_the_sink_answers(
     assert since > 0
     time.end_s = float("inf")
     time.sleep(100)
-    exporter_of(MemorySink(), consumer="two")
+    second = MemorySink()
+    if answer is not None:
+        second.fail = fail_with(answer)
+    exporter_of(second, consumer="two")
     after = status_of(partition.bus)
-    assert (after.paused_since_ms, after.written) == (0, 1)
+    assert (after.paused_since_ms, after.written, after.dead) == (0, 1 - bool(answer), bool(answer))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(SinkUnreachable("refused"), "SinkUnreachable"), (Throttled(retry_after_s=1), "SinkThrottled")],
+)
+def test_what_a_pause_is_for_is_told(
+    partition: Partition, exporter_of: MakeExporter, error: Exception, reason: str
+) -> None:
+    told: list[str] = []
+    sink = MemorySink()
+    sink.fail = fail_with(error, times=1)
+    partition.record(about(1))
+    exporter = exporter_of(sink, acquire=False, on_change=lambda reason, _message: told.append(reason))
+    assert exporter.acquire()
+    assert told == [reason, "SinkReachable"]
 
 
 def test_a_sink_that_is_down_costs_the_others_nothing(partition: Partition, exporter_of: MakeExporter) -> None:
