@@ -46,12 +46,7 @@ _EVENTS: Final = create_namespaced_resource("", "v1", "Event", "events", verbs=[
 
 def make_kubernetes_sink(url: str, options: SinkOptions) -> KubernetesSink:
     """The sink of `kubernetes:…`. Reads the kubeconfig, connects to nothing. Raises: ConfigError."""
-    parts = urlsplit(url)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    context, namespace = given.pop("context", ""), given.pop("namespace", "")
-    if given or parts.netloc or parts.fragment:
-        raise ConfigError("a kubernetes: URL is kubernetes:[/path/to/kubeconfig][?context=…&namespace=…]")
-    config = _load_config(unquote(parts.path) or options.environ.get("KUBECONFIG", ""), context)
+    config, namespace = _read_url(url, options.environ)
     try:
         client = lightkube.Client(
             config, timeout=httpx2.Timeout(options.timeout_s), field_manager="eventbus", trust_env=True
@@ -59,6 +54,22 @@ def make_kubernetes_sink(url: str, options: SinkOptions) -> KubernetesSink:
     except (ClientConfigError, OSError, ValueError) as error:
         raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
     return KubernetesSink(options.name, client, namespace=namespace)
+
+
+def server_of(url: str, environ: Mapping[str, str]) -> str:
+    """Which cluster `kubernetes:…` stands for here: the URL of its API server. Raises: ConfigError."""
+    server: str = _read_url(url, environ)[0].cluster.server
+    return server
+
+
+def _read_url(url: str, environ: Mapping[str, str]) -> tuple[SingleConfig, str]:
+    """The cluster and, if only that one is written to, the namespace."""
+    parts = urlsplit(url)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    context, namespace = given.pop("context", ""), given.pop("namespace", "")
+    if given or parts.netloc or parts.fragment:
+        raise ConfigError("a kubernetes: URL is kubernetes:[/path/to/kubeconfig][?context=…&namespace=…]")
+    return _load_config(unquote(parts.path) or environ.get("KUBECONFIG", ""), context), namespace
 
 
 def _load_config(path: str, context: str) -> SingleConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import socket
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from importlib import import_module
@@ -76,22 +77,23 @@ def make_sink(url: str, environ: Mapping[str, str], *, name: str = "", timeout_s
     A URL may also be `python:package.module:attribute`: a SinkMaker of one's own, called with that URL, in which a
     query may follow.
 
-    Args:     name: what it is kept under, [a-z0-9.-]{1,63}; "": the scheme and a digest of the URL.
+    Args:     name: what it is kept under, [a-z0-9.-]{1,63}; "": `default_name`.
     Raises:   ConfigError: no such scheme, an extra is not installed, or the sink's maker refuses the URL.
     """
     scheme = _split(url).scheme
-    options = SinkOptions(name=check_name(name or default_name(url)), environ=environ, timeout_s=timeout_s)
+    options = SinkOptions(name=check_name(name or default_name(url, environ)), environ=environ, timeout_s=timeout_s)
     if scheme == "python":
         return _make_own(url, options)
     if scheme not in SCHEMES:
         known = ", ".join(f"{known}:" for known in [*SCHEMES, "python"])
         raise ConfigError(f"no sink for {safe_sink_url(url)!r}: the URL must begin with one of {known}")
-    return _load(*SCHEMES[scheme])(url, options)
+    maker: SinkMaker = _load(*SCHEMES[scheme])
+    return maker(url, options)
 
 
 def _make_own(url: str, options: SinkOptions) -> EventSink:
     place = url.removeprefix("python:").partition("?")[0]
-    maker: Any = _load(place, "")
+    maker = _load(place, "")
     try:
         inspect.signature(maker).bind(url, options)
     except TypeError:
@@ -111,10 +113,19 @@ def check_name(name: str) -> str:
     return name
 
 
-def default_name(url: str) -> str:
-    """Scheme, and six hex digits of the URL without user and password: a new password makes no new sink."""
-    parts = urlsplit(url)
+def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
+    """Scheme, and six hex digits of what is written to: the URL without user and password, since a new password makes
+    no new sink; of a file and standard output also the host's name, of a cluster its server's URL.
+
+    Raises: ConfigError: the kubeconfig cannot be used.
+    """
+    parts = _split(url)
     same = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    if parts.scheme in ("file", "stdout"):
+        same = f"{socket.gethostname()} {same}"
+    elif parts.scheme == "kubernetes":
+        server: str = _load("eventbus.sinks.kubernetes:server_of", "kubernetes")(url, environ or {})
+        same = f"{server} {dict(parse_qsl(parts.query)).get('namespace', '')}"
     return f"{parts.scheme or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
 
@@ -151,16 +162,14 @@ def _split(url: str) -> SplitResult:
         raise ConfigError("the sink's URL cannot be read: its host is malformed") from None
 
 
-def _load(place: str, extra: str) -> SinkMaker:
+def _load(place: str, extra: str) -> Any:
     module, _, attribute = place.partition(":")
     if not module or not attribute:
         raise ConfigError("a sink of one's own is python:package.module:maker")
     try:
-        made: Any = getattr(import_module(module), attribute)
+        return getattr(import_module(module), attribute)
     except ImportError as error:
         cure = f"pip install 'eventbus[{extra}]'" if extra else f"check that {module} can be imported"
         raise ConfigError(f"this sink cannot be loaded ({error}): {cure}") from error
     except AttributeError as error:
         raise ConfigError(f"{module} has no {attribute!r}") from error
-    maker: SinkMaker = made
-    return maker

@@ -320,6 +320,16 @@ def test_in_a_cluster_it_uses_the_service_account_and_notices_a_new_token(
     assert in_cluster(api)["count"] == 2
 
 
+def test_the_same_url_for_two_clusters_is_two_sinks(tmp_path: Path) -> None:
+    names = []
+    for number, server in enumerate(("https://one:6443", "https://two:6443", "https://one:6443")):
+        config = write_kubeconfig(tmp_path / f"config-{number}", server)
+        sink = make_sink("kubernetes:", {"KUBECONFIG": str(config)})
+        names.append(sink.name)
+        sink.close()
+    assert (names[0] == names[2], names[0] == names[1]) == (True, False)
+
+
 @pytest.mark.parametrize(
     "url",
     [

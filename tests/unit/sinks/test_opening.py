@@ -78,6 +78,15 @@ def test_the_name_of_a_sink_follows_the_place_not_the_password() -> None:
     assert default_name("postgresql://me:old@host/other") != name
 
 
+@pytest.mark.parametrize("url", ["file:/var/log/events.jsonl", "stdout:"])
+def test_the_same_file_on_two_hosts_is_two_sinks(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    names = set()
+    for host in ("one", "two", "one"):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        names.add(default_name(url))
+    assert len(names) == 2
+
+
 @pytest.mark.parametrize("name", ["UPPER", "a/b", "-a", "a" * 64, "a b"])
 def test_a_name_that_would_not_do_in_a_key_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="must match"):
