@@ -78,8 +78,13 @@ def survive(
         back = time.monotonic()
         eventually(lambda: _held(system, 2) >= events, within_s=within_s)
         recovery_s = time.monotonic() - back
-        done: list[SinkStatus] = []  # looked at once: the workers go on recording events about themselves
-        eventually(lambda: done.extend(_done(bus)) or done, within_s=within_s)
+        done: list[SinkStatus] = []  # kept as it was seen: the workers go on recording events about themselves
+
+        def is_done() -> bool:
+            done[:] = _done(bus)
+            return bool(done)
+
+        eventually(is_done, within_s=within_s)
         return Survived(
             events=events,
             wanted=_stored(bus),
