@@ -169,7 +169,10 @@ class PartitionExporter:
             self._close()
 
     def acquire(self) -> bool:
-        """Take the lease if it is free, and find where to go on. Raises: what Redis does."""
+        """Take the lease if it is free, find where to go on, and let the sink connect, waiting for it.
+
+        Raises: LeaseLost, ExportStopped, and what Redis does.
+        """
         lease = self._lease.acquire()
         if lease is None:
             return False
@@ -185,6 +188,8 @@ class PartitionExporter:
             newest = self._store.newest_version()
             self._keep(Settled(position=newest))
             self._read_from(newest)
+        if self._writer.open():
+            raise ExportStopped
         return True
 
     def step(self) -> int:

@@ -32,7 +32,7 @@ from eventbus.errors import (
 )
 from eventbus.event import Event
 from eventbus.record.export_batch import Delivery
-from eventbus.sinks.sink import BatchSink, EventPatch, EventSink, SinkAnswer, SinkWrite, Verb
+from eventbus.sinks.sink import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkWrite, Verb
 
 log = logging.getLogger("eventbus")
 
@@ -120,6 +120,24 @@ class SinkWriter:
         self._calling = calling
         self._uniform = uniform
         self._probes = 0
+
+    def open(self) -> bool:
+        """Let a sink connect that wants to, waiting for it. True: stop. Raises: SinkGone."""
+        sink = self._sink
+        if not isinstance(sink, OpeningSink) or self._outage is Outage.COUNT:
+            return False
+        while True:
+            if self._before(0):
+                return True
+            try:
+                with self._calling():
+                    sink.open()
+            except (OSError, SinkUnreachable, Throttled) as error:
+                if self._wait_for_sink(_classified(error)):
+                    return True
+            else:
+                self._answered()
+                return False
 
     def write(self, deliveries: Sequence[Delivery]) -> Iterator[Outcome]:
         """Write *deliveries*, no event twice among them; yields each as soon as it is settled.

@@ -72,6 +72,13 @@ class PostgresSink:
         shown = {key: self._parameters[key] for key in ("host", "port", "dbname") if key in self._parameters}
         return f"<PostgresSink {self.name} {shown}>"
 
+    def open(self) -> None:
+        """Connect, and make or migrate the tables. Raises: SinkUnreachable, Throttled."""
+        try:
+            self._connected()
+        except psycopg.Error as error:
+            raise translate(error) from error
+
     def create(self, event: Event) -> Event:
         return self.update(event)
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from eventbus.event import Event
-from eventbus.sinks.sink import BatchSink, EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite
+from eventbus.sinks.sink import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkMode, SinkWrite
 
 
 class SharedSink:
@@ -24,6 +24,11 @@ class SharedSink:
     @property
     def mode(self) -> SinkMode:
         return self._sink.mode
+
+    def open(self) -> None:
+        if isinstance(self._sink, OpeningSink):
+            with self._lock:
+                self._sink.open()
 
     def create(self, event: Event) -> Event:
         with self._lock:

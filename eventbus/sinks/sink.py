@@ -133,9 +133,31 @@ class BatchSink(EventSink, Protocol):
         ...
 
 
+@runtime_checkable
+class OpeningSink(EventSink, Protocol):
+    """A sink that wants to connect before there is anything to write, so that a wrong password is told at once."""
+
+    def open(self) -> None:
+        """Connect, and make ready what is written to. May be called again, also when it is open.
+
+        Raises: SinkUnreachable, Throttled: the loop waits, and calls again.
+        """
+        ...
+
+
 def delivery_id(event: Event) -> str:
     """`<event uid>/<count>`: what an appending sink writes beside the event, and a webhook sends as Idempotency-Key."""
     return f"{event.metadata.uid}/{event.count}"
 
 
-__all__ = ["BatchSink", "EventPatch", "EventSink", "SinkAnswer", "SinkMode", "SinkWrite", "Verb", "delivery_id"]
+__all__ = [
+    "BatchSink",
+    "EventPatch",
+    "EventSink",
+    "OpeningSink",
+    "SinkAnswer",
+    "SinkMode",
+    "SinkWrite",
+    "Verb",
+    "delivery_id",
+]

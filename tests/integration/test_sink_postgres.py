@@ -18,6 +18,7 @@ from eventbus.event import Event, EventSeries
 from eventbus.sinks import BatchSink, EventPatch, SinkMode, SinkWrite, Verb, make_sink
 from eventbus.sinks.postgres import PostgresSink
 from eventbus.sinks.postgres_schema import STEPS
+from eventbus.sinks.sink import OpeningSink
 from tests.builders import NOW, make_event, make_reference
 from tests.conftest import IN_CI
 from tests.integration.postgres_server import NoPostgres, PostgresServer, a_database, a_server_url, find_programs
@@ -315,6 +316,20 @@ def _wait_for_a_lock(url: str) -> None:
         query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         while connection.execute(query).fetchone() == (0,):
             pass
+
+
+def test_the_tables_are_there_before_there_is_an_event(url: str, sink: PostgresSink) -> None:
+    assert isinstance(sink, OpeningSink)
+    sink.open()
+    sink.open()
+    assert rows(url) == []
+
+
+def test_a_wrong_password_is_told_before_there_is_an_event(server: PostgresServer) -> None:
+    sink = open_sink(server.url(password="wrong"))
+    assert isinstance(sink, OpeningSink)
+    with pytest.raises(SinkUnreachable):
+        sink.open()
 
 
 def test_a_server_that_is_away_raises_unreachable_and_is_found_again(server: PostgresServer) -> None:

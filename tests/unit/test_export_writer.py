@@ -349,6 +349,27 @@ def test_under_count_the_count_says_whether_it_is_a_patch(count: int, verb: str)
     assert [verb for verb, _ in sink.calls] == [verb]
 
 
+class OpeningScriptedSink(ScriptedSink):
+    """Wants to connect first; that is answered as a call is."""
+
+    def open(self) -> None:
+        self._call("open", delivery().event)
+
+
+def test_a_sink_that_wants_to_connect_is_waited_for_before_there_is_anything_to_write() -> None:
+    time, told = Time(), Told()
+    sink = OpeningScriptedSink(time, DOWN, Throttled(retry_after_s=5), OSError("refused"))
+    assert not SinkWriter(sink, outage=Outage.PAUSE, progress=told, wait=time.wait).open()
+    assert [verb for verb, _ in sink.calls] == ["open"] * 4
+    assert told.said == ["paused None", "paused 5", "paused None", "resumed"]
+
+
+def test_stopping_interrupts_connecting() -> None:
+    time = Time(stop_at=30)
+    sink = OpeningScriptedSink(time, *[DOWN] * 1_000)
+    assert SinkWriter(sink, outage=Outage.PAUSE, progress=Told(), wait=time.wait).open()
+
+
 def test_a_sink_that_is_gone_for_good_ends_it() -> None:
     time = Time()
     with pytest.raises(SinkGone):
