@@ -92,19 +92,17 @@ def export(
       eventbus worker export --to https://hooks.example.com/events --repeats at-most-every=5m
     """
     from eventbus.clock import SystemClock
-    from eventbus.record.export import ExportOptions
-    from eventbus.record.export_repeats import parse_repeats
+    from eventbus.record.export import make_options
     from eventbus.record.export_runner import ExportRunner
-    from eventbus.record.export_start import parse_start
-    from eventbus.record.export_writer import Outage
     from eventbus.sinks import EventSink, make_sink
     from eventbus.sinks.opening import given_url
     from workers.runtime import run
 
-    options = ExportOptions(
-        start=parse_start(start, SystemClock()),
-        repeats=parse_repeats(repeats),
-        outage=Outage(outage),
+    options = make_options(
+        SystemClock(),
+        start=start,
+        repeats=repeats,
+        outage=outage,
         batch_events=batch,
         rate_per_s=rate,
         take_over_s=take_over_s,

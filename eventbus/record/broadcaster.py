@@ -27,6 +27,7 @@ from eventbus.record.watcher import GroupWatcher, Handler, StreamWatcher, Watche
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
+    from eventbus.record.export import ExportOptions
     from eventbus.sinks.sink import EventSink
 
 log = logging.getLogger("eventbus")
@@ -153,27 +154,42 @@ class EventBroadcaster:
             logger = structlog.get_logger("eventbus")
         return self._log(lambda event: log_structured(logger, event))
 
-    def start_recording_to_sink(self, sink: EventSink | None = None) -> Watcher:
+    def start_recording_to_sink(
+        self,
+        sink: EventSink | None = None,
+        *,
+        start: str = "beginning",
+        repeats: str = "every",
+        outage: str = "pause",
+        batch: int = 500,
+        rate: float = 0.0,
+    ) -> Watcher:
         """Run the store's sink worker in this process, or, with *sink*, an export to it. Returns at once.
 
         Without *sink* it is what `eventbus worker sink` does, with it what `eventbus worker export` does: every
         correlated event of the bus, from the beginning at first. An export needs a sink worker somewhere, and closes
         *sink* at its end.
 
-        Raises: ConfigError: *sink* is none, or its name will not do.
+        Args:   start, repeats, outage, batch, rate: of an export, as the command's --from, --repeats, --outage, --batch
+                and --rate.
+        Raises: ConfigError: *sink* is none, or its name or an option will not do.
         """
         if self._stopped:
             raise BroadcasterStopped
         if sink is not None:
-            return self._keep(self._start_export(sink))
+            from eventbus.record.export import make_options
+
+            options = make_options(
+                self._clock, start=start, repeats=repeats, outage=outage, batch_events=batch, rate_per_s=rate
+            )
+            return self._keep(self._start_export(sink, options))
         from eventbus.record.sink_runner import SinkRunner
 
         runner = SinkRunner(bus=self._open_bus(), clock=self._clock, block_ms=self.settings.worker_block_ms)
         runner.start()
         return self._keep(runner)
 
-    def _start_export(self, sink: EventSink) -> Watcher:
-        from eventbus.record.export import ExportOptions
+    def _start_export(self, sink: EventSink, options: ExportOptions) -> Watcher:
         from eventbus.record.export_runner import ExportRunner
         from eventbus.sinks.shared import share
         from eventbus.sinks.sink import EventSink
@@ -186,7 +202,7 @@ class EventBroadcaster:
             bus=bus,
             make_sink=lambda: shared,
             clock=self._clock,
-            options=ExportOptions(),
+            options=options,
             block_ms=self.settings.worker_block_ms,
         )
         runner.start()

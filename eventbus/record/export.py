@@ -10,21 +10,22 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.export import ExportStore, Settled, export_group
 from eventbus.clock import Clock
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, SinkGone
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, Expired, FunctionsMissing, SinkGone
 from eventbus.faults import crash_point
 from eventbus.record.export_batch import Delivery, make_rounds
 from eventbus.record.export_later import Waiting
 from eventbus.record.export_lease import ExportLease, LeaseLost
 from eventbus.record.export_progress import ExportProgress, Figures
 from eventbus.record.export_rate import RateLimit
-from eventbus.record.export_repeats import Every, Repeats
-from eventbus.record.export_start import BEGINNING, Start
+from eventbus.record.export_repeats import Every, Repeats, parse_repeats
+from eventbus.record.export_start import BEGINNING, Start, parse_start
 from eventbus.record.export_writer import Outage, SinkWriter
 from eventbus.record.vitals import Vitals
 from eventbus.sinks.opening import check_name
@@ -50,6 +51,13 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_events: int = 500  #: changes read, and events written, at once
     rate_per_s: float = 0.0  #: events a second and partition; 0: no limit
     take_over_s: float = 25.0  #: after so long without a sign of life a worker is dead
+
+
+def make_options(clock: Clock, *, start: str, repeats: str, outage: str, **more: Any) -> ExportOptions:
+    """The options as people write them; *more* as they are. Raises: ConfigError."""
+    if outage not in list(Outage):
+        raise ConfigError(f"outage {outage!r}: give {' or '.join(Outage)}")
+    return ExportOptions(start=parse_start(start, clock), repeats=parse_repeats(repeats), outage=Outage(outage), **more)
 
 
 class ExportStopped(Exception):

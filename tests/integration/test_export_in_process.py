@@ -51,6 +51,23 @@ def test_a_broadcaster_records_to_a_sink_of_ones_own(
     eventually(lambda: sink.closed)
 
 
+def test_an_export_of_a_broadcaster_has_the_options_of_the_command(embedded_url: str, prefix: str) -> None:
+    sink = MemorySink()
+    with EventBroadcaster(embedded_url, settings=settings_of(prefix)) as broadcaster:
+        for wrong in ({"start": "yesterday"}, {"repeats": "sometimes"}, {"outage": "perhaps"}):
+            with pytest.raises(ConfigError):
+                broadcaster.start_recording_to_sink(sink, **wrong)  # type: ignore[arg-type]
+        broadcaster.start_recording_to_sink()
+        broadcaster.start_recording_to_sink(sink, repeats="first", batch=10)
+        recorder = broadcaster.new_recorder("test")
+        for number in range(2):
+            recorder.event(ObjectReference("Pod", "default", "pod-0"), "Normal", "Tested", "repeats")
+            eventually(lambda: sink.counts().get("repeats") == 1, within=30)
+            recorder.event(ObjectReference("Pod", "default", f"pod-{number}"), "Normal", "Tested", f"mark {number}")
+            eventually(lambda number=number: f"mark {number}" in sink.counts(), within=30)  # type: ignore[misc]
+        assert sink.counts()["repeats"] == 1
+
+
 def test_what_is_no_sink_is_refused(embedded_url: str, prefix: str) -> None:
     with EventBroadcaster(embedded_url, settings=settings_of(prefix)) as broadcaster:
         with pytest.raises(ConfigError, match="is no sink"):
