@@ -53,7 +53,8 @@ def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
     path = unquote(parts.path)
     if not path or parts.netloc not in ("", "localhost"):
         raise ConfigError(f"sink {url!r}: give a path, like file:/var/log/events.jsonl")
-    return JsonLinesSink(options.name, RotatingFile(Path(path), _parse_options(parts.query)).append)
+    file = RotatingFile(Path(path), _parse_options(parts.query))
+    return JsonLinesSink(options.name, file.append, close=file.sync)
 
 
 def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
@@ -64,13 +65,14 @@ def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
 
 
 class JsonLinesSink:
-    """A `BatchSink` that appends. *append* writes whole lines, all of them or none; it may raise OSError."""
+    """A `BatchSink` that appends. *append* writes whole lines, all of them or none; both may raise OSError."""
 
     mode = SinkMode.APPEND
 
-    def __init__(self, name: str, append: Callable[[bytes], None]) -> None:
+    def __init__(self, name: str, append: Callable[[bytes], None], *, close: Callable[[], None] = lambda: None) -> None:
         self.name = name
         self._append = append
+        self._close = close
 
     def create(self, event: Event) -> Event:
         return self._write_one(Verb.CREATE, event)
@@ -97,7 +99,8 @@ class JsonLinesSink:
         return answers
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Make safe what was written. Nothing is kept open. Raises: OSError."""
+        self._close()
 
     def _write_one(self, verb: Verb, event: Event, patch: EventPatch | None = None) -> Event:
         answer = self.write([SinkWrite.of(verb, event, patch)])[0]
@@ -117,6 +120,7 @@ class RotatingFile:
         self._options = options
         self._now = now
         self._synced = 0.0
+        self._unsynced = False  # something was appended since, which fsync_every_s has put off
         # Not the file itself, which is renamed. Each append opens it anew: a lock belongs to the open file.
         self._lock_path = path.with_name(path.name + ".lock")
 
@@ -136,6 +140,16 @@ class RotatingFile:
                 self._sync(file)
             finally:
                 os.close(file)
+
+    def sync(self) -> None:
+        """Sync what was put off. Raises: OSError."""
+        if self._unsynced:
+            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+            self._unsynced = False
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
@@ -177,9 +191,10 @@ class RotatingFile:
 
     def _sync(self, file: int) -> None:
         every_s = self._options.fsync_every_s
-        if every_s >= 0 and self._now() - self._synced >= every_s:
+        self._unsynced = every_s >= 0
+        if self._unsynced and self._now() - self._synced >= every_s:
             os.fsync(file)
-            self._synced = self._now()
+            self._synced, self._unsynced = self._now(), False
 
 
 def _line(write: SinkWrite) -> bytes:

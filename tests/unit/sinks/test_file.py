@@ -168,6 +168,20 @@ def test_standard_output_has_the_same_lines_and_a_reader_that_left_ends_it(capfd
             os.close(file)
 
 
+@pytest.mark.parametrize(("policy", "more"), [("every", 0), ("1h", 1), ("never", 0)])
+def test_what_was_put_off_is_synced_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, more: int
+) -> None:
+    sink = sink_of(tmp_path / "events.jsonl", f"?fsync={policy}")
+    for name in "ab":
+        sink.create(event(name))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    sink.close()
+    sink.close()
+    assert len(synced) == more
+
+
 @pytest.mark.parametrize(
     "url",
     [
