@@ -6,6 +6,7 @@ they live in Redis with a version, because workers that correlate in one state m
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from enum import StrEnum
@@ -108,8 +109,8 @@ class AggregateKey(StrEnum):
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How the whole bus correlates and what it keeps. Defaults are client-go's where client-go has them."""
 
-    burst: int = 25  #: tokens of a full bucket
-    qps: float = 1 / 300  #: tokens a second; rounded to float32, as client-go does
+    burst: int = 25  #: tokens of a full bucket; 0 holds back everything that is not exempt
+    qps: float = 1 / 300  #: tokens a second; rounded to float32, as client-go does; 0: what is spent stays spent
     max_events: int = 10  #: this many distinct messages make an aggregate
     max_interval_s: int = 600  #: a longer pause starts the set of similar events anew
     aggregate_key: AggregateKey = AggregateKey.REASON
@@ -135,22 +136,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for field, most in _MOST.items():
             if getattr(self, field) > most:
                 raise ConfigError(f"option {field} must be at most {most}, not {getattr(self, field)}")
-        if not 1e-6 <= self.qps <= 1e6:
-            raise ConfigError(f"option qps must be between 0.000001 and 1000000, not {self.qps}")
-        msgspec.structs.force_setattr(self, "qps", float32(self.qps))
+        # Rounded first: what is checked is what is kept, so that it is still right when it is read back.
+        rate = float32(self.qps)
+        if not 0 <= rate < math.inf:
+            raise ConfigError(f"option qps must be a number of at least 0, not {self.qps}")
+        msgspec.structs.force_setattr(self, "qps", rate)
 
 
-_LEAST = dict(burst=1, max_events=1, max_interval_s=1, event_ttl_s=1, record_ttl_s=60, max_stored=100)
+_LEAST = dict(burst=0, max_events=1, max_interval_s=1, event_ttl_s=1, record_ttl_s=60, max_stored=100)
 _LEAST |= dict(max_records=100, incoming_bytes=MIB, changes_bytes=MIB, dead_bytes=65_536, hold_s=1)
 _TEN_YEARS_S = 10 * 366 * 86_400
-#: One record holds all max_events; with burst / qps and the others no time to live leaves what Redis can count.
-_MOST = dict(max_events=1_000, burst=1_000_000, max_interval_s=_TEN_YEARS_S, event_ttl_s=_TEN_YEARS_S)
+#: One record holds all max_events. The longest interval is the longest that a Go Duration holds, in nanoseconds.
+_MOST = dict(max_events=1_000, burst=2**31 - 1, max_interval_s=2**63 // 10**9, event_ttl_s=_TEN_YEARS_S)
 _MOST |= dict(record_ttl_s=_TEN_YEARS_S, hold_s=_TEN_YEARS_S)
 
 
 def float32(number: float) -> float:
-    """*number* as client-go's float32 holds it, widened again."""
-    widened: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    """*number* as client-go's float32 holds it, widened again; infinite if it is too large for one."""
+    try:
+        widened: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
     return widened
 
 

@@ -435,6 +435,8 @@ def publish_command(
 #: How long a producer's last sequence is remembered after its last batch. A producer idle for half of it takes a
 #: fresh id, so that a state that is missing always means a server that lost it.
 PRODUCER_LIFE_MS = 2 * 3600 * 1000
+#: A bucket that never fills again is garbage too, some day: ten years.
+LONGEST_BUCKET_S = 10 * 366 * 86_400
 
 
 class PublishState(msgspec.Struct, frozen=True):
@@ -457,7 +459,7 @@ def parse_published(reply: Sequence[Any]) -> Published:
 
 @cache
 def option_arguments(options: Options) -> tuple[Any, ...]:
-    """ARGV[3] to ARGV[10] of record."""
+    """ARGV[3] to ARGV[12] of record."""
     return (
         options.burst,
         f"{options.qps:.17g}",
@@ -467,12 +469,19 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
         options.event_ttl_s * 1000,
         options.record_ttl_s * 1000,
         int(options.report_suppressed),
+        *subject_lives_ms(options),
     )
 
 
 def subject_lives_ms(options: Options) -> tuple[int, int]:
-    """How long Redis keeps a set of similar messages, and a token bucket, after their last use; as record.lua does."""
-    return 2_000 * options.max_interval_s, math.ceil(2_000 * max(1, options.burst / options.qps))
+    """How long Redis keeps a set of similar messages, and a token bucket, after their last use.
+
+    Redis counts by its own clock and the rules by that of the entries, which workers may read as late as the stream
+    is held for them: what an entry that waits may still need is not collected.
+    """
+    refill_s = options.burst / options.qps if options.qps else math.inf
+    bucket_s = math.ceil(min(2 * max(1, refill_s), LONGEST_BUCKET_S))
+    return 1000 * (2 * options.max_interval_s + options.hold_s), 1000 * (bucket_s + options.hold_s)
 
 
 def pack_argument(value: Any) -> bytes:

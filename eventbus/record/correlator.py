@@ -126,8 +126,8 @@ class Correlator:
         self, namespace: str, reference: tuple[str, ...], kind: str, source: tuple[str, str], reporter: tuple[str, str]
     ) -> bytes:
         options = self._options
-        seconds = round(1 / options.qps, 3)
-        message = f"events held back as spam (burst {options.burst}, then one every {seconds:g} s); count says how many"
+        then = f"one every {round(1 / options.qps, 3):g} s" if options.qps else "none"
+        message = f"events held back as spam (burst {options.burst}, then {then}); count says how many"
         event_type = kind if options.spam_key is not SpamKey.OBJECT else EventType.NORMAL.value
         own = reporter if reporter != source else (None, None)
         return pack_argument(

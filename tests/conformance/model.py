@@ -7,6 +7,7 @@ keys the newcomer is dropped, a name taken by another event gets a suffix.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -137,10 +138,15 @@ class Correlator:
         elapsed_ms = max(0, at_ms - bucket.last_ms)
         seconds = elapsed_ms // 1000 + (elapsed_ms % 1000) * 1_000_000 / 1e9
         tokens = min(bucket.tokens + seconds * self.options.qps, float(self.options.burst)) - 1
-        if tokens < 0 and int(-tokens / self.options.qps * 1e9) > 0:
+        if self.options.burst < 1 or (tokens < 0 and self.wait_ns(-tokens) > 0):
             return False
         self.buckets[key] = Bucket(tokens, at_ms)
         return True
+
+    def wait_ns(self, tokens: float) -> float:
+        """How long *tokens* take to come, cut to whole nanoseconds; too little time to be one is none."""
+        wait = tokens / self.options.qps * 1e9 if self.options.qps else math.inf
+        return wait if math.isinf(wait) else int(wait)
 
     def is_exempt(self, event: Event) -> bool:
         """By the event's own namespace (`default` for objects without one), type or reason."""

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from eventbus.broker.bus import decode_options, difference
+from eventbus.broker.functions import subject_lives_ms
 from eventbus.errors import ConfigError
 from eventbus.settings import MIB, AggregateKey, FullBuffer, Options, Settings, SpamKey, float32
 
@@ -118,17 +119,17 @@ def test_a_third_of_a_hundredth_is_what_client_go_makes_of_it() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("burst", 0),
-        ("burst", 10**9),
-        ("qps", 0),
+        ("burst", -1),
+        ("burst", 2**31),
         ("qps", -1.0),
-        ("qps", 1e-9),
+        ("qps", -1e-9),
+        ("qps", 1e39),
         ("qps", float("nan")),
         ("qps", float("inf")),
         ("max_events", 0),
         ("max_events", 1_001),
         ("max_interval_s", 0),
-        ("max_interval_s", 10**12),
+        ("max_interval_s", 10**10),
         ("event_ttl_s", 0),
         ("event_ttl_s", 10**12),
         ("record_ttl_s", 59),
@@ -146,9 +147,17 @@ def test_an_option_out_of_bounds_is_told_by_name(field: str, value: Any) -> None
         Options(**{field: value})
 
 
-def test_no_bucket_can_live_longer_than_redis_can_count() -> None:
-    longest = Options(burst=1_000_000, qps=1e-6)
-    assert 2_000 * longest.burst / longest.qps < 2**53
+@pytest.mark.parametrize("qps", [0, 1e-50, 1e-45, 1e-9, 1e-6, 1 / 300, 0.7, 1e6, 1e9, 3.4028235e38])
+def test_a_rate_that_is_taken_is_taken_again_as_it_was_rounded(qps: float) -> None:
+    options = Options(qps=qps)
+    assert Options(qps=options.qps) == options
+    assert decode_options(msgspec.json.encode(options)) == options
+
+
+@pytest.mark.parametrize("rate", [dict(qps=0), dict(qps=1e-45), dict(max_interval_s=2**63 // 10**9)])
+def test_no_record_lives_longer_than_redis_can_count(rate: dict[str, Any]) -> None:
+    for life_ms in subject_lives_ms(Options(burst=2**31 - 1, **rate)):
+        assert 0 < life_ms < 2**53
 
 
 def test_options_come_back_from_redis_as_they_were() -> None:
@@ -163,7 +172,7 @@ def test_options_of_an_older_bus_get_the_defaults_of_what_it_did_not_know() -> N
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b'{"burst":"many"}', b'{"burst":0}', b'{"spamKey":"else"}', b"\xff"]
+    "data", [b"", b"{", b"[]", b'{"burst":"many"}', b'{"burst":-1}', b'{"spamKey":"else"}', b"\xff"]
 )
 def test_options_that_cannot_be_read_are_a_config_error(data: bytes) -> None:
     with pytest.raises(ConfigError):
@@ -176,3 +185,8 @@ def test_a_difference_names_each_option_with_both_values_and_the_cure() -> None:
     assert "max_events: bus 10, here 3" in line
     assert "qps" not in line
     assert "eventbus options set" in line
+
+
+def test_a_difference_shows_words_as_they_are_typed() -> None:
+    line = difference(Options(), Options(spam_key=SpamKey.OBJECT))
+    assert "spam_key: bus 'object+type', here 'object'" in line

@@ -8,9 +8,10 @@
 -- ARGV[1] group   ARGV[2] consumer
 -- ARGV[3] burst   ARGV[4] qps %.17g   ARGV[5] max_events   ARGV[6] max_interval_ms   ARGV[7] aggregate message prefix
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
--- ARGV[11] subjects  msgpack [[aggregate key, spam key, aggregate's object key, suppressed's object key, exempt 0|1,
+-- ARGV[11] set_life_ms   ARGV[12] bucket_life_ms  of aggregate:…, spam:… after their last use, by the server's clock
+-- ARGV[13] subjects  msgpack [[aggregate key, spam key, aggregate's object key, suppressed's object key, exempt 0|1,
 --                    namespace, object name, namespace/kind/name, component\0kind\0type\0reason, suppressed body], …]
--- ARGV[12…] batches  msgpack [id, clock ms, next, [event, …], [[cause, deaths, bytes], …], start]
+-- ARGV[14…] batches  msgpack [id, clock ms, next, [event, …], [[cause, deaths, bytes], …], start]
 --           next   '' acknowledges; else the batch is worked one event at a time and this is the next position
 --           start  position of the first event in its batch; what lies before the noted next has been recorded
 --           event  [subject from 1, object key, local key, name, first µs | '', last µs | '', count, uid, body]
@@ -76,7 +77,7 @@ local function take_token(bucket, at_ms, burst, qps)
     tokens = math.min(bucket[TOKENS] + (seconds + (elapsed_ms - seconds * 1000) * 1000000 / 1e9) * qps, burst)
   end
   tokens = tokens - 1
-  if tokens < 0 and math.floor(-tokens / qps * 1e9) > 0 then return false end
+  if burst < 1 or tokens < 0 and math.floor(-tokens / qps * 1e9) > 0 then return false end
   bucket[TOKENS], bucket[ACCEPTED] = tokens, at_ms
   return true
 end
@@ -90,9 +91,10 @@ local function record(keys, args)
   local max_events, max_interval_ms, prefix = number(args[5], 'max_events'), number(args[6], 'max_interval'), args[7]
   local event_ttl_ms, record_ttl_ms = number(args[8], 'event_ttl'), number(args[9], 'record_ttl')
   local reporting = args[10] == '1'
-  local subjects = cmsgpack.unpack(args[11])
+  local set_life_ms, bucket_life_ms = number(args[11], 'set_life'), number(args[12], 'bucket_life')
+  local subjects = cmsgpack.unpack(args[13])
   local batches = {}
-  for i = 12, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
+  for i = 14, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
 
   -- Read everything.
   check_type(index_name, 'zset')
@@ -378,8 +380,8 @@ local function record(keys, args)
       if packed[i] or not full then redis.call('SET', keys[FIXED + i], cmsgpack.pack(r), 'PX', life_ms) end
     end
   end
-  keep_records(similars, integer_text(2 * max_interval_ms))
-  keep_records(buckets, integer_text(math.ceil(2000 * math.max(1, burst / qps))))
+  keep_records(similars, integer_text(set_life_ms))
+  keep_records(buckets, integer_text(bucket_life_ms))
   keep_version(meta, rv)
   redis.call('HSET', meta, 'changes_bytes', integer_text(changes_bytes))
   if length then redis.call('XTRIM', changes, 'MAXLEN', length) end

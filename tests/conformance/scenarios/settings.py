@@ -16,6 +16,8 @@ def tables() -> Iterator[Table]:
     yield message_prefix()
     yield aggregate_key_with_field_path()
     yield zero_is_the_default()
+    yield more_than_there_are()
+    yield no_room_for_messages()
 
 
 def one_message() -> Table:
@@ -95,4 +97,19 @@ def zero_is_the_default() -> Table:
     for number in range(10, 26):
         t.at(number, f"block {number}").folded(number - 9)
     t.at(26, "block 26").folded_and_skipped()
+    return t
+
+
+def more_than_there_are() -> Table:
+    t = Table("options_larger_than_any_scenario", burst=10**12, max_events=10**9, max_interval_s=10**9)
+    for number in range(40):
+        t.at(number * 400 * 86_400, f"block {number}").created()
+    t.at(0, "block 0").patched(2)
+    return t
+
+
+def no_room_for_messages() -> Table:
+    t = Table("max_events_below_0_folds_everything", burst=NO_SPAM_FILTER, max_events=-1)
+    t.at(0, "same").folded(1)
+    t.at(1, "same").folded(2)
     return t

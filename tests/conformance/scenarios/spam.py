@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from eventbus.settings import SpamKey
 from tests.conformance.scenarios.table import Table, nine_created
 
+DAY_S = 86_400
+
 
 def tables() -> Iterator[Table]:
     yield default_bucket()
@@ -29,6 +31,10 @@ def tables() -> Iterator[Table]:
     yield qps_just_below_a_300th()
     yield wait_below_a_nanosecond()
     yield clock_back()
+    yield no_tokens()
+    yield no_rate()
+    yield tiny_rate()
+    yield huge_rate()
 
 
 def repeats(table: Table, at_s: float, first: int, last: int) -> None:
@@ -251,4 +257,36 @@ def clock_back() -> Table:
     t.at(30).skipped()
     t.at(51.999).skipped()
     t.at(52).patched(8)
+    return t
+
+
+def no_tokens() -> Table:
+    t = Table("burst_below_1_holds_back_everything", burst=-1, qps=1e9)
+    for second in (0, 1, 300, DAY_S):
+        t.at(second).skipped()
+    return t
+
+
+def no_rate() -> Table:
+    t = Table("qps_below_0_gives_no_token_back", burst=3, qps=-1)
+    repeats(t, 0, 1, 3)
+    for second in (1, 300, 365 * DAY_S):
+        t.at(second).skipped()
+    return t
+
+
+def tiny_rate() -> Table:
+    t = Table("qps_of_1e_7_gives_a_token_back_in_116_days", burst=1, qps=1e-7)
+    repeats(t, 0, 1, 1)
+    t.at(DAY_S).skipped()
+    t.at(115 * DAY_S).skipped()
+    t.at(116 * DAY_S).patched(4)
+    return t
+
+
+def huge_rate() -> Table:
+    t = Table("qps_of_2_tokens_a_nanosecond_lets_one_more_pass_at_once", burst=1, qps=2e9)
+    repeats(t, 0, 1, 2)
+    t.at(0).skipped()
+    t.at(0.001).patched(4)
     return t
