@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -141,19 +142,24 @@ def _make(client: Client, key: bytes, partitions: int, options: Options, version
 
 
 def decode_options(data: bytes) -> Options:
-    """The options as Redis holds them. Raises: ConfigError: they were written by a newer version or by hand."""
+    """The options as Redis holds them. Raises: ConfigError: they were written by another version or by hand."""
     try:
         return msgspec.json.decode(data, type=Options)
-    except msgspec.DecodeError as error:
-        cure = "run a newer eventbus; or, if they were written by hand, begin anew: HSET PREFIX:{0}:bus options {}"
-        raise ConfigError(f"the bus holds options that this version cannot read: {error}", cure=cure) from error
+    except (msgspec.DecodeError, ConfigError) as error:
+        cure = "`eventbus options get` shows them, `eventbus options set` mends them"
+        raise ConfigError(f"the bus holds options that this version cannot use: {error}; {cure}", cure=cure) from error
 
 
 def difference(theirs: Options, ours: Options) -> str:
     """One line: each option that differs, with both values and the cure."""
     parts = [
-        f"{field}: bus {getattr(theirs, field)!r}, here {getattr(ours, field)!r}"
+        f"{field}: bus {_plain(getattr(theirs, field))!r}, here {_plain(getattr(ours, field))!r}"
         for field in Options.__struct_fields__
         if getattr(theirs, field) != getattr(ours, field)
     ]
     return f"other options than the bus ({'; '.join(parts)}); change them for all with `eventbus options set`"
+
+
+def _plain(value: Any) -> Any:
+    """A word as itself, not as the Python object that stands for it."""
+    return str(value) if isinstance(value, StrEnum) else value

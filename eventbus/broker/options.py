@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,32 +26,57 @@ def read_options(client: Client, prefix: str) -> tuple[Options, int] | None:
     return _read(found)
 
 
-def change_options(client: Client, prefix: str, change: Callable[[Options], Options]) -> tuple[Options, int]:
+def read_values(client: Client, prefix: str) -> tuple[dict[str, Any], int] | None:
+    """The same as plain values by their names in Redis, valid or not; empty if they are no JSON object."""
+    with redis_errors():
+        found: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
+    return None if found[0] is None else (_values(found[0]), int(found[1] or 1))
+
+
+def change_options(
+    client: Client, prefix: str, change: Callable[[Mapping[str, Any]], Options]
+) -> tuple[Options, int, bool]:
     """Write what *change* makes of the bus's options, under the next version; somebody else's change is not lost.
 
-    *change* may be called again with newer options. What changes nothing is not written.
+    *change* gets plain values, as `read_values` does, so that it can mend what is not valid; it may be called again
+    with newer ones. What changes nothing is not written.
 
-    Returns: the options that hold now, and their version.
+    Returns: the options that hold now, their version, and whether anything was written.
     Raises:  ConfigError: of *change*, or there is no such bus.  BusUnavailable: it may or may not have happened.
     Redis:   WATCH, HMGET, MULTI, HSET, EXEC on the bus's key, until nobody else wrote meanwhile.
     """
     key = bus_key(prefix)
 
-    def attempt(pipe: Any) -> tuple[Options, int]:
-        found = _read(pipe.hmget(key, ["options", "options_version"]))
+    def attempt(pipe: Any) -> tuple[Options, int, bool]:
+        found, version = pipe.hmget(key, ["options", "options_version"])
         if found is None:
             raise ConfigError(f"there is no bus with the prefix {prefix!r} here")
-        options, version = found
-        wanted = change(options)
+        wanted, version = change(_values(found)), int(version or 1)
+        differs = not _holds(found, wanted)
         pipe.multi()
-        if wanted != options:
+        if differs:
             version += 1
             pipe.hset(key, mapping={"options": msgspec.json.encode(wanted), "options_version": str(version)})
-        return wanted, version
+        return wanted, version, differs
 
     with redis_errors():
-        changed: tuple[Options, int] = client.transaction(attempt, key, value_from_callable=True)
+        changed: tuple[Options, int, bool] = client.transaction(attempt, key, value_from_callable=True)
     return changed
+
+
+def _holds(data: bytes, wanted: Options) -> bool:
+    try:
+        return decode_options(data) == wanted
+    except ConfigError:
+        return False
+
+
+def _values(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _read(found: Any) -> tuple[Options, int] | None:

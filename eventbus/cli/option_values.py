@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,8 +20,13 @@ _FIELDS = {
 
 def shown(options: Options) -> dict[str, Any]:
     """Field → plain value, in the order of `Options`."""
-    plain: dict[str, Any] = msgspec.to_builtins(options)
-    return {field.name: plain[field.encode_name] for field in msgspec.structs.fields(Options)}
+    return named(msgspec.to_builtins(options))
+
+
+def named(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Field → value of *plain* (names as in Redis), in the order of `Options`; the default of what is not there."""
+    defaults: dict[str, Any] = msgspec.to_builtins(Options())
+    return {name: plain.get(encoded, defaults[encoded]) for name, encoded in _ENCODED.items()}
 
 
 def shown_value(value: Any) -> str:
@@ -55,14 +60,15 @@ def parse_json(text: str) -> Options:
         raise ConfigError(f"the options are not JSON: {error}") from error
     if not isinstance(loaded, dict):
         raise ConfigError('the options are not one JSON object like {"burst": 50}')
-    return with_changes(Options(), {_field(key): value for key, value in loaded.items()})
+    return with_changes({}, {_field(key): value for key, value in loaded.items()})
 
 
-def with_changes(options: Options, changes: dict[str, Any]) -> Options:
-    """*options* with other values, checked as `Options` does. Raises: ConfigError: names the option."""
-    plain = msgspec.to_builtins(options)
-    for name, value in changes.items():
-        plain[_ENCODED[name]] = value
+def with_changes(plain: Mapping[str, Any], changes: Mapping[str, Any]) -> Options:
+    """*plain* (names as in Redis) with other values, checked as `Options` does.
+
+    Raises: ConfigError: names the option.
+    """
+    plain = {**plain, **{_ENCODED[name]: value for name, value in changes.items()}}
     try:
         return msgspec.convert(plain, Options)
     except msgspec.ValidationError as error:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
-from eventbus.broker.options import change_options
+from eventbus.broker.bus import open_bus
+from eventbus.broker.connection import Client, connect
+from eventbus.broker.options import change_options, read_values
 from eventbus.cli.completion import complete_options
-from eventbus.cli.option_values import parse_pairs, shown, shown_value, with_changes
+from eventbus.cli.option_values import named, parse_pairs, shown, shown_value, with_changes
 from eventbus.cli.output import dump_json, write
-from eventbus.cli.session import open_session
+from eventbus.cli.session import find_url
 from eventbus.cli.table import format_table
-from eventbus.settings import Options
+from eventbus.errors import ConfigError
+from eventbus.settings import Options, Settings
 
 
 @click.command("get")
@@ -26,14 +30,19 @@ def get_options(output: str | None) -> None:
       eventbus options get
       EVENTBUS_OPTIONS="$(eventbus options get -o json | jq .options)" eventbus worker sink
     """
-    with open_session() as session:
-        options, version = session.bus.options, session.bus.options_version
+    with _open_bus_key() as (client, prefix):
+        values, version = read_values(client, prefix) or ({}, 0)
+    found, defaults = named(values), shown(Options())
     if output == "json":
-        write(dump_json({"version": version, "options": shown(options)}) + "\n")
-        return
-    rows = [(name, shown_value(value), shown_value(default)) for name, value, default in _beside_defaults(options)]
-    write(format_table(("Option", "Value", "Default"), rows))
-    write(f"options version {version}\n")
+        write(dump_json({"version": version, "options": found}) + "\n")
+    else:
+        rows = [(name, shown_value(value), shown_value(defaults[name])) for name, value in found.items()]
+        write(format_table(("Option", "Value", "Default"), rows))
+        write(f"options version {version}\n")
+    try:
+        with_changes(values, {})
+    except ConfigError as error:
+        raise ConfigError(f"{error}; no worker starts with that, `eventbus options set` mends it") from error
 
 
 @click.command("set")
@@ -51,12 +60,9 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
       eventbus options set exempt_namespaces=
     """
     changes = parse_pairs(pairs)
-    with_changes(Options(), changes)  # what can never be right is said without asking Redis
-    with open_session() as session:
-        options, version = change_options(
-            session.client, session.bus.prefix, lambda current: with_changes(current, changes)
-        )
-        changed = version != session.bus.options_version
+    with_changes({}, changes)  # what can never be right is said without asking Redis
+    with _open_bus_key() as (client, prefix):
+        options, version, changed = change_options(client, prefix, lambda current: with_changes(current, changes))
     values = shown(options)
     if output == "json":
         write(dump_json({"version": version, "changed": changed, "options": values}) + "\n")
@@ -66,6 +72,18 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
     click.echo(f"options version {version}" + ("" if changed else ": nothing to change"))
 
 
-def _beside_defaults(options: Options) -> list[tuple[str, Any, Any]]:
-    defaults = shown(Options())
-    return [(name, value, defaults[name]) for name, value in shown(options).items()]
+@contextmanager
+def _open_bus_key() -> Iterator[tuple[Client, str]]:
+    """A client, and the prefix of a bus that exists: made if it is missing, not opened if it is there.
+
+    Opening would fail with options that are not valid, and these commands are there to mend them.
+    """
+    settings = Settings.from_environ(os.environ)
+    url = find_url(settings)
+    client = connect(url, name="eventbus-cli")
+    try:
+        if read_values(client, settings.prefix) is None:
+            open_bus(url, settings)
+        yield client, settings.prefix
+    finally:
+        client.close()

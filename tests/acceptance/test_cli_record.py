@@ -15,6 +15,7 @@ import pytest
 from eventbus import Event, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.keys import bus_key
 from eventbus.wire import to_event, unpack_batch, unpack_wire
 from tests.acceptance.programs import environment, run
 
@@ -154,7 +155,24 @@ def test_options_are_shown_and_changed_for_all(env: dict[str, str]) -> None:
     assert table.endswith("options version 2\n")
 
 
-@pytest.mark.parametrize("pairs", [("burst=0",), ("burst=50", "nonsense=1"), ("burst",), ("burst=1", "burst=2"), ()])
+def test_options_that_are_not_valid_are_shown_and_can_be_mended(env: dict[str, str], client: Any, bus: Bus) -> None:
+    assert run("options", "set", "burst=50", env=env).returncode == 0
+    client.hset(bus_key(bus.prefix), "options", b'{"burst":50,"maxEvents":0,"qps":-1}')
+    refused = run("status", env=env)
+    assert refused.returncode == 2
+    assert "the bus holds options that this version cannot use: option" in refused.stderr
+    assert "`eventbus options set` mends them" in refused.stderr
+    shown = run("options", "get", env=env)
+    assert ["max_events", "0", "10"] in [line.split() for line in shown.stdout.splitlines()]
+    assert (shown.returncode, "max_events must be at least 1" in shown.stderr) == (2, True)
+    assert run("options", "set", "burst=51", env=env).returncode == 2
+    mended = run("options", "set", "max_events=10", "qps=0.000001", env=env)
+    assert (mended.returncode, mended.stdout.splitlines()[-1]) == (0, "options version 3")
+    assert run("options", "get", env=env).returncode == 0
+    assert run("status", env=env).returncode == 0
+
+
+@pytest.mark.parametrize("pairs", [("burst=-1",), ("burst=50", "nonsense=1"), ("burst",), ("burst=1", "burst=2"), ()])
 def test_wrong_options_change_nothing(env: dict[str, str], pairs: tuple[str, ...]) -> None:
     ended = run("options", "set", *pairs, env=env)
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -245,7 +245,7 @@ def test_nobody_asks_for_what_it_may_not(
 def test_deploy_sets_options_and_deletes_groups(bus_made: As, settings: Settings, prefix: str) -> None:
     bus = open_bus(bus_made(Role.DEPLOY), settings)
     client = bus.client()
-    options, version = change_options(client, prefix, lambda _: Options(burst=7))
+    options, version, _ = change_options(client, prefix, lambda _: Options(burst=7))
     assert (options.burst, version) == (7, 2)
     bus.open_partition(client, 0, "billing", "DROP", "0")
     assert delete_group(bus, client, "billing") == 1
