@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from eventbus.errors import EventBusError
 from eventbus.event import Event
 from eventbus.settings import AggregateKey, Options, SpamKey
 from tests.conformance.driver import SKIPPED, Action, Decision, Patch
@@ -41,9 +42,10 @@ def read_scenario(path: Path) -> Scenario:
     try:
         lines = _json_lines(path)
         wanted = [decision_from_json(line) for line in _json_lines(path.with_name(f"{name}.out.jsonl"))]
-        options = options_from_json(lines.pop(0)["options"]) if lines and "options" in lines[0] else make_options()
+        given = lines.pop(0)["options"] if lines and "options" in lines[0] else {}
+        options = options_from_json(given, len(lines))
         events = [_input(line) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EventBusError) as error:
         raise MalformedScenario(f"{type(error).__name__}: {error}") from error
     if len(events) != len(wanted):
         raise MalformedScenario(f"{len(events)} events but {len(wanted)} decisions")
@@ -62,8 +64,13 @@ def write_scenario(scenario: Scenario, directory: Path) -> None:
     _write_lines(directory / f"{scenario.name}.out.jsonl", [decision_to_json(step.want) for step in scenario.steps])
 
 
-def options_from_json(line: Mapping[str, Any]) -> Options:
-    """The first line's options. What this runner has no rule for is named on standard error and ignored."""
+def options_from_json(line: Mapping[str, Any], events: int = 0) -> Options:
+    """The first line's options, for a scenario of so many *events*.
+
+    What this runner has no rule for is named on standard error and ignored.
+
+    Raises: ConfigError: an option is out of bounds, and no other one decides the same.
+    """
     given: dict[str, Any] = {}
     for name, value in line.items():
         field = _OPTION_NAMES.get(name, name)
@@ -72,13 +79,14 @@ def options_from_json(line: Mapping[str, Any]) -> Options:
                 print(f"option {name!r} is unknown here and ignored", file=sys.stderr)
         elif value:
             given[field] = _option_value(field, value)
-    return make_options(**given)
+    return make_options(events, **given)
 
 
 def options_to_json(options: Options) -> dict[str, Any]:
-    """Only what differs from the defaults."""
+    """Only what differs from the defaults. A 0 would be the default: -1 decides the same."""
     short = {field: name for name, field in _OPTION_NAMES.items()}
     values = {field: getattr(options, field) for field in Options.__struct_fields__ if field != "report_suppressed"}
+    values |= {field: -1 for field in ("burst", "qps") if values[field] == 0}
     return {short.get(f, f): v for f, v in values.items() if v != getattr(Options(), f)}
 
 

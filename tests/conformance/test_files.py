@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,34 @@ def test_scenario_without_a_line_of_options_has_client_gos_defaults(tmp_path: Pa
     assert options.qps == 0.0033333334140479565
     assert options.spam_key is SpamKey.OBJECT_TYPE
     assert not options.report_suppressed
+
+
+@pytest.mark.parametrize(
+    ("given", "decides_alike"),
+    [
+        ('{"qps":1e-50}', Options().qps),
+        ('{"qps":-1e-50}', Options().qps),
+        ('{"qps":1e-7}', 1.0000000116860974e-07),
+        ('{"qps":-0.5}', 0),
+        ('{"burst":-7}', 0),
+        ('{"burst":99999999999}', 2**31 - 1),
+        ('{"max_events":-1}', 1),
+        ('{"max_events":1001}', 1_000),
+        ('{"max_interval_s":1000000000}', 10**9),
+    ],
+)
+def test_number_that_only_client_go_takes_becomes_one_that_decides_alike(
+    tmp_path: Path, given: str, decides_alike: float
+) -> None:
+    (field,) = json.loads(given)
+    _, options = write_and_read(tmp_path, f'{{"options":{given}}}', '{"t_ms":0,"event":{}}')
+    assert getattr(options, field) == decides_alike
+
+
+def test_scenario_that_could_fill_a_set_beyond_our_bound_is_refused(tmp_path: Path) -> None:
+    lines = ['{"t_ms":0,"event":{}}'] * 1_001
+    with pytest.raises(MalformedScenario, match="max_events must be at most 1000"):
+        write_and_read(tmp_path, '{"options":{"max_events":1001}}', *lines)
 
 
 def test_unknown_option_is_named_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

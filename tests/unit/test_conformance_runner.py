@@ -111,16 +111,19 @@ def test_scenario_that_cannot_be_read_fails_and_the_others_run(
     (tmp_path / "000_alone.in.jsonl").write_text('{"t_ms":0,"event":{}}\n')
     (tmp_path / "000_torn.in.jsonl").write_text('{"t_ms":0,"event"\n')
     (tmp_path / "000_torn.out.jsonl").write_text("")
+    (tmp_path / "000_beyond.in.jsonl").write_text('{"options":{"max_interval_s":-1}}\n{"t_ms":0,"event":{}}\n')
+    (tmp_path / "000_beyond.out.jsonl").write_text('{"skip":true}\n')
     (tmp_path / "000_short.in.jsonl").write_text('{"t_ms":0,"event":{}}\n')
     (tmp_path / "000_short.out.jsonl").write_text("")
     assert main(["--driver", "model", str(tmp_path)]) == 1
     *lines, total = capsys.readouterr().out.splitlines()
     assert [line.split(":")[:2] for line in lines] == [
         ["000_alone", " malformed"],
+        ["000_beyond", " malformed"],
         ["000_short", " malformed"],
         ["000_torn", " malformed"],
     ]
-    assert total == "1 passed, 3 failed"
+    assert total == "1 passed, 4 failed"
 
 
 def test_driver_that_breaks_fails_its_scenario() -> None:
