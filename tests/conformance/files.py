@@ -21,7 +21,7 @@ from eventbus.settings import AggregateKey, Options, SpamKey
 from tests.conformance.driver import SKIPPED, Action, Decision, Patch
 from tests.conformance.scenario import START_MS, Scenario, Step, complete, make_options
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = "1970-01-01T00:00:00Z"
 _OPTION_NAMES = dict(message="aggregate_message")
 _OPTION_KINDS: dict[str, Any] = dict(spam_key=SpamKey, aggregate_key=AggregateKey)
 _SPAM_KEY_WORDS = dict(type="object+type", reason="object+type+reason")
@@ -126,14 +126,14 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
 
 
 def patch_to_json(patch: Patch | None) -> dict[str, Any] | None:
-    """The merge patch: what equals the zero value (0, 1970, "") is left out."""
+    """The merge patch: what equals the zero value (0, the first second of 1970, "") is left out."""
     if patch is None:
         return None
     found: dict[str, Any] = {}
     if patch.count:
         found["count"] = patch.count
-    if patch.last != _EPOCH:
-        found["lastTimestamp"] = time_to_json(patch.last)
+    if (last := time_to_json(patch.last)) != _EPOCH:
+        found["lastTimestamp"] = last
     if patch.message:
         found["message"] = patch.message
     return found
@@ -147,7 +147,7 @@ def time_to_json(time: datetime | None) -> str | None:
 def _patch_from_json(patch: Mapping[str, Any] | None) -> Patch | None:
     if patch is None:
         return None
-    last = _time_from_json(patch.get("lastTimestamp", "1970-01-01T00:00:00Z"))
+    last = _time_from_json(patch.get("lastTimestamp", _EPOCH))
     return Patch(patch.get("count", 0), last, patch.get("message", ""))
 
 
@@ -181,7 +181,18 @@ def _without_nulls(value: Any) -> Any:
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
     # Not splitlines(): a message may hold U+2028, which ends a line there but not in JSON.
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return [_as_go_reads(json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def _as_go_reads(value: Any) -> Any:
+    """*value* with U+FFFD for every half of a surrogate pair, which Python's JSON lets stand."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_as_go_reads(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_as_go_reads(name): _as_go_reads(inner) for name, inner in value.items()}
+    return value
 
 
 def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:

@@ -118,7 +118,7 @@ class Correlator:
                 event,
                 metadata=msgspec.structs.replace(event.metadata, name=last.name),
                 first_timestamp=last.first,
-                count=last.count + 1,
+                count=int32(last.count + 1),
             )
             patch = Patch(event.count, event.last_timestamp, event.message)
         else:
@@ -244,6 +244,11 @@ def stored(event: Event) -> StoredEvent:
 def generated_name(event: Event, at_ms: int) -> str:
     """An aggregate's name: the object's, and the clock in hexadecimal nanoseconds."""
     return f"{event.involved_object.name}.{at_ms * 1_000_000:x}"
+
+
+def int32(number: int) -> int:
+    """*number* as Go's int32 holds it: past the largest comes the smallest."""
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def possible_names(name: str) -> Iterator[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from eventbus.settings import Options, SpamKey
 from tests.conformance.__main__ import main
-from tests.conformance.files import MalformedScenario, read_scenario, write_scenario
+from tests.conformance.driver import Patch
+from tests.conformance.files import MalformedScenario, patch_to_json, read_scenario, write_scenario
 from tests.conformance.scenario import START_MS, Step, make_options
 from tests.conformance.scenarios import own_scenarios
 
@@ -77,6 +79,19 @@ def test_scenario_that_could_fill_a_set_beyond_our_bound_is_refused(tmp_path: Pa
     lines = ['{"t_ms":0,"event":{}}'] * 1_001
     with pytest.raises(MalformedScenario, match="max_events must be at most 1000"):
         write_and_read(tmp_path, '{"options":{"max_events":1001}}', *lines)
+
+
+def test_half_of_a_surrogate_pair_is_read_as_go_reads_it(tmp_path: Path) -> None:
+    (step,), _ = write_and_read(tmp_path, r'{"t_ms":0,"event":{"message":"bad \ud800! \ude00 \ud83d\ude00 \u00fc"}}')
+    assert step.event.message == "bad \ufffd! \ufffd \U0001f600 ü"
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"), [(0, None), (999_999, None), (1_000_000, "1970-01-01T00:00:01Z"), (-1, "1969-12-31T23:59:59Z")]
+)
+def test_patch_leaves_out_a_time_in_the_first_second_of_1970(last: int, shown: str | None) -> None:
+    patch = Patch(2, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=last), "m")
+    assert (patch_to_json(patch) or {}).get("lastTimestamp") == shown
 
 
 def test_unknown_option_is_named_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgpack
 import pytest
 
 from eventbus.broker.functions import Swept
 from eventbus.event import Event
+from eventbus.store.stored import decode_stored
 from tests.builders import make_event, make_reference
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import MINUTE, T0, Partition
@@ -116,6 +118,21 @@ def test_it_goes_on_counting_after_it_has_expired(one_token: Partition) -> None:
     event = report(one_token)
     assert event is not None
     assert (event.count, event.metadata.name) == (2, name)
+
+
+def test_it_stops_at_the_largest_count_there_is(one_token: Partition) -> None:
+    one_token.record(make_event(message="too much"))
+    ((key, packed),) = [
+        (key, packed)
+        for key in one_token.admin.scan_iter(match=one_token.keys.object + b"*")
+        if (event := decode_stored(packed := one_token.admin.get(key))) and event.reason == "EventsSuppressed"
+    ]
+    one_token.admin.set(key, msgpack.packb([2**31 - 2, *msgpack.unpackb(packed, raw=True)[1:]], use_bin_type=False))
+
+    for minute in (1, 2, 3):
+        assert one_token.record(make_event(message="too much"), at_ms=T0 + minute * MINUTE) == "s"
+
+    assert reported(one_token) == ("AMMM", 2**31 - 1)
 
 
 def test_each_bucket_has_its_own(one_token: Partition) -> None:

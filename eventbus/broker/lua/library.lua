@@ -120,10 +120,14 @@ end
 
 -- Nanoseconds of *ms* in lower case hex: client-go's name suffix. The product passes 2^53, so it is made in halves.
 local function hex_ns(ms)
+  if ms < 0 then return '-' .. hex_ns(-ms) end
   local low = (ms % 65536) * 1000000
   local high = math.floor(ms / 65536) * 1000000 + math.floor(low / 65536)
   return string.format('%x%04x', high, low % 65536)
 end
+
+-- Counts are int32, as in core/v1.
+local MOST_COUNT = 2147483647
 
 -- A stored object is one msgpack array. The first five are what client-go's log cache holds, and stay when the
 -- event expires; the rest is the event.

@@ -183,7 +183,7 @@ local function record(keys, args)
     local i = subject[4]
     local o = load_object(i)
     -- The bucket is forgotten long before the report's count is: that goes on, not back.
-    local total = math.max(bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1))
+    local total = math.min(MOST_COUNT, math.max(bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)))
     bucket[SUPPRESSED] = total
     o[COUNT] = total
     o[ENTRY] = id
@@ -228,7 +228,7 @@ local function record(keys, args)
     local last, message = event[6], false
     if aggregated then last, message = at_ms * 1000, prefix .. (cmsgpack.unpack(event[9])[MESSAGE_IN_BODY] or '') end
     if o.seen then
-      o[COUNT] = o[COUNT] + 1
+      o[COUNT] = o[COUNT] < MOST_COUNT and o[COUNT] + 1 or -MOST_COUNT - 1
     else
       -- Over an object that counts as never seen (count 0) it takes that one's place, under a new name, also if it is held back.
       if o.present then o.present, o.dirty, o.replaced = false, false, o.stored end

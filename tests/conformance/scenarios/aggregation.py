@@ -24,6 +24,7 @@ def tables() -> Iterator[Table]:
     yield old_messages_after_a_pause()
     yield skipped_events_fill_the_set()
     yield clock_back()
+    yield clock_before_1970()
 
 
 def tenth_message() -> Table:
@@ -131,4 +132,12 @@ def clock_back() -> Table:
     t.at(100, "block 10").folded(1)
     t.at(700, "block 11").folded(2)
     t.at(1_300.001, "block 12").created()
+    return t
+
+
+def clock_before_1970() -> Table:
+    t = Table("aggregate_of_a_clock_before_1970_has_a_signed_name", burst=NO_SPAM_FILTER, max_events=1)
+    t.at(-1_704_067_291, "a").folded(1)
+    assert t.labels["aggregate"][0] == "vol-7.-153005ce00"
+    t.at(-1_704_067_290, "b").folded(2)
     return t

@@ -18,6 +18,7 @@ def tables() -> Iterator[Table]:
     yield count_of_zero_and_held_back()
     yield count_below_zero()
     yield count_above_one()
+    yield count_of_the_largest()
     yield folded_counts()
     yield emptied_store()
     yield emptied_store_with_aggregate()
@@ -80,6 +81,15 @@ def count_above_one() -> Table:
     t.at(0, count=4).created_by_update()
     t.at(60).patched(5)
     t.at(61, count=4).patched(6)
+    return t
+
+
+def count_of_the_largest() -> Table:
+    t = Table("after_the_largest_int32_comes_the_smallest", burst=NO_SPAM_FILTER)
+    t.at(0, count=2**31 - 2).created_by_update()
+    t.at(1).patched(2**31 - 1)
+    t.at(2).repeat_created(-(2**31))
+    t.at(3).repeat_created(1 - 2**31)
     return t
 
 
