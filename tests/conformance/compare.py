@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from tests.conformance.driver import Decision, StoredEvent
 from tests.conformance.files import decision_to_json, time_to_json
 
@@ -36,18 +34,6 @@ def state_difference(want: Iterable[StoredEvent], got: Iterable[StoredEvent]) ->
             if wrong := [_pair(field, one[field], other[field]) for field in one if one[field] != other[field]]:
                 return f"object {name}: {'; '.join(wrong)}"
     return None
-
-
-def without_suffixes(state: Iterable[StoredEvent]) -> list[StoredEvent]:
-    """*state* with the suffixes of taken names cut off; how they are made is nobody's rule, only that they differ."""
-    stored = list(state)
-    names = {(one.namespace, one.name) for one in stored}
-
-    def base(namespace: str, name: str) -> str:
-        head, dot, _ = name.rpartition(".")
-        return base(namespace, head) if dot and (namespace, head) in names else name
-
-    return [msgspec.structs.replace(one, name=base(one.namespace, one.name)) for one in stored]
 
 
 def _flat(decision: Decision) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Correlator:
         self.seen: dict[Key, Seen] = {}
         self.buckets: dict[Key, Bucket] = {}
         self.store: dict[Key, Event] = {}  #: one object per correlation key, as it stands in the store
+        self.named: dict[tuple[str, str], set[Key]] = {}  #: namespace and name → whom client-go would call so
 
     def record(self, at_ms: int, event: Event) -> Decision:
         """Decide on *event* at the clock *at_ms* and write the result."""
@@ -124,6 +125,7 @@ class Correlator:
         else:
             # Ours: what is stored and does not count as seen gives up its place, whatever becomes of this event.
             self.store.pop(key, None)
+            self.named.setdefault((event.metadata.namespace, event.metadata.name), set()).add(key)
         self.seen[key] = Seen(event.count, event.metadata.name, event.first_timestamp)
         return event, patch
 
@@ -209,10 +211,16 @@ class ModelDriver:
 
     def __init__(self, rules: type[Correlator] = Correlator) -> None:
         self._rules = rules
-        self.correlator = rules(Options())
+        self.start(Options())
+
+    @property
+    def shared_names(self) -> set[tuple[str, str]]:
+        """Namespace and name of which there were several events since `start`, whatever suffix they got."""
+        return {name for name, keys in self._named.items() if len(keys) > 1}
 
     def start(self, options: Options) -> None:
         self.correlator = self._rules(options)
+        self._named = self.correlator.named
 
     def record(self, at_ms: int, events: Sequence[Event]) -> list[Decision]:
         return [self.correlator.record(at_ms, event) for event in events]

@@ -179,5 +179,40 @@ class OtherSuffixes(Correlator):
 
 
 def test_batches_do_not_care_how_a_taken_name_is_suffixed() -> None:
-    scenarios = [s for s in own_scenarios() if s.name.startswith("max_events_1")]
-    assert [InBatches(seed)(ModelDriver(OtherSuffixes), s) for s in scenarios for seed in range(9)] == [None] * 9
+    scenarios = [s for s in own_scenarios() if s.name.startswith(("max_events_1", "two_aggregates_of_one"))]
+    assert {InBatches(seed)(ModelDriver(OtherSuffixes), s) for s in scenarios for seed in range(9)} == {None}
+    assert len(scenarios) == 2
+
+
+class SuffixForEverybody(ModelDriver):
+    def record(self, at_ms: int, events: Sequence[Event]) -> list[Decision]:
+        return [msgspec.structs.replace(d, name=f"{d.name}.2") for d in super().record(at_ms, events)]
+
+
+class AnotherSuffixEachTime(ModelDriver):
+    def record(self, at_ms: int, events: Sequence[Event]) -> list[Decision]:
+        return [
+            msgspec.structs.replace(d, name=f"{d.name}{at_ms}") if d.name.endswith(".2") else d
+            for d in super().record(at_ms, events)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("driver", "event"), [(ModelDriver(), None), (SuffixForEverybody(), 1), (AnotherSuffixEachTime(), 3)]
+)
+def test_only_a_name_that_is_taken_may_have_a_suffix_and_keeps_it(driver: Driver, event: int | None) -> None:
+    scenario = next(s for s in own_scenarios() if s.name.startswith("two_aggregates_of_one"))
+    told = one_by_one(driver, scenario)
+    assert told is None if event is None else (told or "").startswith(f"event {event} ")
+
+
+def test_patch_of_the_others_event_is_no_excuse_for_a_second_create() -> None:
+    """Only the first write of the second key since the store was emptied may create where client-go patches."""
+
+    class Creating(ModelDriver):
+        def record(self, at_ms: int, events: Sequence[Event]) -> list[Decision]:
+            found = super().record(at_ms, events)
+            return [msgspec.structs.replace(d, action=Action.PATCH_CREATE) if d.count == 4 else d for d in found]
+
+    scenario = next(s for s in own_scenarios() if s.name.startswith("two_aggregates_of_one"))
+    assert (one_by_one(Creating(), scenario) or "").startswith("event 7 ")

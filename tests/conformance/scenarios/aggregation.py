@@ -25,6 +25,7 @@ def tables() -> Iterator[Table]:
     yield skipped_events_fill_the_set()
     yield clock_back()
     yield clock_before_1970()
+    yield two_of_one_name()
 
 
 def tenth_message() -> Table:
@@ -140,4 +141,20 @@ def clock_before_1970() -> Table:
     t.at(-1_704_067_291, "a").folded(1)
     assert t.labels["aggregate"][0] == "vol-7.-153005ce00"
     t.at(-1_704_067_290, "b").folded(2)
+    return t
+
+
+def two_of_one_name() -> Table:
+    """client-go loses the second create and patches the first one's event; ours may have a suffix instead."""
+    t = Table("two_aggregates_of_one_object_and_millisecond", burst=NO_SPAM_FILTER, max_events=1)
+    t.at(0, "a").folded(1, "one")
+    t.at(0, "a", reason="ScrubDone").folded(1, "two")
+    t.at(1, "b", reason="ScrubDone").folded(2, "two")
+    t.at(2, "b").folded(2, "one")
+    t.empty_the_store()
+    t.at(3, "c", reason="ScrubDone").folded(3, "two", action=Action.PATCH_CREATE)
+    t.at(4, "c").folded(3, "one")
+    t.at(5, "d").folded(4, "one")
+    t.empty_the_store()
+    t.at(6, "d", reason="ScrubDone").folded(4, "two", action=Action.PATCH_CREATE)
     return t
