@@ -26,8 +26,12 @@ class StoredCounts(msgspec.Struct, frozen=True):
 
 
 def decode_counts(packed: bytes) -> StoredCounts:
-    """The first five fields. Raises: PoisonBatch: the value is not ours."""
+    """The first five fields, or those of an event that was held back and takes this one's place.
+
+    Raises: PoisonBatch: the value is not ours.
+    """
     fields = _unpack(packed)
+    fields = fields[14] if len(fields) > 14 else fields
     return StoredCounts(fields[0], _time(fields[1]), _text(fields[2]), _text(fields[3]), _text(fields[4]))
 
 

@@ -59,6 +59,7 @@ class Correlator:
         self.seen: dict[Key, Seen] = {}
         self.buckets: dict[Key, Bucket] = {}
         self.store: dict[Key, Event] = {}  #: one object per correlation key, as it stands in the store
+        self.aside: set[Key] = set()  #: stored, but what is remembered of the key is another event, not yet stored
         self.named: dict[tuple[str, str], set[Key]] = {}  #: namespace and name → whom client-go would call so
 
     def record(self, at_ms: int, event: Event) -> Decision:
@@ -123,8 +124,8 @@ class Correlator:
             )
             patch = Patch(event.count, event.last_timestamp, event.message)
         else:
-            # Ours: what is stored and does not count as seen gives up its place, whatever becomes of this event.
-            self.store.pop(key, None)
+            # What is stored under the key is not what is remembered from now on. It stays until that gets through.
+            self.aside.add(key)
             self.named.setdefault((event.metadata.namespace, event.metadata.name), set()).add(key)
         self.seen[key] = Seen(event.count, event.metadata.name, event.first_timestamp)
         return event, patch
@@ -172,14 +173,16 @@ class Correlator:
     def write(self, key: Key, event: Event, patch: Patch | None, aggregated: bool) -> Decision:
         """Bring the decision into the store; only the three patched fields of what exists ever change."""
         old = self.store.get(key)
-        exists = old is not None and old.metadata.name == event.metadata.name
+        exists = old is not None and key not in self.aside
         if old is not None and exists:
             self.store[key] = msgspec.structs.replace(
                 old, count=event.count, last_timestamp=event.last_timestamp, message=event.message
             )
         else:
+            # Ours: one object a key, so the former goes; client-go leaves it to its expiry.
             event = self.with_free_name(key, event)
             self.store[key] = event
+            self.aside.discard(key)
         action = Action.CREATE
         if event.count > 1:
             action = Action.PATCH if exists else Action.PATCH_CREATE

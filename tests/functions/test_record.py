@@ -116,6 +116,53 @@ def test_workers_that_stood_still_decide_by_the_clock_of_the_entries(make_partit
     assert partition.record(make_event(message="many"), at_ms=T0 + 1) == "s"
 
 
+@pytest.fixture
+def one_token(make_partition: MakePartition) -> Partition:
+    """An event of count 0, which does not count as seen, is stored and has taken the only token."""
+    partition = make_partition(burst=1, report_suppressed=False)
+    assert partition.record(named("first", count=0)) == "c"
+    return partition
+
+
+def test_what_is_stored_stays_while_what_takes_its_place_is_held_back(one_token: Partition) -> None:
+    before = one_token.stored()
+    assert one_token.record(named("second", count=0), at_ms=T0 + 1) == "s"
+    assert one_token.record(named("third", count=3), at_ms=T0 + 2) == "s"
+    assert (one_token.letters(), one_token.stored()) == ("A", before)
+    (answer,) = one_token.answers().values()
+    assert (answer.count, answer.name) == (3, "third")
+
+    assert one_token.record(named("fourth"), at_ms=T0 + 300_000) == "r"
+
+    assert one_token.letters() == "ADA"
+    assert [(event.metadata.name, event.count) for event in one_token.stored()] == [("third", 4)]
+
+
+def test_what_takes_the_place_of_an_event_of_the_same_call_leaves_it_there_if_it_is_held_back(
+    make_partition: MakePartition,
+) -> None:
+    partition = make_partition(burst=1, report_suppressed=False)
+    assert partition.record(named("first", count=0), named("second", count=2), named("third")) == "css"
+    assert partition.letters() == "A"
+    assert [(event.metadata.name, event.count) for event in partition.stored()] == [("first", 0)]
+    (answer,) = partition.answers().values()
+    assert (answer.count, answer.name) == (3, "second")
+
+
+@pytest.mark.parametrize("way", ["expire", "remove"])
+def test_what_was_held_back_is_remembered_when_the_stored_one_goes(one_token: Partition, way: str) -> None:
+    assert one_token.record(named("second", count=2), at_ms=T0 + 1) == "s"
+    if way == "expire":
+        assert one_token.expire(in_ms=2 * 3_600_000).expired == 1
+    else:
+        one_token.store.delete("default", "first")
+    assert (one_token.letters(), one_token.stored()) == ("AD", [])
+    (answer,) = one_token.answers().values()
+    assert (answer.event, answer.count, answer.name) == (None, 2, "second")
+    assert one_token.record(named("third"), at_ms=T0 + 300_000) == "r"
+    assert [(event.metadata.name, event.count) for event in one_token.stored()] == [("second", 3)]
+
+
 def test_what_is_counted_by_subject_has_a_thousand_names_and_then_one_for_all_others(partition: Partition) -> None:
     many = {f"S\0kubelet\0Pod\0Normal\0Reason{i}": 1 for i in range(999)}
     partition.admin.hset(partition.keys.suppressed, mapping=many)

@@ -130,16 +130,20 @@ end
 local MOST_COUNT = 2147483647
 
 -- A stored object is one msgpack array. The first five are what client-go's log cache holds, and stay when the
--- event expires; the rest is the event.
+-- event expires; the rest is the event. HELD is there iff an event that takes this one's place was held back: it has
+-- the first five of that one, and they are what stays.
 local COUNT, FIRST, NAME, NAMESPACE, ENTRY = 1, 2, 3, 4, 5
 local STORED_COUNT, LAST, RV, CREATED, UID, MESSAGE, FORM, SUBJECT, BODY = 6, 7, 8, 9, 10, 11, 12, 13, 14
+local HELD = 15
 
 local function pack_object(o)
-  return cmsgpack.pack({ o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9], o[10], o[11], o[12], o[13], o[14] })
+  return cmsgpack.pack({
+    o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9], o[10], o[11], o[12], o[13], o[14], o[HELD],
+  })
 end
 
 local function pack_counts(o)
-  return cmsgpack.pack({ o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })
+  return cmsgpack.pack(o[HELD] or { o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })
 end
 
 -- component, kind, type, reason of a stored event, for counting; positions as in docs/wire.md.

@@ -137,8 +137,12 @@ local function record(keys, args)
     if not o then
       if not was_read[i] then packed[i], was_read[i] = redis.call('GET', keys[FIXED + i]), true end
       o = load(i, objects)
-      o.existed, o.stored = packed[i] and true, o[BODY] ~= nil
-      o.present = o.stored
+      local stored = o[BODY] ~= nil
+      if o[HELD] then
+        o[HELD].former, o = o, o[HELD]
+        o.former[HELD], objects[i] = nil, o
+      end
+      o.existed, o.stored, o.present = packed[i] and true, stored, stored and not o.former
       used_objects[#used_objects + 1] = i
     end
     return o
@@ -159,7 +163,15 @@ local function record(keys, args)
     return name
   end
 
+  -- What is stored stays as it is, and is no longer what is remembered.
+  local function set_aside(o)
+    o.former = { dirty = o.dirty }
+    for n = COUNT, BODY do o.former[n] = o[n] end
+    o.present, o.dirty = false, false
+  end
+
   local function create(o, id, subject, uid, body, form, message, last)
+    if o.former then o.former, o.replaced = nil, o.stored end
     o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[SUBJECT], o[BODY] = o[COUNT], last, message, form, subject[8], body
     o[UID], o[CREATED], o[ENTRY], o.present, o.dirty = uid, now_ms, id, true, true
   end
@@ -230,8 +242,8 @@ local function record(keys, args)
     if o.seen then
       o[COUNT] = o[COUNT] < MOST_COUNT and o[COUNT] + 1 or -MOST_COUNT - 1
     else
-      -- Over an object that counts as never seen (count 0) it takes that one's place, under a new name, also if it is held back.
-      if o.present then o.present, o.dirty, o.replaced = false, false, o.stored end
+      -- It takes the place of one that counts as never seen (count 0), under a new name, as soon as it gets through.
+      if o.present then set_aside(o) end
       o[COUNT] = aggregated and 1 or event[7]
       o[FIRST] = aggregated and at_ms * 1000 or event[5]
       o[NAMESPACE] = subject[6]
@@ -328,25 +340,26 @@ local function record(keys, args)
   for _, i in ipairs(used_objects) do
     local o, key = objects[i], keys[FIXED + i]
     local id = string.sub(key, -32)
+    local shown = o.former or o
+    if o.former then shown[HELD] = { o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] } end
     if o.replaced then
       rv = rv + 1
       local former = cmsgpack.unpack(packed[i])
       local name_member, object_member = index_members(former, id)
-      former[RV] = rv
+      former[RV], former[HELD] = rv, nil
       changes_bytes = add_change(changes, rv, changes_bytes, 'D', id, pack_object(former))
       redis.call('ZREM', index_name, name_member)
       redis.call('ZREM', index_object, object_member)
-      if not o.dirty then redis.call('ZREM', index_expiry, id) end
       o.stored = false
     end
-    if o.dirty then
+    if shown.dirty then
       rv = rv + 1
-      o[RV] = rv
-      local bytes = pack_object(o)
+      shown[RV] = rv
+      local bytes = pack_object(shown)
       changes_bytes = add_change(changes, rv, changes_bytes, o.stored and 'M' or 'A', id, bytes)
       put(values, key, bytes)
       if not o.stored then
-        local name_member, object_member = index_members(o, id)
+        local name_member, object_member = index_members(shown, id)
         put(name_members, '0', name_member)
         put(object_members, '0', object_member)
         if o.existed then put(remember, id) end
@@ -354,7 +367,7 @@ local function record(keys, args)
       put(due, o.unreported and report_at or expire_at, id)
     elseif o.counted or o.unreported then
       if o.stored then
-        put(values, key, pack_object(o))
+        put(values, key, pack_object(shown))
         if o.unreported then put(due, report_at, id) end
       elseif o.existed or not full then
         put(values, key, pack_counts(o))

@@ -16,6 +16,7 @@ def tables() -> Iterator[Table]:
     yield own_count_of_a_repeat()
     yield count_of_zero()
     yield count_of_zero_and_held_back()
+    yield stored_while_successor_is_held_back()
     yield count_below_zero()
     yield count_above_one()
     yield count_of_the_largest()
@@ -58,6 +59,14 @@ def count_of_zero_and_held_back() -> Table:
     t.at(0, count=0).created()
     t.at(1).skipped("remembered")
     t.at(400).recreated(2, "remembered")
+    return t
+
+
+def stored_while_successor_is_held_back() -> Table:
+    t = Table("event_of_count_0_stays_stored_while_its_successor_is_held_back", burst=1)
+    t.at(0, count=0).created()
+    t.at(1, count=0).skipped("second")
+    t.at(2, count=5).skipped("third")
     return t
 
 
