@@ -91,7 +91,8 @@ class Recording:
     def by_source(self) -> dict[tuple[str, ...], int]:
         """(S | A | M | E, component, kind, type, reason) → how many."""
         found: Any = self.client.hgetall(self.keys.suppressed)
-        return {tuple(field.decode().split("\0")): int(value) for field, value in found.items()}
+        rows = {tuple(field.decode().split("\0")): int(value) for field, value in found.items()}
+        return {source: n for source, n in rows.items() if source[0] in ("S", "A", "M", "E")}
 
     def close(self) -> None:
         """Take away every key of the bus."""

@@ -112,7 +112,7 @@ def test_beyond_max_stored_the_least_recently_written_go(make_partition: MakePar
     assert partition.letters() == "A" * 103 + "DDD"
     assert partition.meta("evicted") == 3
     counted, _ = partition.state()["suppressed"]
-    assert counted == {"E\0kubelet\0Pod\0Normal\0Started": "3"}
+    assert counted == {"E\0kubelet\0Pod\0Normal\0Started": "3", "names\0E": "1"}
     assert partition.record(named("e050")) == "r"  # its count was kept
 
 

@@ -41,7 +41,7 @@ def test_record_acknowledges_and_counts_but_creates_nothing(partition: Partition
     assert changed(before, after) == {"incoming", "meta", "suppressed"}
     assert (partition.meta("events"), partition.meta("not_created")) == (3, 3)
     counted, _ = after["suppressed"]
-    assert counted == {"M\0kubelet\0Pod\0Normal\0Started": "3"}
+    assert counted == {"M\0kubelet\0Pod\0Normal\0Started": "3", "names\0M": "1"}
 
 
 def test_record_updates_what_exists(partition: Partition) -> None:

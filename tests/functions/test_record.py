@@ -99,7 +99,7 @@ def test_the_tenth_message_is_folded_and_the_fold_says_how_often(partition: Part
     assert aggregate.metadata.name == f"web-0.{T0 * 1_000_000:x}"
     assert partition.meta("aggregated") == 3
     counted, life_ms = partition.state()["suppressed"]
-    assert counted == {"A\0kubelet\0Pod\0Normal\0Started": "3"}
+    assert counted == {"A\0kubelet\0Pod\0Normal\0Started": "3", "names\0A": "1"}
     assert life_ms == -1
     packed = [fields[b"o"] for _, fields in partition.admin.xrange(partition.keys.changes)]
     assert [is_aggregate(data) for data in packed] == [False] * 9 + [True]
@@ -163,17 +163,36 @@ def test_what_was_held_back_is_remembered_when_the_stored_one_goes(one_token: Pa
     assert [(event.metadata.name, event.count) for event in one_token.stored()] == [("second", 3)]
 
 
-def test_what_is_counted_by_subject_has_a_thousand_names_and_then_one_for_all_others(partition: Partition) -> None:
-    many = {f"S\0kubelet\0Pod\0Normal\0Reason{i}": 1 for i in range(999)}
-    partition.admin.hset(partition.keys.suppressed, mapping=many)
-    for reason in ("One", "Two", "Three"):
-        partition.record(*make_similar_events(11, reason=reason))
-    partition.record(*make_similar_events(1, message="more", reason="One"))
-
+def by_source(partition: Partition, letter: str) -> dict[str, int]:
+    """Reason → how many; `` is all without a name."""
     counted, _ = partition.state()["suppressed"]
-    assert len(counted) == 1_001
-    assert counted["A\0kubelet\0Pod\0Normal\0One"] == "3"
-    assert counted["A\0other\0\0\0"] == "4"
+    return {name.split("\0")[-1]: int(n) for name, n in counted.items() if name.startswith(f"{letter}\0")}
+
+
+def test_each_way_not_to_be_written_has_names_of_its_own(partition: Partition) -> None:
+    many = {f"S\0kubelet\0Pod\0Normal\0Reason{i}": 1 for i in range(500)}
+    partition.admin.hset(partition.keys.suppressed, mapping=many)
+    partition.record(*make_similar_events(11, reason="One"))
+    assert by_source(partition, "A") == {"One": 2}
+    assert len(by_source(partition, "S")) == 500
+
+
+def test_the_source_that_counts_most_gets_a_name_when_there_are_none_left(make_partition: MakePartition) -> None:
+    partition = make_partition(max_events=1, burst=10_000)
+    earlier = {f"A\0kubelet\0Pod\0Normal\0Reason{i}": 1_000 + i for i in range(500)}
+    partition.admin.hset(partition.keys.suppressed, mapping=earlier)
+
+    for turn in range(20):
+        fresh = [make_event(reason=f"Fresh{turn}-{n}") for n in range(40)]
+        assert partition.record(*fresh, *[make_event(reason="Flood")] * 40).isupper()
+
+    counted = by_source(partition, "A")
+    assert counted["Flood"] == 20 * 40
+    assert counted["Reason499"] == 1_499
+    assert len(counted) <= 501
+    assert sum(counted.values()) == sum(earlier.values()) + 20 * 80
+    fields, _ = partition.state()["suppressed"]
+    assert len(fields) <= 2 * 500 + 3
 
 
 # -- whose batch it is ---------------------------------------------------------------------------------------------

@@ -162,11 +162,43 @@ local function add_change(changes, rv, bytes, kind, id, packed)
   return bytes + #packed
 end
 
--- Bounded: a thousand different ones have names, the rest is counted together.
+-- Counts by source. So many sources of each letter have a name, the others are counted together.
+local NAMED = 500
+
+-- The half with the least lose their names. Whoever gets one later is credited, under the letter in lower case, with
+-- the most that any of these had: so one that counts more than a 250th of all has a name in the end and keeps it,
+-- however many come and go beside it (Misra and Gries, frequent items). What is shown holds no credit.
+local function drop_names(hash, what)
+  local values, rows, found = {}, {}, redis.call('HGETALL', hash)
+  for i = 1, #found, 2 do values[found[i]] = tonumber(found[i + 1]) end
+  local other = what .. '\0other\0\0\0'
+  for field, n in pairs(values) do
+    if string.sub(field, 1, 2) == what .. '\0' and field ~= other then
+      local credit = string.lower(what) .. string.sub(field, 2)
+      rows[#rows + 1] = { field = field, credit = credit, n = n, rank = n + (values[credit] or 0) }
+    end
+  end
+  if #rows < NAMED then return #rows end
+
+  table.sort(rows, function(one, two) return one.rank > two.rank end)
+  local kept, together = NAMED / 2, 0
+  for r = kept + 1, #rows do
+    together = together + rows[r].n
+    redis.call('HDEL', hash, rows[r].field, rows[r].credit)
+  end
+  redis.call('HINCRBY', hash, other, together)
+  redis.call('HSET', hash, 'credit\0' .. what, integer_text(rows[kept + 1].rank))
+  return kept
+end
+
 local function count_by_subject(hash, what, subject, n)
   local field = what .. '\0' .. subject
-  if redis.call('HEXISTS', hash, field) == 0 and redis.call('HLEN', hash) >= 1000 then
-    field = what .. '\0other\0\0\0'
+  if redis.call('HEXISTS', hash, field) == 0 then
+    local names = tonumber(redis.call('HGET', hash, 'names\0' .. what) or NAMED)
+    if names >= NAMED then names = drop_names(hash, what) end
+    redis.call('HSET', hash, 'names\0' .. what, integer_text(names + 1))
+    local credit = redis.call('HGET', hash, 'credit\0' .. what)
+    if credit then redis.call('HSET', hash, string.lower(what) .. '\0' .. subject, credit) end
   end
   redis.call('HINCRBY', hash, field, n)
 end
