@@ -20,7 +20,10 @@ from eventbus.broker.partition_status import (
     node_of,
     read_partition,
 )
+from eventbus.broker.sources import SourceCounts, leading, read_sources
 
+#: Sources shown of each kind; `eventbus get suppressed` has all.
+LEADING = 3
 #: Fields of `meta` that count events, and what they are called here.
 _COUNTERS = {
     "recorded": "events",
@@ -72,6 +75,7 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     counters: dict[str, int]
     losses: dict[str, int]  #: by cause, as producers have reported them
     buried: dict[str, int]  #: by cause
+    leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: held back, folded, not created, evicted
 
 
 def read_status(bus: Bus, client: Client) -> BusStatus:
@@ -100,6 +104,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         counters={"published": incoming.get("events", 0), **counters, "refused_full": incoming.get("full", 0)},
         losses=_by_cause(incoming, "losses:"),
         buried=_by_cause(meta, "buried:"),
+        leading=leading(read_sources(bus, client), LEADING),
     )
 
 

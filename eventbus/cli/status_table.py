@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventbus.broker.status import BusStatus, Group, Level, Partition
+from eventbus.broker.sources import COUNTED
+from eventbus.broker.status import LEADING, BusStatus, Group, Level, Partition
 from eventbus.cli.age import human_duration
 from eventbus.cli.amounts import human_bytes, level_of_bytes, used_bytes, used_keys
 from eventbus.cli.table import Cell, Colour, Row, format_table
 
 #: Partitions shown without `-o wide`: the fullest.
 SHOWN = 8
+#: Four names of this length and two numbers fit into the line.
+NAME_LENGTH = 16
 #: A bound is told in yellow from here on.
 NEARLY_FULL = 0.8
 
@@ -49,6 +52,7 @@ def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False
         _workers(status, colour),
         _partitions(status, wide, colour),
         _counters(status),
+        _leading(status),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -151,6 +155,20 @@ def _counters(status: BusStatus) -> str:
         if group.lost_batches:
             rows.append(("lost batches", str(group.lost_batches), f"trimmed while group {group.name} worked on them"))
     return format_table(("Counter", "Events", "Meaning"), rows)
+
+
+def _leading(status: BusStatus) -> str:
+    rows = [
+        (what.replace("_", " "), str(getattr(source, what)), *(_short(name) for name in source.names))
+        for what in COUNTED.values()
+        for source in sorted(status.leading, key=lambda source: -getattr(source, what))[:LEADING]
+        if getattr(source, what)
+    ]
+    return format_table(("Most", "Events", "Component", "Kind", "Type", "Reason"), rows) if rows else ""
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
 
 
 def _lag(group: Group) -> str:

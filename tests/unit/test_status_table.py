@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from eventbus.broker.partition_status import GroupPart, Partition
+from eventbus.broker.sources import SourceCounts
 from eventbus.broker.status import BusStatus, Group, Level, Worker
 from eventbus.cli.amounts import human_bytes, level_of_bytes, used_bytes, used_keys
 from eventbus.cli.status_table import format_status
@@ -47,6 +48,10 @@ def status(*partitions: Partition) -> BusStatus:
         counters={"published": 987_654_321, "recorded": 987_000_000, "suppressed": 5, "refused_full": 64},
         losses={"dropped": 17},
         buried={"unreadable": 1},
+        leading=(
+            SourceCounts("kubelet", "Pod", "Warning", "BackOff", suppressed=324, aggregated=7),
+            SourceCounts("a-controller-of-a-long-name", "StatefulSet", "Normal", "SuccessfulCreate", evicted=1_234_567),
+        ),
     )
 
 
@@ -74,8 +79,19 @@ def test_every_loss_has_its_line_with_its_cause() -> None:
         assert any(str(number) in line and words in line for line in text.splitlines()), words
 
 
+def test_who_was_held_back_folded_and_evicted_most_is_named() -> None:
+    lines = [line.split() for line in format_status(status()).splitlines()]
+    first = lines.index(["MOST", "EVENTS", "COMPONENT", "KIND", "TYPE", "REASON"])
+    assert lines[first + 1 :] == [
+        ["suppressed", "324", "kubelet", "Pod", "Warning", "BackOff"],
+        ["aggregated", "7", "kubelet", "Pod", "Warning", "BackOff"],
+        ["evicted", "1234567", "a-controller-of…", "StatefulSet", "Normal", "SuccessfulCreate"],
+    ]
+    assert "MOST" not in format_status(msgspec.structs.replace(status(), leading=()))
+
+
 def test_counters_that_are_zero_are_left_out_but_the_main_ones() -> None:
-    quiet = msgspec.structs.replace(status(), counters={}, losses={}, buried={}, groups=())
+    quiet = msgspec.structs.replace(status(), counters={}, losses={}, buried={}, groups=(), leading=())
     text = format_status(quiet)
     assert "evicted" not in text
     assert "published" in text
