@@ -35,6 +35,7 @@ class Seen:
     """What is remembered of a correlation key. A count of 0 is as good as never seen."""
 
     count: int
+    namespace: str  #: ours; client-go goes on under the namespace of each repeat, with an event in every one
     name: str
     first: datetime | None
 
@@ -64,9 +65,10 @@ class Correlator:
 
     def record(self, at_ms: int, event: Event) -> Decision:
         """Decide on *event* at the clock *at_ms* and write the result."""
+        incoming = event
         key, event, aggregated = self.aggregate(at_ms, event)
         event, patch = self.observe(key, event)
-        if not self.accept(at_ms, event):
+        if not self.accept(at_ms, incoming):
             return SKIPPED
         return self.write(key, event, patch, aggregated)
 
@@ -79,10 +81,12 @@ class Correlator:
         if similar is None or self.starts_anew(at_ms, similar):
             similar = self.similar[key] = Similar(at_ms)
         similar.last_ms = at_ms
+        is_new = event.message not in similar.messages
         similar.messages.add(event.message)
         if not self.is_full(similar.messages):
             return event_key(event), event, False
-        similar.messages.discard(event.message)
+        if is_new:
+            similar.messages.discard(event.message)
         return key, self.combined(at_ms, event), True
 
     def starts_anew(self, at_ms: int, similar: Similar) -> bool:
@@ -118,7 +122,7 @@ class Correlator:
         if last is not None and last.count != 0:
             event = msgspec.structs.replace(
                 event,
-                metadata=msgspec.structs.replace(event.metadata, name=last.name),
+                metadata=msgspec.structs.replace(event.metadata, namespace=last.namespace, name=last.name),
                 first_timestamp=last.first,
                 count=int32(last.count + 1),
             )
@@ -127,7 +131,7 @@ class Correlator:
             # What is stored under the key is not what is remembered from now on. It stays until that gets through.
             self.aside.add(key)
             self.named.setdefault((event.metadata.namespace, event.metadata.name), set()).add(key)
-        self.seen[key] = Seen(event.count, event.metadata.name, event.first_timestamp)
+        self.seen[key] = seen(event)
         return event, patch
 
     # -- spam filter
@@ -205,8 +209,9 @@ class Correlator:
         name = next(name for name in names if (event.metadata.namespace, name) not in taken)
         if name == event.metadata.name:
             return event
-        self.seen[key] = Seen(event.count, name, event.first_timestamp)
-        return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, name=name))
+        event = msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, name=name))
+        self.seen[key] = seen(event)
+        return event
 
 
 class ModelDriver:
@@ -242,6 +247,11 @@ class ModelDriver:
 
     def stop(self) -> None:
         """It holds nothing."""
+
+
+def seen(event: Event) -> Seen:
+    """What is remembered of *event*."""
+    return Seen(event.count, event.metadata.namespace, event.metadata.name, event.first_timestamp)
 
 
 def stored(event: Event) -> StoredEvent:

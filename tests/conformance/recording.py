@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgpack
 import msgspec
 
 from eventbus.broker.bus import SINK_GROUP, open_bus
@@ -67,6 +68,17 @@ class Recording:
         entry = self.append(at_ms, events)
         self.take(consumer)
         return self.record(consumer, [entry])[0]
+
+    def change_options(self, options: Options) -> None:
+        """Go on with these, over the state that is there."""
+        self.bus.options = options
+        self._correlator = Correlator(options)
+
+    def messages_of_sets(self) -> list[int]:
+        """How many messages each set of similar ones has."""
+        keys = list(self.client.scan_iter(match=self.keys.aggregate + b"*", count=1000))
+        found: Any = self.client.mget(keys) if keys else []
+        return [len(msgpack.unpackb(packed, raw=True)) - 1 for packed in found]
 
     def changes(self) -> list[Change]:
         """All of them, oldest first."""

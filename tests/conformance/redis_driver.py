@@ -58,6 +58,14 @@ class RedisDriver:
             for letter in self._call(batches)
         ]
 
+    def change_options(self, options: Options) -> None:
+        """Go on with these, over the state that is there."""
+        self._recording.change_options(options)
+
+    def messages_of_sets(self) -> list[int]:
+        """How many messages each set of similar ones has."""
+        return self._recording.messages_of_sets()
+
     def delete_all(self) -> None:
         self.delete(self._recording.store.list().items)
 

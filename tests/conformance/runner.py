@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tests.conformance.compare import differing_fields, state_difference
 from tests.conformance.correlation_keys import Key, aggregate_key, event_key
@@ -12,6 +12,8 @@ from tests.conformance.driver import Batch, Decision, Driver, StoredEvent
 from tests.conformance.model import ModelDriver
 from tests.conformance.names import SharedNames, without_suffixes
 from tests.conformance.scenario import Scenario, Step
+
+T = TypeVar("T")
 
 #: What one stream entry holds at the most.
 MAX_BATCH = 64
@@ -89,7 +91,7 @@ class InBatches:
         return None
 
 
-def cut(steps: Sequence[Step], borders: random.Random, longest: int = MAX_BATCH) -> Iterator[Sequence[Step]]:
+def cut(steps: Sequence[T], borders: random.Random, longest: int = MAX_BATCH) -> Iterator[Sequence[T]]:
     """*steps* in pieces of 1 to *longest*, small ones as likely as large ones."""
     start = 0
     while start < len(steps):

@@ -172,7 +172,8 @@ local function record(keys, args)
 
   local function create(o, id, subject, uid, body, form, message, last)
     if o.former then o.former, o.replaced = nil, o.stored end
-    o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[SUBJECT], o[BODY] = o[COUNT], last, message, form, subject[8], body
+    o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[BODY] = o[COUNT], last, message, form, body
+    o[SUBJECT] = o[NAMESPACE] .. string.sub(subject[8], #subject[6] + 1)
     o[UID], o[CREATED], o[ENTRY], o.present, o.dirty = uid, now_ms, id, true, true
   end
 
