@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 from hypothesis import given, settings
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from eventbus.clock import SystemClock
 from eventbus.event import Event, EventSource
 from eventbus.record.housekeeper import Housekeeper
-from eventbus.settings import Options
+from eventbus.settings import MIB, Options
 from tests.builders import make_event, make_reference
 from tests.conformance.recording import Recording
 from tests.conformance.scenario import START_MS
+from tests.integration.harness import own_server
 
 Source = tuple[str, ...]
 
@@ -103,6 +105,26 @@ def test_sets_and_buckets_beyond_the_bound_go_and_those_in_use_stay(embedded_url
         assert len(list(recording.client.scan_iter(match=recording.keys.spam + b"*", count=1000))) == 100
         assert recording.counters()["subjects_evicted"] == 152 - 100
         assert recording.send(START_MS, [first]) == "s", "the bucket is still empty"
+
+
+def test_memory_stays_below_the_bound_of_the_docs(short_path: Path) -> None:
+    """Objects that are heard of once: without bounds they would leave three times as much."""
+    options = Options(max_stored=1_000, max_records=2_000, changes_bytes=MIB, report_suppressed=False)
+    with own_server(short_path, appendonly="no") as server, a_recording(server.start(), options) as recording:
+        housekeeper = Housekeeper(bus=recording.bus, clock=SystemClock())
+        recording.send(START_MS, [an_event("mole", "first")])
+        before = recording.client.info("memory")["used_memory"]
+        for part in range(200):
+            recording.send(START_MS, [an_event("mole", f"hole-{part}-{n}") for n in range(100)])
+            if part % 10 == 9:
+                housekeeper.sweep(recording.client, 0)
+                housekeeper.forget(recording.client, 0)
+                recording.functions.trim(options)
+        grown = recording.client.info("memory")["used_memory"] - before
+
+    # docs/correlation.md, "Bounds"; buffers, fragments of tables and the stream of entries on top
+    bound = 900 * options.max_stored + 350 * (options.max_records - options.max_stored) + 550 * options.max_records
+    assert 1.5 * MIB < grown < bound + 1.5 * options.changes_bytes + 2 * MIB
 
 
 def test_event_that_was_evicted_goes_on_with_its_count_when_it_comes_again(embedded_url: str) -> None:
