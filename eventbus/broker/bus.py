@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any
@@ -67,10 +67,10 @@ class Bus:
         """
         call = self.functions(client, partition)
         try:
-            opened = call.open(secrets.token_hex(8), SINK_GROUP)
+            opened = call.open(os.urandom(8).hex(), SINK_GROUP)
         except FunctionsMissing:
             functions.load(client)
-            opened = call.open(secrets.token_hex(8), SINK_GROUP)
+            opened = call.open(os.urandom(8).hex(), SINK_GROUP)
         if opened.made_stream:
             # After a FLUSHALL the next to open the bus must not decide anew what those who run have agreed on.
             with suppress(BusRefused):  # who may not, leaves it to somebody else

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from eventbus.broker.connection import OLDEST_VERSION
 from eventbus.errors import ConfigError
-
-#: the oldest servers that have all we call (functions with flags, XAUTOCLAIM's third reply), by kind
-OLDEST_VERSION = {"redis": (7, 0), "valkey": (8, 0)}
 
 _VERSION = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import multiprocessing.util
 import os
 import signal
 import socket
@@ -329,6 +328,8 @@ class EventBroadcaster:
             import concurrent.futures.thread  # noqa: F401
         atexit.register(self.shutdown)
         self._finalize()
+        import multiprocessing.util  # a third of what importing this package would take
+
         # multiprocessing forgets every finalizer at the beginning of a child.
         multiprocessing.util.register_after_fork(self, EventBroadcaster._finalize)
         flush_on_sigterm()
@@ -348,6 +349,8 @@ class EventBroadcaster:
 
     def _finalize(self) -> None:
         """Have a child of multiprocessing, which ends without atexit, shut down as well."""
+        import multiprocessing.util
+
         self._finalizer = multiprocessing.util.Finalize(self, EventBroadcaster.shutdown, args=(self,), exitpriority=10)
 
 

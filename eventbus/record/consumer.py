@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +36,7 @@ Handle = Callable[[GroupReader, Sequence[Delivery]], Sequence[bytes]]
 
 def consumer_name() -> str:
     """A name that no other process has ever had: a worker that comes back is a new consumer."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
 class Consumer:

@@ -5,7 +5,7 @@ Pure bookkeeping, no I/O: the outbox sends what `unsent` gives and tells what wa
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections import deque
 
 import msgspec
@@ -145,7 +145,7 @@ class Producer:
             self._next += len(batch.events)
 
     def _start_anew(self) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = os.urandom(8).hex()
         self.generation = ""
         self._next = 1
         self._ring.clear()
