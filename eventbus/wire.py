@@ -1,7 +1,7 @@
 """The wire format: one event as a msgpack array, and a record batch as one stream entry. See docs/wire.md.
 
-This is the only place that knows the positions. Events are packed and unpacked with msgpack; msgspec turns the arrays
-into typed values, which is also where a wrong type is found.
+This is the only place that knows the positions. msgpack packs and unpacks entries; msgspec writes and reads the events
+in them, which is the same format in one step less: what it reads is typed at once, and a wrong type is found there.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import msgpack
 import msgspec
 
 from eventbus.errors import PoisonBatch
-from eventbus.event import Event, EventSeries, EventSource, FrozenDict, ObjectMeta, ObjectReference
+from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 
 SCHEMA_VERSION = 1
 MAX_BATCH_EVENTS = 64  #: events in one stream entry: bounds the cost of a redelivery
 MAX_BATCH_BYTES = 128 * 1024  #: the same in bytes
 MAX_EVENT_BYTES = 16 * 1024  #: one packed event; checked before it is unpacked
+MAX_PAIRS = 64  #: labels, or annotations, of an event
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EMPTY = FrozenDict()
 #: 2041; up to here a float of seconds rounds to its own microsecond (quarters of one, with a bit to spare)
 _EXACT_US = 2**51
+
+#: An event as bytes. The same bytes as msgpack makes, in half the time.
+pack_array = msgspec.msgpack.Encoder().encode
 
 #: What a datetime, and core/v1's int32, can hold: what is beyond would be stored and then be unreadable for ever.
 Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
@@ -65,6 +68,9 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
             self.source[0] if component is None else component,
             self.source[1] if instance is None else instance,
         )
+
+
+_unpack_array = msgspec.msgpack.Decoder(WireEvent).decode
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -125,15 +131,14 @@ def unpack_wire(packed: bytes) -> WireEvent:
     if len(packed) > MAX_EVENT_BYTES:
         raise PoisonBatch("too-long")
     try:
-        array = msgpack.unpackb(
-            packed, max_bin_len=0, max_array_len=64, max_map_len=64, max_ext_len=0, ext_hook=_no_extension
-        )
-        event = msgspec.convert(array, WireEvent)
-        if len(event.involved_object) > 7 or (event.related and len(event.related) > 7):
-            raise ValueError("a reference has seven fields")
-        return event
-    except (ValueError, RecursionError, TypeError) as error:
+        event = _unpack_array(packed)
+    except (ValueError, RecursionError) as error:
         raise PoisonBatch("unreadable") from error
+    if len(event.involved_object) > 7 or (event.related and len(event.related) > 7):
+        raise PoisonBatch("unreadable")  # a reference has seven fields
+    if any(pairs and len(pairs) > MAX_PAIRS for pairs in (event.annotations, event.labels)):
+        raise PoisonBatch("unreadable")
+    return event
 
 
 def pack_event(event: Event) -> bytes:
@@ -169,37 +174,43 @@ def pack_event(event: Event) -> bytes:
     least = 10 if component is None else 12
     while len(array) > least and array[-1] in (None, ""):
         array.pop()
-    packed: bytes = msgpack.packb(array)
-    return packed
+    return pack_array(array)
 
 
 def to_event(wire: WireEvent, *, uid: str = "") -> Event:
     """The Event that *wire* stands for."""
-    reporter = wire.reporter
-    first = from_microseconds(wire.first_us)
+    source, first_us = wire.source, wire.first_us
+    component, instance = wire.reporting_component, wire.reporting_instance
+    first = from_microseconds(first_us)
     return Event(
-        metadata=ObjectMeta(
-            name=wire.name,
-            generate_name=wire.generate_name,
-            namespace=wire.namespace,
-            uid=uid,
-            labels=FrozenDict(wire.labels) if wire.labels else _EMPTY,
-            annotations=FrozenDict(wire.annotations) if wire.annotations else _EMPTY,
-        ),
+        metadata=_metadata(wire, uid),
         involved_object=ObjectReference(*wire.involved_object),
         reason=wire.reason,
         message=wire.message,
-        source=EventSource(*wire.source),
+        source=EventSource(*source),
         first_timestamp=first,
-        last_timestamp=first if wire.last_us == wire.first_us else from_microseconds(wire.last_us),
+        last_timestamp=first if wire.last_us == first_us else from_microseconds(wire.last_us),
         count=wire.count,
         type=wire.type,
-        event_time=from_microseconds(wire.event_us),
+        event_time=None if wire.event_us is None else from_microseconds(wire.event_us),
         series=EventSeries(wire.series[0], from_microseconds(wire.series[1])) if wire.series else None,
         action=wire.action,
         related=None if wire.related is None else ObjectReference(*wire.related),
-        reporting_component=reporter[0],
-        reporting_instance=reporter[1],
+        reporting_component=source[0] if component is None else component,
+        reporting_instance=source[1] if instance is None else instance,
+    )
+
+
+def _metadata(wire: WireEvent, uid: str) -> ObjectMeta:
+    if not (wire.labels or wire.annotations or wire.generate_name):  # what a recorder sends
+        return ObjectMeta(name=wire.name, namespace=wire.namespace, uid=uid)
+    return ObjectMeta(
+        name=wire.name,
+        generate_name=wire.generate_name,
+        namespace=wire.namespace,
+        uid=uid,
+        labels=wire.labels or {},
+        annotations=wire.annotations or {},
     )
 
 

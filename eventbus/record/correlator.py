@@ -28,6 +28,9 @@ SUPPRESSED_REASON = "EventsSuppressed"
 KEY_WEIGHT = 8
 MAX_CALL_WEIGHT = 640
 
+#: A longer message is not kept with its subject, of which there are many in the cache.
+MAX_HEARD_CHARS = 1_024
+
 
 class Subject(msgspec.Struct, frozen=True):
     """What all events with the same source, object, type and reason share. Digests are 32 hex."""
@@ -62,19 +65,19 @@ class Correlator:
     def __init__(self, options: Options) -> None:
         self._options = options
         #: Objects repeat: the cache makes a repeat cost two hashes less. Bounded, since objects are not.
-        self._subject = lru_cache(maxsize=16_384)(self._make_subject)
+        self._heard = lru_cache(maxsize=16_384)(self._hear)
 
     def keyed(self, uid: str, event: WireEvent, packed: bytes) -> KeyedEvent:
-        """The event with its keys; the subject comes from the cache when it was seen lately."""
-        subject = self._subject(
+        """The event with its keys: nothing is hashed of what was last said of the same."""
+        heard = self._heard(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
-        message = event.message.encode("utf-8", "surrogatepass")
-        digest = subject.event_prefix.copy()
-        digest.update(message)
-        # What is distinct among similar events is their message.
-        local = blake2b(message, digest_size=8).digest()
-        return KeyedEvent(uid, event, packed, subject, digest.hexdigest().encode(), local)
+        if heard.message != event.message:
+            heard.listen(event.message)
+        return KeyedEvent(uid, event, packed, heard.subject, heard.key, heard.local)
+
+    def _hear(self, *said: Any) -> _Heard:
+        return _Heard(self._make_subject(*said))
 
     def _make_subject(
         self,
@@ -133,6 +136,26 @@ class Correlator:
         return pack_argument(
             ["", namespace, reference[:6], SUPPRESSED_REASON, message, event_type, source, None, None, 1, *own]
         )
+
+
+class _Heard:
+    """A subject, and the keys of what was last said of it: a hot object says the same again and again."""
+
+    __slots__ = ("key", "local", "message", "subject")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.message: str | None = None
+        self.key = self.local = b""
+
+    def listen(self, message: str) -> None:
+        said = message.encode("utf-8", "surrogatepass")
+        digest = self.subject.event_prefix.copy()
+        digest.update(said)
+        self.key = digest.hexdigest().encode()
+        # What is distinct among similar events is their message.
+        self.local = blake2b(said, digest_size=8).digest()
+        self.message = message if len(message) <= MAX_HEARD_CHARS else None
 
 
 class CallBuilder:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-import msgpack
 import msgspec
 
 from eventbus.errors import InvalidEvent
@@ -17,7 +16,7 @@ from eventbus.event import Event, EventSource, EventType, ObjectMeta, ObjectRefe
 from eventbus.reference import event_name
 from eventbus.text import is_clean, repair
 from eventbus.validation import check_annotations, validate_recorded
-from eventbus.wire import MAX_EVENT_BYTES, reference_array, to_event, unpack_wire
+from eventbus.wire import MAX_EVENT_BYTES, pack_array, reference_array, to_event, unpack_wire
 
 TYPES = frozenset(kind.value for kind in EventType)
 
@@ -33,9 +32,6 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
     time_ns: int
     past_ns: int = 0
     annotations: Mapping[str, str] | None = None
-
-
-_pack = msgpack.Packer().pack
 
 
 @lru_cache(maxsize=16_384)
@@ -64,9 +60,9 @@ def pack(pending: Pending) -> bytes:
     Raises: InvalidEvent: it breaks a rule; the caller's fault, to be counted and told.
     """
     try:
-        packed: bytes = _pack(_array(pending))
+        packed = pack_array(_array(pending))
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
-        packed = _pack(_array(_repaired(pending)))
+        packed = pack_array(_array(_repaired(pending)))
     if len(packed) > MAX_EVENT_BYTES:
         raise InvalidEvent("event", f"{len(packed)} bytes packed; at most {MAX_EVENT_BYTES}: shorten the message")
     return packed
