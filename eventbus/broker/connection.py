@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import msgspec
 
 from eventbus.broker.redis_errors import redis_errors, safe_url, translate
+from eventbus.broker.server_version import OLDEST_VERSION
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError
 from eventbus.settings import Settings
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 Client: TypeAlias = Any
 
 SCHEMES = ("redis", "rediss", "unix")
-#: the oldest servers that have all we call (functions with flags, XAUTOCLAIM's third reply), by kind
-OLDEST_VERSION = {"redis": (7, 0), "valkey": (8, 0)}
 #: how long a reply may be late, seconds; a blocking read adds its block, else redis-py would give it up in the middle
 REPLY_S = 5.0
 CONNECT_S = 5.0
@@ -255,7 +254,6 @@ def _refuse_unfit(info: ServerInfo) -> None:
 
 
 __all__ = [
-    "OLDEST_VERSION",
     "Client",
     "ServerInfo",
     "check_server",

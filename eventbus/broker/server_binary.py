@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from eventbus.broker.connection import OLDEST_VERSION
+from eventbus.broker.server_version import OLDEST_VERSION
 from eventbus.errors import ConfigError
 
 _VERSION = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)

@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 from eventbus.broker import functions
-from eventbus.broker.connection import OLDEST_VERSION, Client
+from eventbus.broker.connection import Client
 from eventbus.broker.findings import Finding, error, failed, ok, warning
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors, translate
+from eventbus.broker.server_version import OLDEST_VERSION
 
 #: Clocks may differ so much, seconds: ages are off by it, and `--since`. Then an hour's events look old or future.
 CLOCK_WARNING_S, CLOCK_ERROR_S = 2.0, 60.0
