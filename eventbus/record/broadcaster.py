@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
 from eventbus.event import Event
+from eventbus.record.local_watcher import LocalWatcher
 from eventbus.record.log_lines import log_line, log_structured
 from eventbus.record.losses import Losses
 from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending, build
 from eventbus.record.recorder import EventRecorder
-from eventbus.record.watcher import GroupWatcher, Handler, StreamWatcher, Watcher, call_handler
+from eventbus.record.watcher import GroupWatcher, Handler, StreamWatcher, Watcher
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class EventBroadcaster:
         self._bus: Any = None
         self._bus_lock = threading.Lock()
         self._watchers: list[Watcher] = []
-        self._loggers: list[_LocalWatcher] = []
+        self._loggers: list[LocalWatcher] = []
         self._silent: list[Handler] = []
         self._log_lock = threading.RLock()
         self._put: Callable[[Pending], None] = self._outbox.put if self._publishing else self._put_locally
@@ -277,8 +278,8 @@ class EventBroadcaster:
         self._loggers.append(watcher)
         return watcher
 
-    def _watch_locally(self, handler: Handler, queue_length: int) -> _LocalWatcher:
-        watcher = self._keep(_LocalWatcher(self._mux, handler, queue_length))
+    def _watch_locally(self, handler: Handler, queue_length: int) -> LocalWatcher:
+        watcher = self._keep(LocalWatcher(self._mux, handler, queue_length))
         self._put = self._put_locally
         return watcher
 
@@ -328,7 +329,7 @@ class EventBroadcaster:
             import concurrent.futures.thread  # noqa: F401
         atexit.register(self.shutdown)
         self._finalize()
-        import multiprocessing.util  # a third of what importing this package would take
+        import multiprocessing.util  # it would be a tenth of importing this package
 
         # multiprocessing forgets every finalizer at the beginning of a child.
         multiprocessing.util.register_after_fork(self, EventBroadcaster._finalize)
@@ -354,40 +355,9 @@ class EventBroadcaster:
         self._finalizer = multiprocessing.util.Finalize(self, EventBroadcaster.shutdown, args=(self,), exitpriority=10)
 
 
-class _LocalWatcher:
-    """A handler behind this process's own mux."""
-
-    def __init__(self, mux: Mux[Pending | Event], handler: Handler, queue_length: int) -> None:
-        self.handler = handler
-        self.stopped = False
-        self._watch = mux.watch(queue_length)
-        self._thread = threading.Thread(target=self._run, name="eventbus-local-watcher", daemon=True)
-        self._thread.start()
-
-    @property
-    def missed(self) -> int:
-        """Events it had no room for."""
-        return self._watch.dropped
-
-    @property
-    def ended(self) -> bool:
-        return self.stopped and not self._thread.is_alive()
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        self.stopped = True
-        self._watch.stop()
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        for event in self._watch:
-            assert isinstance(event, Event)
-            call_handler(self.handler, event)
-
-
 def _has_ended(watcher: Watcher) -> bool:
     """A program may start and stop watchers all its life."""
-    return isinstance(watcher, GroupWatcher | StreamWatcher | _LocalWatcher) and watcher.ended
+    return isinstance(watcher, GroupWatcher | StreamWatcher | LocalWatcher) and watcher.ended
 
 
 def flush_on_sigterm() -> None:

@@ -1,0 +1,41 @@
+"""A watcher of this process's own recorders: a handler behind the mux, without Redis."""
+
+from __future__ import annotations
+
+import threading
+
+from eventbus.event import Event
+from eventbus.record.mux import Mux
+from eventbus.record.pending import Pending
+from eventbus.record.watcher import Handler, call_handler
+
+
+class LocalWatcher:
+    """Calls *handler* with what comes through the mux, one event at a time, in a thread of its own."""
+
+    def __init__(self, mux: Mux[Pending | Event], handler: Handler, queue_length: int) -> None:
+        self.handler = handler
+        self.stopped = False
+        self._watch = mux.watch(queue_length)
+        self._thread = threading.Thread(target=self._run, name="eventbus-local-watcher", daemon=True)
+        self._thread.start()
+
+    @property
+    def missed(self) -> int:
+        """Events it had no room for."""
+        return self._watch.dropped
+
+    @property
+    def ended(self) -> bool:
+        return self.stopped and not self._thread.is_alive()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        self.stopped = True
+        self._watch.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        for event in self._watch:
+            assert isinstance(event, Event)
+            call_handler(self.handler, event)
