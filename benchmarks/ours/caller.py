@@ -19,6 +19,7 @@ EVENTS = 200_000
 
 
 def main() -> None:
+    empty()
     idle()
     busy()
     with_local_logging()
@@ -26,6 +27,16 @@ def main() -> None:
     for threads in (1, 8, 64):
         from_threads(threads)
     redis_stopped()
+
+
+def empty() -> None:
+    """What the machine takes for any first call after a pause: its clocks are low and its caches are somebody else's."""
+    report("caller", "an empty function, 1 call/ms", **percentiles(paced(_Nobody(), calls=2_000, burst=1)))
+
+
+class _Nobody:
+    def event(self, obj: object, event_type: str, reason: str, message: str) -> None:
+        pass
 
 
 def idle() -> None:
@@ -99,7 +110,7 @@ def calls(recorder: EventRecorder, total: int) -> list[int]:
     return times
 
 
-def paced(recorder: EventRecorder, *, calls: int, burst: int) -> list[int]:
+def paced(recorder: EventRecorder | _Nobody, *, calls: int, burst: int) -> list[int]:
     """The same, *burst* calls a millisecond."""
     event, clock, times = recorder.event, time.perf_counter_ns, []
     due = time.perf_counter()
