@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def empty() -> None:
-    """What the machine takes for any first call after a pause: its clocks are low and its caches are somebody else's."""
+    """What any first call after a pause costs here: clocks are low, and caches are somebody else's."""
     report("caller", "an empty function, 1 call/ms", **percentiles(paced(_Nobody(), calls=2_000, burst=1)))
 
 
