@@ -199,7 +199,7 @@ class Soak:
 
     def _note(self, row: Row) -> None:
         self.rows.append(row)
-        print(f"{row.fault:28} {row}", flush=True)
+        print(f"{row.fault:28} {row.events} events, {row.lost} lost, {row.duplicate} duplicate", flush=True)
         if row.lost or row.duplicate:
             self.failures.append(f"{row.fault}: {row.lost} lost, {row.duplicate} duplicate")
 
