@@ -174,7 +174,8 @@ def pack_event(event: Event) -> bytes:
     least = 10 if component is None else 12
     while len(array) > least and array[-1] in (None, ""):
         array.pop()
-    return pack_array(array)
+    packed: bytes = msgpack.packb(array)
+    return packed
 
 
 def to_event(wire: WireEvent, *, uid: str = "") -> Event:

@@ -51,7 +51,8 @@ def _checked(
             reporting_instance=source[1],
         )
     )
-    return namespace, reference_array(reference)
+    # Plain strings: what is kept here serves every caller, also those whose equal strings are of a class of their own.
+    return str.__str__(namespace), tuple(map(str.__str__, reference_array(reference)))
 
 
 def pack(pending: Pending) -> bytes:
@@ -100,7 +101,7 @@ def _array(pending: Pending) -> list[Any]:
 
 
 def _repaired(pending: Pending) -> Pending:
-    """The same with lone surrogates and NUL replaced; what is no text is refused."""
+    """The same with lone surrogates and NUL replaced, of plain strings; what is no text is refused."""
     reference = ObjectReference(*(_text("involvedObject", part) for part in msgspec.structs.astuple(pending.reference)))
     annotations = {
         _text("metadata.annotations", key): _text("metadata.annotations", value)
@@ -110,6 +111,7 @@ def _repaired(pending: Pending) -> Pending:
         pending,
         source=(_text("source.component", pending.source[0]), _text("source.host", pending.source[1])),
         reference=reference,
+        type=_text("type", pending.type),
         reason=_text("reason", pending.reason),
         message=_text("message", pending.message),
         annotations=annotations or None,
@@ -119,4 +121,4 @@ def _repaired(pending: Pending) -> Pending:
 def _text(field: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidEvent(field, f"must be a string, is {type(value).__name__}")
-    return repair(value)
+    return str.__str__(repair(value))  # a template library's string is packed as the plain one that it is

@@ -398,3 +398,18 @@ def test_threads_share_a_recorder_and_each_keeps_its_order(desk: Desk) -> None:
 
 def _no_bus() -> NoReturn:
     raise AssertionError("nothing is sent here")
+
+
+class Markup(str):
+    """As template libraries make them."""
+
+    __slots__ = ()
+
+
+def test_strings_of_template_libraries_are_the_plain_strings_they_say(desk: Desk) -> None:
+    pod = ObjectReference(Markup("Pod"), "default", Markup("web-0"))
+    desk.recorder.annotated_eventf(pod, {Markup("a"): Markup("b")}, Markup("Normal"), Markup("Started"), Markup("up"))
+    event = desk.event
+    assert (event.involved_object.name, event.reason, event.message, event.type) == ("web-0", "Started", "up", "Normal")
+    assert event.metadata.annotations == {"a": "b"}
+    assert desk.losses.counts == {}
