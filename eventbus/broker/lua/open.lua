@@ -8,6 +8,7 @@
 -- Writes  KEYS 1-3; allowed when memory is full, since workers that start then are those that drain it.
 --         A group that is gone while its floor is remembered is made anew at its floor. What is missing from there
 --         on, be it that the whole stream was destroyed, is counted: lost:<group>; `trim` tells it: untold:<group>.
+--         Floors are up to a second old, so up to a second of what the group had done may be counted with it.
 
 local function count_destroyed(meta, group, from, to)
   local lost = from and to and to - from or 0

@@ -42,8 +42,9 @@ local function publish(keys, args)
     return { 'GAP', 0 }
   end
   if bytes - tonumber(m[4] or '0') + #body > bound then
+    local held_by = holder(incoming, meta)
     redis.call('HINCRBY', incoming_meta, 'full', n)
-    return { 'FULL', holder(incoming, meta) }
+    return { 'FULL', held_by }
   end
 
   redis.call('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(events + n), 'at', integer_text(bytes), 'b', body)
