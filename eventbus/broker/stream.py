@@ -42,7 +42,10 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupReader:
-    """One consumer of one group on one partition: read, acknowledge, beat, take over. One thread, one connection."""
+    """One consumer of one group on one partition: read, acknowledge, beat, take over.
+
+    One thread and one connection, and another of each for `beat` while that thread works.
+    """
 
     def __init__(
         self, *, bus: Bus, client: Client, partition: int, group: str, consumer: str, policy: str, start: str
@@ -139,10 +142,12 @@ class GroupReader:
             return
         noted = self._noted.intersection(ids)
         self._noted -= noted
+        pipe = self._client.pipeline(transaction=False)
+        pipe.execute_command("XACK", self.keys.incoming, self.group, *ids)
+        if noted:
+            pipe.execute_command("HDEL", self._attempts, *_notes_of(noted))
         with redis_errors():
-            self._client.execute_command("XACK", self.keys.incoming, self.group, *ids)
-            if noted:
-                self._client.execute_command("HDEL", self._attempts, *_notes_of(noted))
+            pipe.execute()
 
     def beat(self) -> None:
         """Raise the heartbeat counter, in the middle of work that takes long. Any thread."""
@@ -195,7 +200,8 @@ class GroupReader:
                 found.append(_with_notes(_delivery(entries[0]), *notes[3 * number : 3 * number + 3]))
             else:
                 gone.append(entry_id)
-        self._noted.update(delivery.id for delivery in found if delivery.deaths or delivery.next is not None)
+        # What was fetched before has been worked by now, or is another's.
+        self._noted = {delivery.id for delivery in found if delivery.deaths or delivery.next is not None}
         if gone:
             self._client.execute_command("XACK", self.keys.incoming, self.group, *gone)
             self._client.execute_command("HDEL", self._attempts, *_notes_of(gone))
