@@ -117,6 +117,7 @@ class Consumer:
                 except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
                     log.exception("group %s: unexpected error", self._reader.group)
                     self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+            self._pulse.stop()  # a beat behind the farewell would leave a name that nobody takes away
             self._leave()
         finally:
             self._pulse.stop()

@@ -54,7 +54,7 @@ class Pulse:
             now = self._clock.monotonic()
             if self._reader.steps != steps:
                 steps, since = self._reader.steps, now
-            if not self._working or now - since >= HUNG_S:
+            if now - since >= HUNG_S or not self._working:
                 continue
             try:
                 self._reader.beat()
