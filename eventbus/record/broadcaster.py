@@ -74,6 +74,7 @@ class EventBroadcaster:
         self._bus: Any = None
         self._bus_lock = threading.Lock()
         self._watchers: list[Watcher] = []
+        self._watchers_lock = threading.Lock()
         self._loggers: list[LocalWatcher] = []
         self._silent: list[Handler] = []
         self._log_lock = threading.RLock()
@@ -292,8 +293,8 @@ class EventBroadcaster:
         self._put_locally(pending)
 
     def _keep(self, watcher: W) -> W:
-        self._watchers = [each for each in self._watchers if not _has_ended(each)]
-        self._watchers.append(watcher)
+        with self._watchers_lock:
+            self._watchers = [each for each in self._watchers if not _has_ended(each)] + [watcher]
         if self._stopped:  # shut down in another thread meanwhile
             watcher.stop()
             raise BroadcasterStopped
@@ -346,6 +347,7 @@ class EventBroadcaster:
         if self._silent and not self._stopped:
             self._put = self._log_again
         self._watchers, self._loggers = [], []
+        self._watchers_lock = threading.Lock()
         self.losses.reset()
 
     def _finalize(self) -> None:
