@@ -25,7 +25,7 @@ class LeaseLost(Exception):
 
 
 class ExportLease:
-    """The lease as one worker sees it. One thread.
+    """The lease as one worker sees it. One thread, but for the signs that its pulse gives `during_a_call`.
 
     Args: take_over_s: a counter that stands still so long is a dead worker's.
           sleep: waits for so many seconds; True: this worker is to stop.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from eventbus.clock import Clock
+
+log = logging.getLogger("eventbus")
 
 EVERY_S = 1.0
 #: A call that takes longer hangs, and another worker shall have the partition: PostgreSQL's tables may take ten minutes
@@ -53,4 +56,10 @@ class Pulse:
         while not self._ended.wait(EVERY_S):
             with self._lock:
                 if self._begun is not None and self._clock.monotonic() - self._begun < LONGEST_CALL_S:
-                    self._sign()
+                    self._give_sign()
+
+    def _give_sign(self) -> None:
+        try:
+            self._sign()
+        except Exception:  # without signs the lease is lost in the middle of the call
+            log.exception("signs of life go on after an unexpected error")
