@@ -57,9 +57,9 @@ class Keys:
         self.incoming_meta = root + b"incoming:meta"
         #: prefix of HASH  last, generation                  2 h after the producer's last batch
         self.producer = root + b"producer:"
-        #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval
+        #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
         self.aggregate = root + b"aggregate:"
-        #: prefix of STRING msgpack [tokens, last ms, …]     PX 2 × refill
+        #: prefix of STRING msgpack [tokens, last ms, …]     PX 2 × refill + hold
         self.spam = root + b"spam:"
         #: prefix of STRING msgpack, see docs/architecture   removed by `expire`; of other kinds by `remove`
         self.object = self.object_of(EVENTS)
@@ -75,9 +75,10 @@ class Keys:
         self.index_subject = root + b"index:subject"
         #: STREAM  id <rv>-0                                 trimmed to its byte bound
         self.changes = root + b"changes"
-        #: HASH    rv, floors and policies, counters         for ever
+        #: HASH    rv, policy:, floor:, floor_to:, lost:, untold: of each group, counters      for ever
         self.meta = root + b"meta"
-        #: HASH    source, kind, type, reason → count        for ever, at most 1 000 fields
+        #: HASH    letter, source, kind, type, reason → count, and its credit under the small letter; names and credit
+        #:         of a letter         for ever, at most 500 names a letter
         self.suppressed = root + b"suppressed"
         #: HASH    <group>/<consumer> → heartbeat counter    removed when the consumer is
         self.workers = root + b"workers"
