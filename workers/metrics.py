@@ -39,6 +39,8 @@ COUNTERS = {
 GAUGES = {
     "leader": "1 if this worker exports the partition, 0 if it stands by.",
     "pending": "Events in hand, not yet settled with the sink.",
+    "lag_events": "Changes of the store that the sink has not been told of; only where leader is 1.",
+    "lag_seconds": "How long ago the oldest of them was published.",
     "paused_seconds": "How long the sink has not answered; 0 if it does.",
 }
 

@@ -62,6 +62,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "incoming": "XREADGROUP XACK XPENDING XRANGE XINFO|CONSUMERS XGROUP|DELCONSUMER",
         "workers": "HGETALL HDEL",
         "attempts": "HMGET",
+        "changes": "XLEN XRANGE XREVRANGE",
         "meta": "HINCRBY",
         "index_expiry": "ZCARD ZRANGE",
         "index_forget": "ZCARD ZRANGE",

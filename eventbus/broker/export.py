@@ -10,6 +10,8 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
+from eventbus.broker.export_lag import Lag, read_lag
+from eventbus.broker.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors
 
 #: How much of an error's text is kept, characters.
@@ -136,6 +138,10 @@ class ExportStore:
         with redis_errors():
             found: Any = self._client.hget(self._keys.meta, "rv")
         return int(found or 0)
+
+    def lag(self, position: int) -> Lag:
+        """How far behind the store a sink at *position* is. Raises: BusUnavailable: call again."""
+        return read_lag(node_of(self._client, self._keys.changes), self._keys, position)
 
     def paused_since(self) -> float | None:
         """When the sink stopped answering, seconds since 1970, as the last worker of it has said."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgpack
 import msgspec
 
 from eventbus.broker.bus import SINK_GROUP, Bus
 from eventbus.broker.connection import Client
+from eventbus.broker.export_lag import read_lag
 from eventbus.broker.heartbeats import Beats, moving
 from eventbus.broker.keys import Keys
 from eventbus.broker.partition_status import node_of
@@ -17,8 +17,6 @@ from eventbus.broker.redis_errors import redis_errors
 
 #: An exporter gives a sign every second, within a call of its sink too.
 SILENT_MS = 30_000
-#: Changes behind a sink's position that are opened to find how old the oldest is.
-OPENED = 20
 
 
 class SinkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -118,13 +116,13 @@ def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
         time, found, waiting = pipe.execute()
         now_ms = time[0] * 1000 + time[1] // 1000
         fields = {field.decode(): value.decode("utf-8", "replace") for field, value in found.items()}
-        position = _number(fields, "position")
-        lag, behind_s = _lag(node, keys, position, now_ms)
+    position = _number(fields, "position")
+    lag = read_lag(node, keys, position)
     return fields.get("mode", ""), SinkPart(
         partition=keys.partition,
         position=position,
-        lag=lag,
-        behind_s=behind_s,
+        lag=lag.events,
+        behind_s=lag.seconds,
         holder=fields.get("holder", ""),
         seen_s=max(0, now_ms - _number(fields, "sign_ms")) / 1000,
         pending=_number(fields, "pending"),
@@ -141,37 +139,6 @@ def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
         lists=_number(fields, "lists"),
         waiting=int(waiting),
     )
-
-
-def _lag(node: Any, keys: Keys, position: int, now_ms: int) -> tuple[int, float]:
-    """Changes behind *position*, and the age of the oldest.
-
-    Versions are consecutive, but for the jump after a restart of the server: hence never more than there are entries.
-    """
-    pipe = node.pipeline(transaction=False)
-    pipe.xlen(keys.changes)
-    pipe.xrevrange(keys.changes, count=1)
-    pipe.xrange(keys.changes, f"({position}-0", "+", count=OPENED)
-    length, newest, behind = pipe.execute()
-    if not behind or not newest:
-        return 0, 0.0
-    last = int(newest[0][0].split(b"-")[0])
-    published = [ms for _, fields in behind if (ms := _published_ms(fields))]
-    return min(length, last - position), max(0, now_ms - published[0]) / 1000 if published else 0.0
-
-
-def _published_ms(fields: Mapping[bytes, bytes]) -> int:
-    """When the event was published that the object was written from last; 0: it is no such change.
-
-    What expires was published long ago: that it went is what happened now.
-    """
-    if fields.get(b"t") == b"D" or b"n" in fields:
-        return 0
-    try:
-        entry = msgpack.unpackb(fields[b"o"], raw=True)[4]
-        return int(entry.split(b"-")[0])
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError):
-        return 0
 
 
 def _sum(name: str, mode: str, parts: tuple[SinkPart, ...]) -> SinkStatus:

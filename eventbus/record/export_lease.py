@@ -29,16 +29,25 @@ class ExportLease:
 
     Args: take_over_s: a counter that stands still so long is a dead worker's.
           sleep: waits for so many seconds; True: this worker is to stop.
+          on_beat: called behind each sign of life; may use the store, and raise what Redis does.
     """
 
     def __init__(
-        self, store: ExportStore, *, clock: Clock, take_over_s: float, sleep: Callable[[float], bool], what: str
+        self,
+        store: ExportStore,
+        *,
+        clock: Clock,
+        take_over_s: float,
+        sleep: Callable[[float], bool],
+        what: str,
+        on_beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._take_over_s = take_over_s
         self._sleep = sleep
         self._what = what
+        self._on_beat = on_beat
         self._seen = ("", "")  # the holder and its counter
         self._seen_since = 0.0
         self._next_beat = 0.0
@@ -68,6 +77,7 @@ class ExportLease:
             self._next_beat = now + BEAT_EVERY_S
             if not self._store.lease().ours:
                 raise LeaseLost
+            self._on_beat()
 
     def wait(self, seconds: float) -> bool:
         """Sleep, with signs of life, also through an absent Redis; True: stop. Raises: LeaseLost."""
@@ -94,7 +104,9 @@ class ExportLease:
     def _sign(self) -> None:
         self.last_sign = self._clock.monotonic()
         try:
-            if not self._store.lease().ours:
+            if self._store.lease().ours:
+                self._on_beat()
+            else:
                 self._next_beat = 0.0  # whoever is in the call learns of it as soon as it ends
         except EventBusError as error:
             log.debug("%s: no sign of life: %s", self._what, error)

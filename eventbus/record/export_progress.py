@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from eventbus.broker.export import Burial, ExportStore, Returned, Settled, export_group
+from eventbus.broker.export_lag import Lag
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError, Throttled
 from eventbus.record.export_lease import LeaseLost
@@ -33,6 +34,7 @@ class Figures:
         self.lists = 0  #: times it listed the store, to begin or to catch up
         self.pending = 0  #: events in hand, not settled
         self.paused_since: float | None = None  #: seconds since 1970
+        self.lag: Lag | None = None  #: as of the last sign of life; None: not yet looked, or another worker's
 
 
 class ExportProgress:
@@ -58,7 +60,8 @@ class ExportProgress:
 
     def end(self) -> None:
         """It has it no longer."""
-        self.figures.holds, self.figures.pending, self.figures.paused_since = False, 0, None
+        self.figures.holds, self.figures.pending = False, 0
+        self.figures.paused_since = self.figures.lag = None
         self._told = self._retrying = False
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -230,6 +230,32 @@ def test_a_worker_in_a_long_call_of_its_sink_lives(
 
 
 # -- outages -------------------------------------------------------------------------------------------------------
+
+
+def test_the_lag_is_a_figure_of_the_worker_that_has_the_lease(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    partition.record(*[about(number) for number in range(3)])
+    during: list[Mapping[str, float]] = []
+
+    def down(_event: Event) -> None:
+        during.append(exporter.vitals().gauges)
+        if time.now_s < 60:
+            raise SinkUnreachable("refused")
+
+    sink.fail = down
+    run_until_idle(exporter)
+    assert "lag_events" not in during[0], "it was not looked at yet"
+    assert {gauges["lag_events"] for gauges in during[2:]} == {3}, "the first sign of life is a second away"
+    assert during[-1]["lag_seconds"] > 0
+    time.sleep(1)
+    run_until_idle(exporter)
+    gauges = exporter.vitals().gauges
+    assert (gauges["lag_events"], gauges["lag_seconds"]) == (0, 0)
+    close(exporter)
+    assert "lag_events" not in exporter.vitals().gauges, "another worker tells it now"
 
 
 def test_ten_minutes_of_outage_read_nothing_bury_nothing_and_are_told(

@@ -167,13 +167,19 @@ def test_a_worker_says_when_nobody_correlates_and_serves_metrics(
         with Program("worker", "sink", env=env, folder=tmp_path):
             record(broadcaster, 3)
             eventually(lambda: lines.exists() and lines.read_text("utf-8").count("Tested") == 3, within_s=PATIENCE_S)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
-            text = reply.read().decode()
         labels = '{component="eventbus-export",group="export:lines",partition="0"}'
+        eventually(lambda: f"eventbus_worker_lag_events{labels} 0.0" in scrape(port), within_s=PATIENCE_S)
+        text = scrape(port)
+        assert f"eventbus_worker_lag_seconds{labels} 0.0" in text
         assert f"eventbus_worker_leader{labels} 1.0" in text
         assert "pod-" not in text
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as reply:
             assert reply.status == 200
+
+
+def scrape(port: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        return str(reply.read().decode())
 
 
 def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> None:
