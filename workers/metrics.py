@@ -6,6 +6,7 @@ Labels are component, group (or `export:<sink>`) and partition: what is bounded,
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,9 @@ log = logging.getLogger("eventbus")
 
 #: A loop without a sign for so long hangs: more than any call of a sink or of Redis may take.
 HANGS_AFTER_S = 120.0
+
+#: Where a port without a host is served: whoever wants it seen from elsewhere says so.
+LOCAL_HOST = "127.0.0.1"
 
 #: Counters by their name in `Vitals`, with what they mean. Others are left out.
 COUNTERS = {
@@ -119,7 +123,7 @@ class Collector:
 class MetricsServer:
     """Serves /metrics, /livez and /readyz from threads of its own, until `stop`.
 
-    Args:     address: `9108`, or `127.0.0.1:9108`; without a host every one, 0 picks a free port (see `port`).
+    Args:     address: as `parse_address` reads it; port 0 picks a free one (see `port`).
     Raises:   ConfigError: prometheus-client is missing, or the address cannot be had.
     """
 
@@ -134,16 +138,15 @@ class MetricsServer:
         render = _renderer(component, vitals)
         host, port = parse_address(address)
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(Health(vitals, draining), render))
+            self._server = _Server(host, port, _handler(Health(vitals, draining), render))
         except OSError as error:
             raise ConfigError(f"--metrics-port {address}: {error.strerror or error}") from error
-        self._server.daemon_threads = True
-        self.port: int = self._server.server_address[1]
+        self.host, self.port = host, int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="eventbus-metrics", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
-        log.info("metrics and health on port %d", self.port)
+        log.info("metrics and health on port %d of %s", self.port, self.host or "every interface")
 
     def stop(self) -> None:
         """Idempotent."""
@@ -153,12 +156,20 @@ class MetricsServer:
         self._server.server_close()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), handler)
+
+
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `9108`, `host:9108` or `[::1]:9108`. Raises: ConfigError."""
-    host, _, port = text.rpartition(":")
+    """Host and port of `9108` (of this machine alone), `host:9108` or `[::1]:9108`. Raises: ConfigError."""
+    host, colon, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"--metrics-port {text!r}: give a port, or host:port")
-    return host.strip("[]"), int(port)
+    return host.strip("[]") if colon else LOCAL_HOST, int(port)
 
 
 def _renderer(component: str, vitals: Callable[[], Sequence[Vitals]]) -> Callable[[], bytes]:

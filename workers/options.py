@@ -13,7 +13,8 @@ metrics_option = click.option(
     "metrics",
     metavar="[HOST:]PORT",
     default="",
-    help="Serve /metrics, /livez and /readyz there (pip install 'eventbus[metrics]').",
+    help="Serve /metrics, /livez and /readyz there, to this machine alone unless HOST says more, like 0.0.0.0:9108 "
+    "(pip install 'eventbus[metrics]').",
 )
 
 

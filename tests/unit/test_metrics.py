@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -86,7 +89,14 @@ def test_a_worker_lives_while_its_loops_come_round_and_is_ready_with_redis() -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "address"), [("9108", ("", 9108)), ("127.0.0.1:1", ("127.0.0.1", 1)), ("[::1]:80", ("::1", 80))]
+    ("text", "address"),
+    [
+        ("9108", ("127.0.0.1", 9108)),
+        ("0.0.0.0:9108", ("0.0.0.0", 9108)),
+        (":9108", ("", 9108)),
+        ("127.0.0.1:1", ("127.0.0.1", 1)),
+        ("[::1]:80", ("::1", 80)),
+    ],
 )
 def test_an_address_is_a_port_or_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
@@ -101,3 +111,21 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 def test_a_port_that_is_taken_is_refused() -> None:
     with serving() as url, pytest.raises(ConfigError, match="in use"):
         MetricsServer(f"127.0.0.1:{url.rpartition(':')[2]}", component="x", vitals=lambda: ())
+
+
+@pytest.mark.parametrize(("address", "bound"), [("0", "127.0.0.1"), ("0.0.0.0:0", "0.0.0.0"), (":0", "0.0.0.0")])
+def test_a_port_alone_is_open_to_this_machine_only(address: str, bound: str) -> None:
+    server = MetricsServer(address, component="x", vitals=lambda: ())
+    try:
+        assert listening(server.port) == {bound}
+    finally:
+        server.stop()
+
+
+def listening(port: int) -> set[str]:
+    """The IPv4 addresses that somebody listens on at *port*, as the kernel has them."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
+    found = [row[1].split(":") for row in rows if row[3] == "0A"]
+    return {
+        socket.inet_ntoa(int(address, 16).to_bytes(4, sys.byteorder)) for address, at in found if int(at, 16) == port
+    }
