@@ -24,6 +24,7 @@ from eventbus.record.consumer import consumer_name
 from eventbus.settings import Settings
 from eventbus.text import printable
 from workers.bus_watch import BusWatch
+from workers.metrics import parse_address
 from workers.prefixed import PrefixedOutput
 from workers.procfile import RESERVED, read_procfile
 from workers.runtime import NAMESPACE, Diary
@@ -44,9 +45,16 @@ FLUSH_S = 1.0
     "--procfile", type=click.Path(path_type=Path), metavar="FILE", help="Also run its lines, `name: command`."
 )
 @click.option("--state-dir", metavar="DIR", help="Of the embedded server.  [default: as all other commands]")
+@click.option(
+    "--metrics-port",
+    "metrics",
+    metavar="[HOST:]PORT",
+    default="",
+    help="Metrics and health of the worker log there, of the worker sink at the next port (see `worker log`).",
+)
 @click.option("--backoff-base", type=click.FloatRange(min=0, min_open=True), default=BASE_S, hidden=True)
 @click.option("--backoff-max", type=click.FloatRange(min=0, min_open=True), default=MAX_S, hidden=True)
-def up(procfile: Path | None, state_dir: str | None, backoff_base: float, backoff_max: float) -> None:
+def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base: float, backoff_max: float) -> None:
     """Run everything in the foreground: the embedded server, the workers log and sink, the lines of a Procfile.
 
     With EVENTBUS_REDIS_URL set there is no embedded server. A server that is already running in its directory is used,
@@ -64,6 +72,7 @@ def up(procfile: Path | None, state_dir: str | None, backoff_base: float, backof
       eventbus up
       eventbus up --procfile Procfile
       eventbus up --state-dir ./state
+      eventbus up --metrics-port 9100     # log on 9100, sink on 9101
 
     \b
     Exit codes:
@@ -74,7 +83,8 @@ def up(procfile: Path | None, state_dir: str | None, backoff_base: float, backof
     """
     settings = Settings.from_environ(os.environ)
     commands = read_procfile(procfile) if procfile else {}
-    with Everything(settings, commands, state_dir, lambda: Backoff(backoff_base, backoff_max)) as everything:
+    ports = metrics_options(metrics)
+    with Everything(settings, commands, state_dir, ports, lambda: Backoff(backoff_base, backoff_max)) as everything:
         sys.exit(0 if everything.run() else 1)
 
 
@@ -89,10 +99,12 @@ class Everything:
         settings: Settings,
         commands: Mapping[str, str],
         state_dir: str | None,
+        ports: Mapping[str, Sequence[str]],
         make_backoff: Callable[[], Backoff],
     ) -> None:
         self._settings = settings
         self._commands = commands
+        self._ports = ports
         self._make_backoff = make_backoff
         self._signals = SignalQueue(passed_on() - JOB_CONTROL, tell_terminal=False)
         self._supervisor: Supervisor | None = None
@@ -162,7 +174,7 @@ class Everything:
         """The workers below, the Procfile's lines above: who records ends before who stores."""
         environ = environment(os.environ, url)
         workers = {
-            name: [sys.executable, "-P", "-m", "workers", "worker", name]
+            name: [sys.executable, "-P", "-m", "workers", "worker", name, *self._ports[name]]
             for name in WORKERS
             if name not in self._commands
         }
@@ -198,6 +210,19 @@ class Everything:
     def _stop(self) -> None:
         if self._supervisor:
             self._supervisor.stop()
+
+
+def metrics_options(metrics: str) -> dict[str, list[str]]:
+    """What each worker is given of `--metrics-port`: its own port, one after the other. Raises: ConfigError."""
+    if not metrics:
+        return {name: [] for name in WORKERS}
+    host, first = parse_address(metrics)
+    # 0 is any free port, also for the next one.
+    ports = {name: first and first + place for place, name in enumerate(WORKERS)}
+    addresses = {name: f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for name, port in ports.items()}
+    for address in addresses.values():
+        parse_address(address)
+    return {name: ["--metrics-port", address] for name, address in addresses.items()}
 
 
 def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:

@@ -9,15 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eventbus.broker.embedded import EmbeddedServer
+from eventbus.errors import ConfigError
 from tests.acceptance.programs import COMMAND, Program, environment, eventually, run
 from tests.acceptance.recorded import recorded_on
 from tests.acceptance.terminal import Terminal
+from workers.up import metrics_options
 
 TICKS = "web: while :; do echo tick; sleep 0.2; done"
 #: Ends neither by SIGTERM nor by itself before the test is over.
@@ -63,6 +66,27 @@ def pid_of(text: str) -> int:
     found = re.search(r"pid=(\d+)", text)
     assert found
     return int(found[1])
+
+
+def test_each_worker_has_a_metrics_port_of_its_own(env: dict[str, str]) -> None:
+    with Terminal("up", "--metrics-port", "127.0.0.1:0", env=env) as terminal:
+        wait_for_workers(terminal)
+        ports = dict(re.findall(r"(log|sink) +\| \S+ INFO metrics and health on port (\d+) of", terminal.text))
+        assert set(ports) == {"log", "sink"}
+        for name, port in ports.items():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+                assert f'component="eventbus-{name}"' in reply.read().decode()
+
+
+def test_metrics_ports_follow_one_another() -> None:
+    assert metrics_options("9100") == {
+        "log": ["--metrics-port", "127.0.0.1:9100"],
+        "sink": ["--metrics-port", "127.0.0.1:9101"],
+    }
+    assert metrics_options("[::1]:9100")["sink"] == ["--metrics-port", "[::1]:9101"]
+    assert metrics_options("") == {"log": [], "sink": []}
+    with pytest.raises(ConfigError, match="65536"):
+        metrics_options("65535")
 
 
 # -- on a terminal ---------------------------------------------------------------------------------------------------
