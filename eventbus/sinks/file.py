@@ -27,6 +27,7 @@ from eventbus.codec import encode_core
 from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent, SinkGone, SinkUnreachable
 from eventbus.event import Event
 from eventbus.sinks.opening import SinkOptions
+from eventbus.sinks.put_off_sync import PutOffSync
 from eventbus.sinks.sink import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
 
 _BYTES: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -43,7 +44,8 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 0  #: 0: no bound
     max_age_s: int = 0  #: 0: no bound
     keep: int = 5  #: former files, `.1` is the newest
-    #: Seconds between two fsyncs: 0 after every write, before it counts as done; negative: never, it is the kernel's.
+    #: What was written is synced so many seconds later at most: 0 before it counts as done; negative: when the kernel
+    #: likes.
     fsync_every_s: float = 0.0
 
 
@@ -119,8 +121,7 @@ class RotatingFile:
         self._path = path
         self._options = options
         self._now = now
-        self._synced = 0.0
-        self._unsynced = False  # something was appended since, which fsync_every_s has put off
+        self._put_off = PutOffSync(options.fsync_every_s)
         # Not the file itself, which is renamed. Each append opens it anew: a lock belongs to the open file.
         self._lock_path = path.with_name(path.name + ".lock")
 
@@ -143,13 +144,7 @@ class RotatingFile:
 
     def sync(self) -> None:
         """Sync what was put off. Raises: OSError."""
-        if self._unsynced:
-            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(file)
-            finally:
-                os.close(file)
-            self._unsynced = False
+        self._put_off.finish()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
@@ -190,11 +185,10 @@ class RotatingFile:
                 os.close(folder)
 
     def _sync(self, file: int) -> None:
-        every_s = self._options.fsync_every_s
-        self._unsynced = every_s >= 0
-        if self._unsynced and self._now() - self._synced >= every_s:
+        if self._options.fsync_every_s == 0:
             os.fsync(file)
-            self._synced, self._unsynced = self._now(), False
+        elif self._options.fsync_every_s > 0:
+            self._put_off.appended(file)
 
 
 def _line(write: SinkWrite) -> bytes:
