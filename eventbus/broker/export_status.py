@@ -98,12 +98,22 @@ def forget_sink(bus: Bus, client: Client, name: str) -> bool:
     return bool(found)
 
 
-def store_is_fed(before: Sequence[Beats], after: Sequence[Beats]) -> bool:
-    """Whether every partition had a living sink worker between two looks at the heartbeats (`read_beats`).
+def unfed_partitions(before: Sequence[Beats], after: Sequence[Beats]) -> list[int]:
+    """The partitions without a living sink worker between two looks at the heartbeats (`read_beats`).
 
-    Without one nothing is correlated there.
+    Nothing is correlated there.
     """
-    return all(any(field.startswith(f"{SINK_GROUP}/") for field in moved) for moved in moving(before, after))
+    every = enumerate(moving(before, after))
+    return [partition for partition, moved in every if not any(field.startswith(f"{SINK_GROUP}/") for field in moved)]
+
+
+def say_unfed(unfed: Sequence[int], partitions: int) -> str:
+    """What there is to say of *unfed*, of so many *partitions*; '' if it is none of them."""
+    if not unfed:
+        return ""
+    where = "" if len(unfed) == partitions else f" on partition {', '.join(map(str, unfed))}"
+    there = " there" if where else ""
+    return f"no sink worker is alive{where}: nothing is correlated{there}, and nothing exported (eventbus worker sink)"
 
 
 def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
@@ -171,4 +181,4 @@ def _number(fields: Mapping[str, str], name: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-__all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "store_is_fed"]
+__all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "say_unfed", "unfed_partitions"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from eventbus.broker.bus import Bus
+from eventbus.broker.bus import SINK_GROUP, Bus
 from eventbus.broker.connection import Client, ServerInfo, check_server, safe_url
 from eventbus.broker.heartbeats import HEARTBEAT_S, moving, read_beats
 from eventbus.broker.keys import Keys
@@ -77,6 +77,15 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     buried: dict[str, int]  #: by cause
     leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: held back, folded, not created, evicted
 
+    @property
+    def unfed(self) -> list[int]:
+        """Partitions without a living sink worker: nothing is correlated there."""
+        return [
+            partition.number
+            for partition in self.partitions
+            if not any(w.alive for group in partition.groups if group.name == SINK_GROUP for w in group.workers)
+        ]
+
 
 def read_status(bus: Bus, client: Client) -> BusStatus:
     """Read all numbers of *bus*, partition after partition: they are of one moment only within each.
@@ -90,17 +99,17 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     reads = [read_partition(node_of(client, keys.meta), keys, bus.options) for keys in bus.keys]
     meta, incoming = _sum(read.meta for read in reads), _sum(read.incoming_meta for read in reads)
     counters = {name: meta.get(field, 0) for name, field in _COUNTERS.items()}
-    groups = _groups([read.partition for read in reads], meta)
-    if any(not worker.alive for group in groups for worker in group.workers):
-        groups = _with_heartbeats(groups, _moving(client, bus.keys))
+    partitions = [read.partition for read in reads]
+    if not all(worker.alive for partition in partitions for group in partition.groups for worker in group.workers):
+        partitions = _with_heartbeats(partitions, _moving(client, bus.keys))
     return BusStatus(
         url=safe_url(bus.url),
         prefix=bus.prefix,
         server=server_name(server),
         memory=_memory(client, bus.keys),
         options_version=bus.options_version,
-        partitions=tuple(read.partition for read in reads),
-        groups=groups,
+        partitions=tuple(partitions),
+        groups=_groups(partitions, meta),
         counters={"published": incoming.get("events", 0), **counters, "refused_full": incoming.get("full", 0)},
         losses=_by_cause(incoming, "losses:"),
         buried=_by_cause(meta, "buried:"),
@@ -150,20 +159,26 @@ def _merged(workers: Iterable[Worker]) -> tuple[Worker, ...]:
     return tuple(sorted(found.values(), key=lambda worker: worker.name))
 
 
-def _moving(client: Client, every: Sequence[Keys]) -> set[str]:
+def _moving(client: Client, every: Sequence[Keys]) -> list[set[str]]:
     before = read_beats(client, every)
     time.sleep(HEARTBEAT_S)
-    return set().union(*moving(before, read_beats(client, every)))
+    return moving(before, read_beats(client, every))
 
 
-def _with_heartbeats(groups: tuple[Group, ...], moving: set[str]) -> tuple[Group, ...]:
+def _with_heartbeats(partitions: Sequence[Partition], moving: Sequence[set[str]]) -> list[Partition]:
+    """With the workers alive whose counter moves on that very partition."""
+    return [_judged(partition, moved) for partition, moved in zip(partitions, moving, strict=True)]
+
+
+def _judged(partition: Partition, moved: set[str]) -> Partition:
     def judged(worker: Worker) -> Worker:
-        alive = worker.alive or f"{worker.group}/{worker.name}" in moving
-        return msgspec.structs.replace(worker, alive=alive)
+        return msgspec.structs.replace(worker, alive=worker.alive or f"{worker.group}/{worker.name}" in moved)
 
-    return tuple(
-        msgspec.structs.replace(group, workers=tuple(judged(worker) for worker in group.workers)) for group in groups
-    )
+    groups = [
+        msgspec.structs.replace(group, workers=tuple(judged(worker) for worker in group.workers))
+        for group in partition.groups
+    ]
+    return msgspec.structs.replace(partition, groups=tuple(groups))
 
 
 def _memory(client: Client, every: Sequence[Keys]) -> Level:

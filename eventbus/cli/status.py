@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Puts the cursor into the first corner and forgets what was on the screen.
 _CLEAR = "\x1b[H\x1b[2J"
-#: As `broker.bus.SINK_GROUP`, which would import redis.
-STORE_GROUP = "sink"
 
 
 @click.command()
@@ -113,7 +111,8 @@ def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
 
 
 def warn_unfed(status: BusStatus) -> str:
-    """A line if no sink worker is alive: then nothing is correlated, and sinks get nothing."""
-    if any(group.alive for group in status.groups if group.name == STORE_GROUP):
-        return ""
-    return "\nNo sink worker is alive: nothing is correlated, and nothing exported (eventbus worker sink)\n"
+    """A line if a partition has no living sink worker: nothing is correlated there, and sinks get nothing."""
+    from eventbus.broker.export_status import say_unfed
+
+    said = say_unfed(status.unfed, len(status.partitions))
+    return f"\nN{said[1:]}\n" if said else ""

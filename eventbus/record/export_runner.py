@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.export_status import store_is_fed
+from eventbus.broker.export_status import say_unfed, unfed_partitions
 from eventbus.broker.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
@@ -90,7 +90,7 @@ class ExportRunner:
 
 
 class FeedWatch:
-    """Warns while no sink worker is alive: then nothing is correlated, and no sink gets anything."""
+    """Warns while a partition has no living sink worker: then nothing is correlated, and no sink gets anything."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -107,19 +107,18 @@ class FeedWatch:
 
     def _run(self) -> None:
         client = self._bus.client(name="eventbus-export-feed")
-        looks = 0
+        looks, unfed = 0, list[int]()
         try:
             while not self._stop.wait(LOOK_EVERY_S if looks else FIRST_LOOK_S):
                 try:
                     before = read_beats(client, self._bus.keys)
                     if self._stop.wait(HEARTBEAT_S):
                         return
-                    looks = 0 if store_is_fed(before, read_beats(client, self._bus.keys)) else looks + 1
+                    unfed = unfed_partitions(before, read_beats(client, self._bus.keys))
+                    looks = looks + 1 if unfed else 0
                 except EventBusError:
                     looks = 0  # the exporters say that Redis is away
                 if looks % TELL_EVERY_LOOKS == 1:
-                    log.warning(
-                        "no sink worker is alive, so nothing is correlated and nothing exported: eventbus worker sink"
-                    )
+                    log.warning(say_unfed(unfed, self._bus.partitions))
         finally:
             client.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.export_status import export_status, forget_sink, store_is_fed
+from eventbus.broker.export_status import export_status, forget_sink, say_unfed, unfed_partitions
 from eventbus.broker.heartbeats import Beats, read_beats
 from eventbus.errors import EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
@@ -564,8 +564,18 @@ def test_whether_anybody_correlates_can_be_seen(partition: Partition) -> None:
     partition.reader("elsewhere", group="log").beat()
     before = look()
     partition.reader("elsewhere", group="log").beat()
-    assert not store_is_fed(before, look())
+    assert unfed_partitions(before, look()) == [0]
     before = look()
     partition.reader("worker").read(0, beat=True)
-    assert store_is_fed(before, look())
-    assert not store_is_fed(look(), look())
+    assert unfed_partitions(before, look()) == []
+    assert unfed_partitions(look(), look()) == [0]
+
+
+def test_where_nobody_correlates_is_said() -> None:
+    living = [{"sink/a": b"1", "log/a": b"1"}, {"sink/a": b"2", "log/a": b"2"}]
+    dead = [{"log/a": b"1"}, {"log/a": b"2"}]
+    before, after = zip(living, dead, living, dead, strict=True)
+    assert unfed_partitions(before, after) == [1, 3]
+    assert say_unfed([1, 3], 4).startswith("no sink worker is alive on partition 1, 3: nothing is correlated there")
+    assert say_unfed([0, 1], 2).startswith("no sink worker is alive: nothing is correlated, ")
+    assert say_unfed([], 2) == ""

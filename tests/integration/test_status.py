@@ -168,6 +168,18 @@ def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
     assert worker.alive
 
 
+def test_a_partition_without_a_living_sink_worker_is_unfed(
+    server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.5)
+    bus = open_bus(server_url, settings_of(prefix, partitions=2))
+    client = bus.client()
+    assert read_status(bus, client).unfed == [0, 1]
+    with beating(bus, "hangs-on-the-other"):
+        assert read_status(bus, client).unfed == [1]
+    client.close()
+
+
 def test_a_worker_that_was_never_given_anything_is_shown(
     bus: Bus, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
