@@ -1,28 +1,36 @@
-"""What the PostgreSQL sink writes in a second, beside a plain COPY of the same rows into the same table.
+"""What the PostgreSQL sink writes in a second, and a whole worker, beside a plain COPY of the same rows.
 
 python -m benchmarks export_postgres
 python -m benchmarks.export_postgres [--events N] [--batch N] [--rounds N]
 
-A private server with its default settings, fsync on. The sink turns events into JSON and upserts them, guarded by their
-version, one statement a batch; COPY gets its rows ready made, compares nothing and knows no repeats: it is what the
-server can take at the most. Both write the primary key and three more indexes. The rounds take turns, and the median
-stands in the table, since the machine is never quiet.
+A private server with its default settings, fsync on. The sink alone is given events that are in memory; it turns them
+into JSON and upserts them, guarded by their version, one statement a batch. The worker is the whole exporter of one
+partition: it reads the changes, or lists the store, of a bus of its own, writes, and keeps what the sink returned. COPY
+gets all rows ready made in one go, compares nothing and knows no repeats: it is what the server can take at the most.
+All write the primary key and three more indexes. The rounds take turns, and the median stands in the table, since the
+machine is never quiet; beside it the processor time that our own process took, without the servers.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
+from benchmarks.sink_worker import Worker, an_embedded_bus
+from eventbus.broker.bus import Bus
+from eventbus.clock import SystemClock
 from eventbus.codec import encode_core
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.record.export import ExportOptions, PartitionExporter
+from eventbus.record.export_start import BEGINNING, NOW, Start
 from eventbus.sinks import SinkWrite, Verb, make_sink
 from eventbus.sinks.postgres import PostgresSink
 from eventbus.wire import from_microseconds
@@ -52,38 +60,68 @@ def main() -> int:
 
 
 def compare(server_url: str, events: int, batch: int, rounds: int) -> int:
-    """One line a way of writing. Returns: 1 if the sink writes fewer than the goal."""
+    """One line a way of writing. Returns: 1 if the worker writes fewer than the goal."""
     first, second = load(events, version=1), load(events, version=2)
-    speeds: dict[str, list[float]] = {}
+    found: dict[str, list[Cost]] = {}
     for _ in range(rounds):
-        with a_database(server_url) as url:
-            for name, seconds in measure(url, first, second, batch):
-                speeds.setdefault(name, []).append(events / seconds)
-    ceiling = statistics.median(speeds[COPY])
+        for name, cost in [*measure_sink(server_url, first, second, batch), *measure_worker(server_url, first, batch)]:
+            found.setdefault(name, []).append(cost)
+    ceiling = events / statistics.median(cost.wall_s for cost in found[COPY])
+    size, load_average = len(encode_core(first[0])), os.getloadavg()[0]
     print(
-        f"{events} events of {len(encode_core(first[0]))} bytes as JSON, {batch} a write, median of {rounds} rounds\n"
+        f"{events} events of {size} bytes as JSON, {batch} a write, median of {rounds} rounds, load {load_average:.1f}"
     )
-    print("| | events/s | of COPY |")
-    print("|---|--:|--:|")
-    for name, found in speeds.items():
-        print(f"| {name} | {statistics.median(found):,.0f} | {statistics.median(found) / ceiling:.0%} |")
-    return int(statistics.median(speeds[NEW]) < GOAL)
+    print()
+    print("| | events/s | of COPY | our processor time, µs an event |")
+    print("|---|--:|--:|--:|")
+    for name, costs in found.items():
+        speed = events / statistics.median(cost.wall_s for cost in costs)
+        cpu_us = statistics.median(cost.cpu_s for cost in costs) / events * 1e6
+        print(f"| {name} | {speed:,.0f} | {speed / ceiling:.0%} | {cpu_us:.0f} |")
+    return int(events / statistics.median(cost.wall_s for cost in found[CHANGES]) < GOAL)
 
 
-NEW = "sink, new events"
-CHANGED = "sink, every event has changed"
-SAME = "sink, every event had been written (repeat)"
-COPY = "COPY, new events: the server's ceiling"
+COPY = "COPY of all rows in one go: the server's ceiling"
+NEW = "sink alone, new events"
+CHANGED = "sink alone, every event has changed"
+SAME = "sink alone, every event had been written (repeat)"
+CHANGES = "worker, from the changes"
+LISTED = "worker, from a list of the store"
 
 
-def measure(url: str, first: list[Event], second: list[Event], batch: int) -> Iterator[tuple[str, float]]:
-    with a_sink(url) as sink, psycopg.connect(url, autocommit=True) as connection:
-        yield NEW, seconds_of(lambda: write(sink, first, batch))
-        yield CHANGED, seconds_of(lambda: write(sink, second, batch))
-        yield SAME, seconds_of(lambda: write(sink, second, batch))
-        connection.execute("TRUNCATE eventbus_events")
+class Cost(NamedTuple):
+    wall_s: float
+    cpu_s: float
+
+
+def measure_sink(server_url: str, first: list[Event], second: list[Event], batch: int) -> Iterator[tuple[str, Cost]]:
+    with a_database(server_url) as url, a_sink(url) as sink, psycopg.connect(url, autocommit=True) as connection:
+        sink.open()
         rows = [row(event) for event in first]
-        yield COPY, seconds_of(lambda: copy(connection, rows, batch))
+        yield COPY, cost_of(lambda: copy(connection, rows))
+        connection.execute("TRUNCATE eventbus_events")
+        yield NEW, cost_of(lambda: write(sink, first, batch))
+        yield CHANGED, cost_of(lambda: write(sink, second, batch))
+        yield SAME, cost_of(lambda: write(sink, second, batch))
+
+
+def measure_worker(server_url: str, events: list[Event], batch: int) -> Iterator[tuple[str, Cost]]:
+    with an_embedded_bus() as bus:
+        with a_database(server_url) as url, an_exporter(bus, url, NOW, batch) as exporter:
+            assert exporter.acquire()
+            correlator = Worker(bus)
+            correlator.append(events)
+            correlator.drain()
+            yield CHANGES, cost_of(lambda: drain(exporter))
+            assert exporter.figures.written == len(events)
+        with a_database(server_url) as url, an_exporter(bus, url, BEGINNING, batch) as exporter:
+            yield LISTED, cost_of(exporter.acquire)
+            assert exporter.figures.written == len(events)
+
+
+def drain(exporter: PartitionExporter) -> None:
+    while exporter.step():
+        pass
 
 
 def write(sink: PostgresSink, events: Sequence[Event], batch: int) -> None:
@@ -92,11 +130,10 @@ def write(sink: PostgresSink, events: Sequence[Event], batch: int) -> None:
         assert all(isinstance(answer, Event) for answer in answers)
 
 
-def copy(connection: psycopg.Connection[Any], rows: Sequence[tuple[Any, ...]], batch: int) -> None:
-    for start in range(0, len(rows), batch):
-        with connection.cursor().copy(f"COPY eventbus_events ({COLUMNS}) FROM STDIN") as stream:
-            for values in rows[start : start + batch]:
-                stream.write_row(values)
+def copy(connection: psycopg.Connection[Any], rows: Sequence[tuple[Any, ...]]) -> None:
+    with connection.cursor().copy(f"COPY eventbus_events ({COLUMNS}) FROM STDIN") as stream:
+        for values in rows:
+            stream.write_row(values)
 
 
 def row(event: Event) -> tuple[Any, ...]:
@@ -107,14 +144,14 @@ def row(event: Event) -> tuple[Any, ...]:
 
 
 def load(events: int, *, version: int) -> list[Event]:
-    """Correlated events of three thousand pods, in an order that is not the index's."""
+    """Correlated events of as many pods, in an order that is not the index's."""
     made = [make_event(number, version) for number in range(events)]
     random.Random(1).shuffle(made)
     return made
 
 
 def make_event(number: int, version: int) -> Event:
-    name = f"web-{number % 3000}"
+    name = f"web-{number}"
     moment = from_microseconds(1_763_700_000_000_000 + number * 1_000)
     return Event(
         metadata=ObjectMeta(
@@ -146,10 +183,29 @@ def a_sink(url: str) -> Iterator[PostgresSink]:
         sink.close()
 
 
-def seconds_of(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
+@contextmanager
+def an_exporter(bus: Bus, url: str, start: Start, batch: int) -> Iterator[PartitionExporter]:
+    """Without its thread: driven by `acquire` and `step`."""
+    exporter = PartitionExporter(
+        bus=bus,
+        partition=0,
+        sink=make_sink(url, {}, timeout_s=60),
+        consumer="w",
+        clock=SystemClock(),
+        options=ExportOptions(start=start, batch_events=batch),
+        block_ms=1,
+    )
+    try:
+        yield exporter
+    finally:
+        exporter.stop()
+        exporter.run()
+
+
+def cost_of(work: Callable[[], object]) -> Cost:
+    wall, cpu = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - start
+    return Cost(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 if __name__ == "__main__":
