@@ -53,6 +53,8 @@ def _decode(fields: list[Any]) -> Event:
     _, first, name, namespace, _, count, last, version, created_ms, uid, message, form, _, body = fields[:14]
     event = to_event(unpack_wire(body), uid=_text(uid))
     form = _text(form)
+    first_us, last_us = _time(first), _time(last)
+    first_at = from_microseconds(first_us)
     metadata = msgspec.structs.replace(
         event.metadata,
         name=_text(name),
@@ -75,8 +77,9 @@ def _decode(fields: list[Any]) -> Event:
         event,
         metadata=metadata,
         message=_text(message) if isinstance(message, bytes) else event.message,
-        first_timestamp=from_microseconds(_time(first)),
-        last_timestamp=from_microseconds(_time(last)),
+        first_timestamp=first_at,
+        # Of an event that was not repeated it is the same object, which is encoded once.
+        last_timestamp=first_at if last_us == first_us else from_microseconds(last_us),
         count=count,
     )
 

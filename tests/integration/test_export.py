@@ -579,3 +579,14 @@ def test_where_nobody_correlates_is_said() -> None:
     assert say_unfed([1, 3], 4).startswith("no sink worker is alive on partition 1, 3: nothing is correlated there")
     assert say_unfed([0, 1], 2).startswith("no sink worker is alive: nothing is correlated, ")
     assert say_unfed([], 2) == ""
+
+
+def test_the_two_times_of_an_event_that_was_not_repeated_are_one_object(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemorySink()
+    partition.record(about(1))
+    run_until_idle(exporter_of(sink))
+    (event,) = sink.rows.values()
+    assert event.first_timestamp is not None
+    assert event.last_timestamp is event.first_timestamp, "which is made and encoded once"
