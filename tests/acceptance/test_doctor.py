@@ -149,7 +149,7 @@ def test_options_that_cannot_be_read_are_named(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "check", "message", "cure"),
     [
-        (("HSET", "BUS", "options", '{"burst": "many"}'), "bus", "cannot read", "HSET PREFIX:{0}:bus options {}"),
+        (("HSET", "BUS", "options", '{"burst": "many"}'), "bus", "cannot use", "`eventbus options set` mends them"),
         (("HSET", "BUS", "partitions", "many"), "bus", "is no number", "remove "),
         (("SET", "BUS", "x"), "bus", "has something else under a key", "remove that, or take another EVENTBUS_PREFIX"),
         (("FUNCTION FLUSH",), "functions", "has lost them", "`eventbus options get` loads them"),
