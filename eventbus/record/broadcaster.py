@@ -38,7 +38,8 @@ W = TypeVar("W", bound=Watcher)
 #: seconds that watchers have for the events they are handling, even if the flush has taken all the time of a shutdown
 LAST_HANDLER_S = 2.0
 
-#: Held while redis is imported: a fork in the middle would leave the child half a module.
+#: Held while redis is imported, and what opening a bus imports: a fork in the middle would leave the child half a
+#: module for ever.
 _importing = threading.RLock()
 #: Every broadcaster of this process, so that a child after fork finds and empties them.
 _ALL: weakref.WeakSet[EventBroadcaster] = weakref.WeakSet()
@@ -307,7 +308,11 @@ class EventBroadcaster:
         with self._bus_lock:
             if self._bus is None:
                 with _importing:
+                    import secrets  # noqa: F401  # redis does when it makes its first client
+
                     import redis  # noqa: F401
+
+                    import eventbus.broker.embedded  # noqa: F401
                 from eventbus.broker.bus import open_bus
                 from eventbus.broker.connection import resolve_url
 

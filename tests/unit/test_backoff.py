@@ -76,6 +76,9 @@ class Script:
     def backing_off(self, pause_s: float) -> None:
         self._say(f"BackOff {pause_s:g}")
 
+    def not_restarting(self, number: int) -> None:
+        self._say(f"Killing {number}")
+
     def _say(self, text: str) -> None:
         self.said.append((self.clock.monotonic(), text))
 
