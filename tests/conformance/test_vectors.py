@@ -18,6 +18,7 @@ vectors = cache(recorded)
 MODES = [pytest.param(one_by_one, id="one_event_a_call"), pytest.param(InBatches(), id="in_batches")]
 
 
+@pytest.mark.timeout(300)  # thousands of calls, one after the other
 @pytest.mark.parametrize("mode", MODES)
 def test_function_on_redis_decides_as_client_go_did(embedded_url: str, mode: Mode) -> None:
     assert vectors()
