@@ -7,6 +7,7 @@ events come together, so batches grow exactly as fast as the load does.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from collections import deque
@@ -17,7 +18,7 @@ from typing import Any
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.functions import Accepted, Published, PublishState, parse_published, publish_command
-from eventbus.broker.keys import partition_of
+from eventbus.broker.keys import Keys, partition_of
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, InvalidEvent
@@ -41,9 +42,10 @@ HANG_UP_S = 0.5
 class _Flush:
     """A mark in the buffer: *done* once everything before it is *accepted*, or given up."""
 
-    __slots__ = ("accepted", "added", "done")
+    __slots__ = ("accepted", "added", "done", "put_at")
 
-    def __init__(self) -> None:
+    def __init__(self, put_at: float) -> None:
+        self.put_at = put_at
         self.done = threading.Event()
         self.accepted = False
         self.added: list[int] = []  # how many events each producer had been given before it
@@ -86,13 +88,14 @@ class Outbox:
         self._asleep = False
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._closed_at = -math.inf
         self._deadline = 0.0
         self._bus: Bus | None = None
         self._client: Any = None
         self._producers: list[Producer] = []
         self._marks: deque[_Flush] = deque()
         self._failures = 0
-        self._probe = Probe(self._clock)
+        self._probe = Probe()
 
     def put(self, pending: Pending) -> None:
         """Hand one event over. Any thread; the order of one thread's calls is kept."""
@@ -113,7 +116,7 @@ class Outbox:
         """
         if self._thread is None and not self._items:
             return True
-        mark = _Flush()
+        mark = _Flush(self._clock.monotonic())
         self._items.append(mark)
         self._start()
         self._wake_up()
@@ -121,7 +124,8 @@ class Outbox:
 
     def close(self, timeout_s: float) -> bool:
         """Send what is there, at most *timeout_s*, and stop. What is left then is counted `unsent`. Idempotent."""
-        self._deadline = self._clock.monotonic() + timeout_s
+        self._closed_at = self._clock.monotonic()
+        self._deadline = self._closed_at + timeout_s
         self._closing.set()
         with self._start_lock:
             thread, self._thread = self._thread, None  # from now on `put` comes to `_start`, which refuses
@@ -234,8 +238,8 @@ class Outbox:
                 try:
                     self._ready_bus()
                     self._fill()
-                    if self._must_ask():
-                        self._ask()
+                    if asked := self._to_ask():
+                        self._probe.ask(self._client, asked)
                     self._send()
                     self._failures = 0
                 except EventBusError as error:
@@ -258,7 +262,7 @@ class Outbox:
         return all(producer.idle for producer in self._producers)
 
     def _finished(self) -> bool:
-        return not self._items and self._settled() and not self._must_ask()
+        return not self._items and self._settled() and not self._to_ask()
 
     def _sleep_until_work(self) -> None:
         if self._items or not self._settled() or self._closing.is_set():
@@ -267,32 +271,16 @@ class Outbox:
         if self._items or self._closing.is_set():
             self._asleep = False
             return
-        self._wake.acquire(timeout=max(0.0, self._probe.due_in_s) if self._worth_asking() else -1)
+        asks_in_s = min((producer.asks_in_s() for producer in self._producers), default=math.inf)
+        self._wake.acquire(timeout=-1 if asks_in_s == math.inf else max(0.0, asks_in_s))
         self._asleep = False
 
-    def _worth_asking(self) -> bool:
-        return self._settled() and any(producer.remembered for producer in self._producers)
-
-    def _must_ask(self) -> bool:
-        wanted = bool(self._marks) or self._closing.is_set()
-        return self._worth_asking() and (self._probe.due_in_s <= 0 or (wanted and self._probe.in_doubt))
-
-    def _ask(self) -> None:
-        """Find out whether Redis has lost what it acknowledged: the ring brings it back, though nobody records."""
-        assert self._bus is not None
-        self._probe.asked()
-        asked = [(partition, each) for partition, each in enumerate(self._producers) if each.remembered]
-        pipe = self._client.pipeline(transaction=False)
-        for partition, producer in asked:
-            pipe.execute_command("HMGET", self._bus.keys[partition].producer + producer.id.encode(), "last")
-        try:
-            with redis_errors():
-                replies = pipe.execute(raise_on_error=False)
-        except EventBusError:
-            return  # nobody waits for it; who records next will say that Redis is away
-        for (_, producer), reply in zip(asked, replies, strict=True):
-            if not isinstance(reply, Exception) and not producer.found(int(reply[0] or 0)):
-                log.warning("Redis has lost what it had acknowledged; what the ring holds of it is sent again")
+    def _to_ask(self) -> list[tuple[Keys, Producer]]:
+        """Those who may have lost something without noticing, whatever the others do."""
+        if self._bus is None:
+            return []
+        wanted_at = max(self._closed_at, self._marks[-1].put_at if self._marks else -math.inf)
+        return [each for each in zip(self._bus.keys, self._producers, strict=True) if each[1].asks_in_s(wanted_at) <= 0]
 
     def _ready_bus(self) -> None:
         if self._bus is None:
@@ -363,7 +351,6 @@ class Outbox:
             with redis_errors():
                 replies = iter(pipe.execute(raise_on_error=False))
             crash_point("published")
-            self._probe.heard()
             self._settle(sent, [[next(replies) for _ in range(n)] for _, n in sent])
         while self._marks and self._marks[0].reached(self._producers):
             mark = self._marks.popleft()

@@ -1,37 +1,42 @@
-"""When an idle producer asks Redis whether it still has what it acknowledged."""
+"""The question whether Redis has lost what it acknowledged: the ring brings it back, though nobody records."""
 
 from __future__ import annotations
 
-from eventbus.clock import Clock
+import logging
+from collections.abc import Sequence
 
-#: The first question comes so long after the last acknowledgement, each further one after twice as long, up to the
-#: last: a loss is found within a minute, and a thousand idle processes cost Redis seventeen small reads a second.
-FIRST_S, LAST_S = 1.0, 60.0
+from eventbus.broker.connection import Client
+from eventbus.broker.keys import Keys
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import EventBusError
+from eventbus.record.producer import Producer
+
+log = logging.getLogger("eventbus")
+
+#: Longer than this nobody who only wants to be sure waits for the answer.
+ANSWER_S = 1.0
 
 
 class Probe:
-    """The times of the questions. A loss shows by itself when the next event is sent, so only the idle ask."""
+    """Asks, for the flusher, and tells others whether a question is *under_way*: an object of its own for each."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.heard()
+    def __init__(self) -> None:
+        self.under_way: object | None = None
 
-    def heard(self) -> None:
-        """Redis has acknowledged something, and with it all that went before."""
-        self._sure_at = self._clock.monotonic()
-        self._pause_s = FIRST_S
-
-    def asked(self) -> None:
-        """It was asked. Without an answer as well: it will be asked again."""
-        self._sure_at = self._clock.monotonic()
-        self._pause_s = min(LAST_S, 2 * self._pause_s)
-
-    @property
-    def due_in_s(self) -> float:
-        """Until the next question; 0 or less: now."""
-        return self._sure_at + self._pause_s - self._clock.monotonic()
-
-    @property
-    def in_doubt(self) -> bool:
-        """Long enough ago for somebody who wants to be sure, in `flush` or `close`, to have it asked now."""
-        return self._clock.monotonic() - self._sure_at >= FIRST_S
+    def ask(self, client: Client, partitions: Sequence[tuple[Keys, Producer]]) -> None:
+        """One round trip for all these idle producers; what Redis lost of theirs waits again."""
+        pipe = client.pipeline(transaction=False)
+        for keys, producer in partitions:
+            producer.doubt.asked()
+            pipe.execute_command("HMGET", keys.producer + producer.id.encode(), "last")
+        self.under_way = object()
+        try:
+            with redis_errors():
+                replies = pipe.execute(raise_on_error=False)
+        except EventBusError:
+            return  # nobody waits for it; who records next will say that Redis is away
+        finally:
+            self.under_way = None
+        for (_, producer), reply in zip(partitions, replies, strict=True):
+            if not isinstance(reply, Exception) and not producer.found(int(reply[0] or 0)):
+                log.warning("Redis has lost what it had acknowledged; what the ring holds of it is sent again")

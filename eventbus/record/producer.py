@@ -5,6 +5,7 @@ Pure bookkeeping, no I/O: the outbox sends what `unsent` gives and tells what wa
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 
@@ -12,6 +13,7 @@ import msgspec
 
 from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
 from eventbus.clock import Clock
+from eventbus.record.doubt import Doubt
 from eventbus.record.losses import Losses
 from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 
@@ -39,6 +41,7 @@ class Producer:
     def __init__(self, *, clock: Clock, losses: Losses, ring_bytes: int) -> None:
         self._clock = clock
         self._losses = losses
+        self.doubt = Doubt(clock)
         self._ring_limit = ring_bytes
         self._ring: deque[NumberedBatch] = deque()
         self._ring_bytes = 0
@@ -71,7 +74,7 @@ class Producer:
 
     @property
     def idle(self) -> bool:
-        """Nothing is in doubt."""
+        """Nothing waits for its acknowledgement."""
         return not self.waiting
 
     @property
@@ -89,9 +92,16 @@ class Producer:
         """Redis should know the last sequence of this id."""
         return self._next > 1 and not self.maybe_forgotten
 
+    def asks_in_s(self, wanted_at: float = -math.inf) -> float:
+        """Until Redis is to be asked for what it acknowledged, by who wants to be sure since then; 0 or less: now."""
+        if not self.idle or not self.remembered:
+            return math.inf
+        return 0.0 if self.doubt.since(wanted_at) else self.doubt.due_in_s
+
     def found(self, last: int) -> bool:
-        """Take the last sequence that Redis has, asked while nothing was in doubt. False: what it lost waits again."""
+        """Take the last sequence that Redis has, asked while nothing was waiting. False: what it lost waits again."""
         if last >= self._next - 1:
+            self.doubt.answered()
             return True
         self._rewind(last)
         return False
@@ -116,6 +126,7 @@ class Producer:
             self._losses.count("uncertain", len(self.waiting[0].events), "in doubt for longer than Redis remembers")
         self.generation = answer.generation
         self._accepted_at = self._clock.monotonic()
+        self.doubt.heard()
         batch = self.waiting.popleft()
         self.pending -= len(batch.events)
         self._ring.append(batch)

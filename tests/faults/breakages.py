@@ -7,6 +7,7 @@ sink`). In Lua: one line of the library replaced.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import sys
 import time
@@ -115,9 +116,9 @@ def _no_isolation() -> None:
 
 
 def _the_idle_do_not_ask() -> None:
-    from eventbus.record.outbox import Outbox
+    from eventbus.record.producer import Producer
 
-    Outbox._must_ask = lambda self: False  # type: ignore[method-assign]
+    Producer.asks_in_s = lambda self, wanted_at=0: math.inf  # type: ignore[method-assign]
 
 
 def _no_notes() -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.connection import make_client
-from eventbus.broker.keys import Keys
+from eventbus.broker.keys import Keys, partition_of
 from eventbus.event import ObjectReference
-from eventbus.record import probe
+from eventbus.record import doubt
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import MIB, FullBuffer, Settings
@@ -300,7 +300,7 @@ def test_an_idle_producer_finds_out_that_redis_was_flushed_and_sends_again(
 def test_an_idle_producer_outlives_a_redis_that_comes_back_empty(
     short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "LAST_S", 1.0)
+    monkeypatch.setattr(doubt, "LAST_S", 1.0)
     with (
         own_server(short_path, appendonly="no") as server,
         EventBroadcaster(server.url, settings=settings) as broadcaster,
@@ -324,9 +324,31 @@ def test_who_wants_to_be_sure_has_redis_asked(
         eventually(lambda: broadcaster._outbox._asleep)
         with make_client(server.url or "") as client:
             client.flushall()
-        monkeypatch.setattr(probe, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
+        monkeypatch.setattr(doubt, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
         assert getattr(broadcaster, way)(5)
         assert messages(read_incoming(server.url or "", settings)) == numbers(100)
+        assert not broadcaster.losses.counts
+
+
+def test_what_redis_lost_of_an_idle_partition_comes_back_while_the_others_are_busy(
+    short_path: Path, prefix: str
+) -> None:
+    settings = settings_of(prefix, partitions=2)
+    about = [make_reference(name=f"web-{n}", uid="") for n in range(64)]
+    quiet, busy = (next(each for each in about if partition_of(each, 2) == partition) for partition in (0, 1))
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 3, about=quiet)
+        assert broadcaster.flush(5)
+        incoming = Keys(prefix, 0).incoming
+        with make_client(server.url or "") as client:
+            client.delete(*client.keys(f"{prefix}:{{0}}:producer:*"))
+            client.xdel(incoming, *(entry for entry, _ in client.xrange(incoming)))
+            deadline = time.monotonic() + 30
+            while not client.xlen(incoming) and time.monotonic() < deadline:
+                record(recorder, 1, about=busy)  # always sooner than any question would come if it waited for this
+                time.sleep(0.05)
+            assert client.xlen(incoming)
         assert not broadcaster.losses.counts
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
 from eventbus.record.losses import Losses
-from eventbus.record.probe import Probe
 from eventbus.record.producer import NumberedBatch, Producer
 from eventbus.testing.clock import FakeClock
 from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
@@ -380,13 +381,58 @@ def test_redis_is_asked_about_an_id_for_as_long_as_it_must_know_it(producer: Pro
     assert [*found, producer.remembered] == [False, True, False]
 
 
-def test_the_idle_ask_ever_more_seldom_and_after_an_acknowledgement_soon(clock: FakeClock) -> None:
-    probe = Probe(clock)
+def test_the_idle_ask_ever_more_seldom_and_after_an_acknowledgement_soon(producer: Producer, clock: FakeClock) -> None:
+    add(producer, 1)
+    accept(producer, 1)
     pauses = []
     for _ in range(8):
-        pauses.append(probe.due_in_s)
-        clock.advance(probe.due_in_s)
-        probe.asked()
+        pauses.append(producer.asks_in_s())
+        clock.advance(producer.asks_in_s())
+        producer.doubt.asked()
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    probe.heard()
-    assert (probe.due_in_s, probe.in_doubt) == (1, False)
+    add(producer, 1)
+    accept(producer, 1)
+    assert producer.asks_in_s() == 1
+
+
+def test_only_an_acknowledgement_makes_sure_and_only_of_its_own_producer(
+    producer: Producer, clock: FakeClock, losses: Losses
+) -> None:
+    other = Producer(clock=clock, losses=losses, ring_bytes=1_000_000)
+    for each in (producer, other):
+        add(each, 1)
+        accept(each, 1)
+    clock.advance(3)
+    add(other, 1)
+    other.settle(gap(0))
+    accept(other, 2)
+    assert (producer.asks_in_s(), other.asks_in_s()) == (-2, 1)
+
+
+def test_who_wants_to_be_sure_has_it_asked_once_and_who_wants_it_later_again(
+    producer: Producer, clock: FakeClock
+) -> None:
+    add(producer, 1)
+    accept(producer, 1)
+    clock.advance(0.5)
+    assert producer.asks_in_s(clock.monotonic()) == 0.5  # too young
+    clock.advance(0.5)
+    producer.doubt.asked()  # and no answer comes
+    clock.advance(0.5)
+    wanted_at = clock.monotonic()
+    assert producer.asks_in_s(wanted_at) == 0
+    producer.doubt.asked()
+    assert producer.asks_in_s(wanted_at) > 0
+    clock.advance(0.5)
+    producer.doubt.asked()
+    assert producer.found(1)
+    clock.advance(0.5)
+    assert producer.asks_in_s(clock.monotonic()) > 0
+
+
+def test_who_sends_does_not_ask(producer: Producer, clock: FakeClock) -> None:
+    add(producer, 1)
+    accept(producer, 1)
+    add(producer, 1)
+    clock.advance(10)
+    assert producer.asks_in_s(clock.monotonic()) == math.inf
