@@ -244,8 +244,9 @@ class Outbox:
                     self._failures = 0
                 except EventBusError as error:
                     self._wait_after(error)
-                    if self._closing.is_set() and isinstance(error, (ConfigError, BusRefused)):
-                        return  # waiting cures neither
+                    never_will_do = self._bus is None and isinstance(error, (ConfigError, BusRefused))
+                    if never_will_do and self._closing.is_set():
+                        return
                 except Exception as error:
                     if self._overdue():
                         return  # hung up

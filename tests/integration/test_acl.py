@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -115,6 +116,29 @@ def test_a_producer_a_worker_and_a_reader_work_together(bus_made: As, settings: 
         watch.stop()
         client.close()
         assert change is not None
+
+
+def test_a_producer_waits_at_shutdown_for_the_stream_that_a_worker_makes_anew(
+    server_url: str, bus_made: As, settings: Settings
+) -> None:
+    producer = record(bus_made(Role.PRODUCER), settings, 1)
+    bus = open_bus(bus_made(Role.WORKER), settings)
+    with make_client(server_url) as admin:
+        admin.delete(bus.keys[0].incoming)
+    producer.new_recorder("c").event(WEB_0, "Normal", "Waits", "")
+    closing = threading.Thread(target=producer.shutdown, args=(60,))
+    closing.start()
+    outbox = producer._outbox
+    eventually(outbox._closing.is_set)
+    failures = outbox._failures
+    eventually(lambda: outbox._failures > failures + 1)  # it may not make the stream, and tries again
+    with bus.client() as worker:
+        bus.open_partition(worker, 0)
+    closing.join(60)
+    assert producer.shutdown()
+    assert "unsent" not in producer.losses.counts
+    with make_client(server_url) as admin:
+        assert admin.xlen(bus.keys[0].incoming) == 1
 
 
 def test_a_worker_does_all_that_its_threads_do(bus_made: As, settings: Settings) -> None:
