@@ -253,6 +253,8 @@ class Outbox:
                     log.exception("the outbox goes on after an unexpected error")
                     self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
         finally:
+            for mark in self._marks:
+                mark.done.set()
             if self._client is not None:
                 self._client.close()
 

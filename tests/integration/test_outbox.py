@@ -591,6 +591,23 @@ def test_a_flush_after_shutdown_returns_at_once(embedded_url: str, settings: Set
     assert time.perf_counter() - began < 1
 
 
+def test_a_shutdown_that_gives_up_ends_the_flush_of_another_thread(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server:
+        broadcaster = EventBroadcaster(server.url, settings=settings)
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        kill_server(server)
+        record(recorder, 1, 1)
+        flushed: list[bool] = []
+        flushing = threading.Thread(target=lambda: flushed.append(broadcaster.flush(3_600)), daemon=True)
+        flushing.start()
+        eventually(lambda: broadcaster._outbox._marks)
+        assert not broadcaster.shutdown(0.2)
+        flushing.join(10)
+        assert flushed == [False]
+
+
 def test_a_second_shutdown_says_what_the_first_said(settings: Settings) -> None:
     broadcaster = EventBroadcaster(NOWHERE, settings=settings)
     record(broadcaster.new_recorder("c"), 1)
