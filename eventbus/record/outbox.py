@@ -11,7 +11,7 @@ import math
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -23,9 +23,10 @@ from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, InvalidEvent
 from eventbus.faults import crash_point
+from eventbus.record.flush_mark import FlushMark
 from eventbus.record.losses import Losses
 from eventbus.record.pending import Pending, pack
-from eventbus.record.probe import Probe
+from eventbus.record.probe import ANSWER_S, Probe
 from eventbus.record.producer import Producer
 from eventbus.settings import FullBuffer, Settings
 from eventbus.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES
@@ -37,24 +38,6 @@ IN_FLIGHT_BATCHES = 8
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 5.0
 #: seconds a flusher has to end in once its socket is closed
 HANG_UP_S = 0.5
-
-
-class _Flush:
-    """A mark in the buffer: *done* once everything before it is *accepted*, or given up."""
-
-    __slots__ = ("accepted", "added", "done", "put_at")
-
-    def __init__(self, put_at: float) -> None:
-        self.put_at = put_at
-        self.done = threading.Event()
-        self.accepted = False
-        self.added: list[int] = []  # how many events each producer had been given before it
-
-    def reached(self, producers: Sequence[Producer]) -> bool:
-        """Whether all that still waits was added after the mark."""
-        return all(
-            producer.pending <= producer.added - added for producer, added in zip(producers, self.added, strict=True)
-        )
 
 
 class Outbox:
@@ -75,7 +58,7 @@ class Outbox:
 
     def reset(self) -> None:
         """Be empty and unstarted: at birth, and in a child after fork, which must not send its parent's events."""
-        self._items: deque[Pending | _Flush] = deque()
+        self._items: deque[Pending | FlushMark] = deque()
         self._limit = self._settings.buffer_events
         # Reentrant: a signal handler may record an event while its own thread holds one of them.
         self._large_lock = threading.RLock()
@@ -88,12 +71,13 @@ class Outbox:
         self._asleep = False
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._ended = threading.Event()
         self._closed_at = -math.inf
         self._deadline = 0.0
         self._bus: Bus | None = None
         self._client: Any = None
         self._producers: list[Producer] = []
-        self._marks: deque[_Flush] = deque()
+        self._marks: deque[FlushMark] = deque()
         self._failures = 0
         self._probe = Probe()
 
@@ -112,15 +96,17 @@ class Outbox:
     def flush(self, timeout_s: float) -> bool:
         """Wait until Redis has everything that was put before. False: not within *timeout_s*.
 
-        What it acknowledged more than a second ago is asked for; without an answer it counts as being there.
+        What it acknowledged more than a second ago is asked for; without an answer, a second long, it counts as there.
         """
         if self._thread is None and not self._items:
             return True
-        mark = _Flush(self._clock.monotonic())
+        mark = FlushMark(self._clock.monotonic())
         self._items.append(mark)
         self._start()
         self._wake_up()
-        return self._thread is not None and mark.done.wait(timeout_s) and mark.accepted
+        if self._thread is None or not self._wait(mark.done.wait, timeout_s):
+            return False
+        return mark.accepted or not mark.done.is_set()
 
     def close(self, timeout_s: float) -> bool:
         """Send what is there, at most *timeout_s*, and stop. What is left then is counted `unsent`. Idempotent."""
@@ -135,9 +121,10 @@ class Outbox:
             self._deadline = 0.0  # a logging handler of the flusher's own shuts down: it cannot wait for itself
         elif thread is not None:
             self._wake_up()
-            thread.join(timeout_s)
-            if thread.is_alive():
-                self._hang_up(thread)
+            self._wait(self._ended.wait, timeout_s)
+            if not self._ended.is_set():
+                self._hang_up()
+            thread.join(HANG_UP_S)
         elif self._items:
             self._run()  # the interpreter no longer let a thread start: the caller sends
         left = self._clear() + sum(producer.pending for producer in self._producers)
@@ -214,18 +201,33 @@ class Outbox:
         with suppress(IndexError):
             while True:
                 item = self._items.popleft()
-                if type(item) is _Flush:
+                if type(item) is FlushMark:
                     item.done.set()
                 else:
                     events += 1
         return events
 
-    def _hang_up(self, thread: threading.Thread) -> None:
+    def _wait(self, until: Callable[[float], bool], timeout_s: float) -> bool:
+        """Wait, in steps of *until*; its last for no more than the answer to a question. False: not in *timeout_s*."""
+        deadline = self._clock.monotonic() + timeout_s
+        while not until(max(0.0, min(ANSWER_S, deadline - self._clock.monotonic()))):
+            if self._only_asks():
+                return True
+            if self._clock.monotonic() >= deadline:
+                return False
+        return True
+
+    def _only_asks(self) -> bool:
+        """Whether all is acknowledged, and the flusher waits to hear whether it is still there."""
+        question = self._probe.under_way
+        return question is not None and not self.waiting and self._probe.under_way is question
+
+    def _hang_up(self) -> None:
         """Free a flusher that waits for a reply: without its socket it ends."""
+        self._deadline = 0.0
         if self._client is not None:
             with suppress(Exception):  # it may be in the middle of using what is closed here
                 self._client.close()
-            thread.join(HANG_UP_S)
 
     # -- the flusher's side --------------------------------------------------------------------------------------
 
@@ -257,6 +259,7 @@ class Outbox:
                 mark.done.set()
             if self._client is not None:
                 self._client.close()
+            self._ended.set()
 
     def _overdue(self) -> bool:
         return self._closing.is_set() and self._clock.monotonic() >= self._deadline
@@ -302,7 +305,7 @@ class Outbox:
         room = IN_FLIGHT_BATCHES * MAX_BATCH_EVENTS - sum(producer.pending for producer in producers)
         while room > 0 and items:
             item = items.popleft()
-            if type(item) is _Flush:
+            if type(item) is FlushMark:
                 item.added = [producer.added for producer in producers]
                 self._marks.append(item)
                 continue

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.broker import connection
 from eventbus.broker.connection import make_client
 from eventbus.broker.keys import Keys, partition_of
 from eventbus.event import ObjectReference
@@ -639,6 +640,39 @@ def test_closing_counts_what_was_under_way_to_a_redis_that_stands_still(short_pa
             assert time.perf_counter() - began < 2
             assert broadcaster.losses.counts == {"unsent": 100}
             eventually(lambda: not _outbox_threads(), 2)
+
+
+def test_a_flush_is_true_within_its_time_if_nothing_but_an_answer_is_missing(
+    short_path: Path, settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
+) -> None:
+    with own_server(short_path) as server:
+        broadcaster = open_broadcaster(server.url or "", settings)
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(5)
+        with frozen(server.pid):
+            eventually(lambda: broadcaster._outbox._probe.under_way)
+            assert broadcaster.flush(0.1)
+            record(recorder, 1, 1)
+            assert not broadcaster.flush(0.1)
+
+
+@pytest.mark.parametrize("way", ["flush", "shutdown"])
+def test_who_only_wants_to_be_sure_does_not_wait_for_a_redis_that_stands_still(
+    short_path: Path, settings: Settings, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REPLY_S", 3_600)  # so that the test's own timeout ends it if anybody waits
+    with own_server(short_path) as server:
+        broadcaster = EventBroadcaster(server.url, settings=settings)
+        record(broadcaster.new_recorder("c"), 1)
+        assert broadcaster.flush(5)
+        outbox = broadcaster._outbox
+        with frozen(server.pid):
+            eventually(lambda: outbox._probe.under_way)  # the idle ask by themselves
+            assert getattr(broadcaster, way)(3_600)
+            assert broadcaster.shutdown(3_600)
+            assert not _outbox_threads()
+        assert not broadcaster.losses.counts
 
 
 def test_closing_counts_what_was_under_way_to_a_redis_that_died(short_path: Path, settings: Settings) -> None:
