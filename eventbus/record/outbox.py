@@ -384,7 +384,10 @@ class Outbox:
     def _after_refusal(self, partition: int, answer: Published) -> EventBusError | None:
         assert self._bus is not None
         if answer.answer is Accepted.MISSING:
-            self._bus.open_partition(self._client, partition)
+            try:
+                self._bus.open_partition(self._client, partition)
+            except EventBusError as error:
+                return error  # told when the other partitions have been settled
         if answer.answer is Accepted.FULL:
             holder = f"group {answer.group!r} holds it" if answer.group else "no group reads it"
             return BusUnavailable(f"the stream of partition {partition} is full: {holder}; start its workers")

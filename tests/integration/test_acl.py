@@ -17,7 +17,7 @@ from eventbus.broker.connection import make_client
 from eventbus.broker.doctor import examine
 from eventbus.broker.findings import Severity
 from eventbus.broker.groups import delete_group
-from eventbus.broker.keys import Keys, bus_key
+from eventbus.broker.keys import Keys, bus_key, partition_of
 from eventbus.broker.lua_commands import functions_used
 from eventbus.broker.options import change_options
 from eventbus.broker.rights import check_rights, read_rights
@@ -139,6 +139,30 @@ def test_a_producer_waits_at_shutdown_for_the_stream_that_a_worker_makes_anew(
     assert "unsent" not in producer.losses.counts
     with make_client(server_url) as admin:
         assert admin.xlen(bus.keys[0].incoming) == 1
+
+
+def test_a_stream_that_a_producer_may_not_make_anew_holds_up_its_own_partition_alone(
+    server_url: str, as_role: As, prefix: str
+) -> None:
+    settings = settings_of(prefix, partitions=2)
+    bus = open_bus(as_role(Role.DEPLOY), settings)
+    about = [ObjectReference("Pod", "default", f"web-{n}") for n in range(64)]
+    missing, there = (next(each for each in about if partition_of(each, 2) == partition) for partition in (0, 1))
+    producer = EventBroadcaster(as_role(Role.PRODUCER), settings=settings)
+    recorder = producer.new_recorder("c")
+    recorder.event(there, "Normal", "Opens", "")
+    assert producer.flush(10)
+    with make_client(server_url) as admin:
+        admin.delete(bus.keys[0].incoming)
+    recorder.event(missing, "Normal", "Waits", "")
+    eventually(lambda: producer._outbox._failures)
+    recorder.event(there, "Normal", "Arrives", "")
+    there_too = producer._outbox._producers[1]
+    try:
+        eventually(lambda: there_too.added == 2 and not there_too.pending)
+    finally:
+        assert not producer.shutdown(0.2)
+    assert producer.losses.counts == {"unsent": 1}
 
 
 def test_a_worker_does_all_that_its_threads_do(bus_made: As, settings: Settings) -> None:
