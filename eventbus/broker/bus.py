@@ -147,7 +147,7 @@ def decode_options(data: bytes) -> Options:
         return msgspec.json.decode(data, type=Options)
     except (msgspec.DecodeError, ConfigError) as error:
         cure = "`eventbus options get` shows them, `eventbus options set` mends them"
-        raise ConfigError(f"the bus holds options that this version cannot use: {error}; {cure}", cure=cure) from error
+        raise ConfigError(f"the bus holds options that this version cannot use ({error}): {cure}", cure=cure) from error
 
 
 def difference(theirs: Options, ours: Options) -> str:

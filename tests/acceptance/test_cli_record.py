@@ -160,7 +160,7 @@ def test_options_that_are_not_valid_are_shown_and_can_be_mended(env: dict[str, s
     client.hset(bus_key(bus.prefix), "options", b'{"burst":50,"maxEvents":0,"qps":-1}')
     refused = run("status", env=env)
     assert refused.returncode == 2
-    assert "the bus holds options that this version cannot use: option" in refused.stderr
+    assert "the bus holds options that this version cannot use (option" in refused.stderr
     assert "`eventbus options set` mends them" in refused.stderr
     shown = run("options", "get", env=env)
     assert ["max_events", "0", "10"] in [line.split() for line in shown.stdout.splitlines()]
