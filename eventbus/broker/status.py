@@ -117,6 +117,23 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     )
 
 
+def read_unread(bus: Bus, client: Client, name: str) -> int:
+    """How many events wait for group *name* while none of its workers is alive; 0: nothing waits, or one is.
+
+    Blocks for HEARTBEAT_S only where events wait and their workers have not asked for work for long.
+
+    Raises: BusUnavailable: call again.  BusRefused: this user may not look.
+    Redis:  as `read_status`, of the partitions alone.
+    """
+    partitions = [read_partition(node_of(client, keys.meta), keys, bus.options).partition for keys in bus.keys]
+    found = _group_named(name, partitions)
+    if found is None or not found.lag or found.alive:
+        return 0
+    if found.workers:
+        found = _group_named(name, _with_heartbeats(partitions, _moving(client, bus.keys)))
+    return 0 if found is None or found.alive else found.lag or 0
+
+
 def server_name(server: ServerInfo) -> str:
     """`Valkey 9.1.2`."""
     return f"{server.kind.capitalize()} {'.'.join(map(str, server.version))}".strip()
@@ -144,6 +161,10 @@ def _groups(partitions: Sequence[Partition], meta: Mapping[str, int]) -> tuple[G
             )
         )
     return tuple(groups)
+
+
+def _group_named(name: str, partitions: Sequence[Partition]) -> Group | None:
+    return next((group for group in _groups(partitions, {}) if group.name == name), None)
 
 
 def _merged(workers: Iterable[Worker]) -> tuple[Worker, ...]:
@@ -213,5 +234,6 @@ __all__ = [
     "Worker",
     "node_of",
     "read_status",
+    "read_unread",
     "server_name",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -53,6 +54,13 @@ def describe(
     reference = object_from_words(object, "")
     with open_session() as session:
         found = _find(session, reference, None if all_namespaces else namespace)
+        hint = waiting(session)
+    _write(found, show_events=show_events, output=output)
+    if hint:
+        click.echo(hint, err=True)
+
+
+def _write(found: Sequence[Description], *, show_events: bool, output: str | None) -> None:
     if output:
         items = [description_to_json(one) for one in found]
         data = items[0] if len(items) == 1 else {"kind": "List", "items": items}

@@ -104,13 +104,18 @@ def events(
         found = by_last_seen(follower.fetch())
         if watch:
             write(printer.watched([Told(WatchEventType.ADDED, event) for event in found]))
+            _say(waiting(session))
             for told in follower.follow():
                 write(printer.watched([one for one in told if one.type != WatchEventType.DELETED]))
-        hint = "" if found else waiting(session)
+        hint = waiting(session)
     if found or output in ("json", "yaml"):
         write(printer.listed(found))
     elif output != "name":
         click.echo("No events found." if place is None else f"No events found in {place} namespace.", err=True)
+    _say(hint)
+
+
+def _say(hint: str) -> None:
     if hint:
         click.echo(hint, err=True)
 

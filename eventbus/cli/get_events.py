@@ -14,7 +14,7 @@ from eventbus.cli.completion import complete_namespaces, complete_objects
 from eventbus.cli.event_groups import groups_table
 from eventbus.cli.get_objects import DEFAULT_NAMESPACE, Asked, Request, common_options, run_get
 from eventbus.cli.kinds import meant_kinds, object_from_words
-from eventbus.cli.lookup import is_about, list_about, no_worker
+from eventbus.cli.lookup import is_about, list_about, no_worker, waiting
 from eventbus.cli.object_printer import Told
 from eventbus.cli.output import wants_colour
 from eventbus.cli.session import Session
@@ -82,6 +82,7 @@ def get_events(
         asked=asked,
         list_all=None if reference is None else lambda session: _list_about(session, asked, reference),
         wanted=_filter(reference, _parse_types(types), since, until),
+        hint=waiting,
         on_empty=_hints,
         printer=_Groups(asked) if group else None,
     )

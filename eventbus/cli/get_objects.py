@@ -88,12 +88,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A `get` of one kind. What the store cannot select is in *list_all* and *wanted*; *on_empty* may say more."""
+    """A `get` of one kind. What the store cannot select is in *list_all* and *wanted*.
+
+    On standard error goes *hint*, what any answer may lack; after an empty table *on_empty* instead.
+    """
 
     kind: Kind[Any]
     asked: Asked
     list_all: Callable[[Session], ObjectList[Any]] | None = None
     wanted: Callable[[Any], bool] = lambda found: True
+    hint: Callable[[Session], str] = lambda session: ""
     on_empty: Callable[[Session], Sequence[str]] = lambda session: ()
     printer: Printer | None = None
 
@@ -132,7 +136,7 @@ def run_get(request: Request) -> None:
     with open_session() as session, session.store as store:
         objects: Objects[Any] = store.objects(kind)
         if asked.names and not asked.watches:
-            _show_named(request, objects, printer, order)
+            _show_named(request, session, printer, order)
             return
         listing = request.list_all
         follower = ObjectFollower(
@@ -144,17 +148,22 @@ def run_get(request: Request) -> None:
         if asked.watches:
             if asked.names and not found:
                 _say_missing([NotFound(f'{kind.resource} "{asked.names_of(kind)[0]}" not found')])
-            _watch(follower, printer, [] if asked.watch_only else found, asked)
-        hints = () if found else request.on_empty(session)
-    if found or asked.output not in ("", "wide"):
+            write(printer.watched([Told(WatchEventType.ADDED, one) for one in found if not asked.watch_only]))
+            _say(request.hint(session))
+            _follow(follower, printer, asked)
+        shown = bool(found) or asked.output not in ("", "wide")
+        hints = [request.hint(session)] if shown else request.on_empty(session)
+    if shown:
         write(printer.listed(found))
     else:
-        _say_none(kind, asked, hints)
+        _say_none(kind, asked)
+    _say(*hints)
 
 
-def _show_named(request: Request, objects: Objects[Any], printer: Printer, order: Order) -> None:
+def _show_named(request: Request, session: Session, printer: Printer, order: Order) -> None:
     """What there is of the named objects, one as it is, several as a list; and what there is not."""
     kind, asked = request.kind, request.asked
+    objects: Objects[Any] = session.store.objects(kind)
     found, missing = [], []
     for name in asked.names_of(kind):
         try:
@@ -165,6 +174,7 @@ def _show_named(request: Request, objects: Objects[Any], printer: Printer, order
     if found:
         alone = len(asked.names) == 1
         write(printer.watched([Told("", found[0])]) if alone else printer.listed(found))
+    _say(request.hint(session))
     if missing:
         _say_missing(missing)
 
@@ -180,8 +190,7 @@ def _without_kind(kind: Kind[Any], name: str) -> str:
     return rest if slash and KINDS.named(word) is kind else name
 
 
-def _watch(follower: ObjectFollower, printer: Printer, found: Sequence[Any], asked: Asked) -> None:
-    write(printer.watched([Told(WatchEventType.ADDED, one) for one in found]))
+def _follow(follower: ObjectFollower, printer: Printer, asked: Asked) -> None:
     for told in follower.follow():
         # kubectl prints what is deleted as if it had just happened; whoever wants that asks for the word as well.
         write(printer.watched([one for one in told if asked.output_watch_events or one.type != WatchEventType.DELETED]))
@@ -191,10 +200,13 @@ def _watching(options: ListOptions, version: str) -> ListOptions:
     return msgspec.structs.replace(options, resource_version=version, limit=0, allow_bookmarks=True)
 
 
-def _say_none(kind: Kind[Any], asked: Asked, hints: Sequence[str]) -> None:
+def _say_none(kind: Kind[Any], asked: Asked) -> None:
     place = asked.place(kind)
     click.echo(f"No resources found in {place} namespace." if place else "No resources found", err=True)
-    for hint in hints:
+
+
+def _say(*hints: str) -> None:
+    for hint in filter(None, hints):
         click.echo(hint, err=True)
 
 

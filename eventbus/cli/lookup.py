@@ -71,8 +71,14 @@ def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, store
 
 def waiting(session: Session) -> str:
     """One sentence when events lie in the stream and nobody brings them into the store; else ''."""
-    lag, alive = _sink_group(session)
-    return _waiting(lag) if lag and not alive else ""
+    from eventbus.broker.bus import SINK_GROUP
+    from eventbus.broker.status import read_unread
+
+    try:
+        unread = read_unread(session.bus, session.client, SINK_GROUP)
+    except EventBusError:
+        return ""  # who may not know it is told that all is well
+    return _waiting(unread) if unread else ""
 
 
 def no_worker(session: Session) -> str:

@@ -195,6 +195,24 @@ def test_events_that_wait_for_a_worker_are_not_kept_quiet(env: dict[str, str], e
         assert "eventbus worker sink" in ran.stderr
 
 
+def test_what_waits_behind_a_list_that_is_not_empty_is_told_as_well(
+    env: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path
+) -> None:
+    asked = (("get", "events"), ("get", "events", "-o", "json"), ("events",), ("describe", "pod/web-0"))
+    record(embedded_url, prefix)
+    with Program("worker", "sink", env=env, folder=tmp_path) as sink:
+        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout, within_s=30)
+        sink.stop()
+    assert [run(*words, env=env).stderr for words in asked] == [""] * 4, "nothing waits"
+    record(embedded_url, prefix)
+    for words in asked:
+        ran = run(*words, env=env)
+        assert "web-0" in ran.stdout
+        assert ran.stderr == (
+            "9 events wait to be recorded, but no sink worker is alive: start one with `eventbus worker sink`\n"
+        )
+
+
 def test_json_is_for_scripts(stored: dict[str, str]) -> None:
     described = json.loads(run("describe", "pod/web-0", "-o", "json", env=stored).stdout)
     assert described["reasons"][0] == {"type": "Warning", "reason": "BackOff", "events": 1, "seen": 5}
