@@ -123,3 +123,5 @@ class _LastProblem(logging.Handler):
         if record.args and "unsent" in record.args:
             return  # the count of what is left, which `close` says itself
         self.text = _WAITING.sub("", record.getMessage())
+        if record.exc_info and record.exc_info[0]:
+            self.text += f" ({record.exc_info[0].__name__}: {record.exc_info[1]})"
