@@ -50,7 +50,7 @@ class ServerKeeper:
     def look(self) -> None:
         """Start it again if it is gone and its pause is over."""
         now = self._clock.monotonic()
-        if now < self._not_before or self._server.running():
+        if now < self._not_before or self._running():
             return
         self._not_before = now + self._backoff.pause_after(now - self._began)
         self._tell("the embedded server is gone; starting it again")
@@ -62,6 +62,12 @@ class ServerKeeper:
         else:
             self._ours = True
             self._note("Normal", "Started", "Started the embedded server again")
+
+    def _running(self) -> bool:
+        try:
+            return self._server.running()
+        except EventBusError:
+            return True  # who may not look cannot start it either
 
     def stop(self) -> None:
         """Stop it, unless somebody else had started it."""

@@ -43,10 +43,13 @@ _passing: set[int] = set()
 def default_directory(environ: Mapping[str, str]) -> Path:
     """Where a user's server lives: $EVENTBUS_STATE_DIR, else $XDG_STATE_HOME/eventbus, else ~/.local/state/eventbus.
 
-    Raises: ConfigError: there is no home directory either.
+    Raises: ConfigError: there is no such home directory.
     """
     if chosen := environ.get("EVENTBUS_STATE_DIR"):
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise ConfigError(f"EVENTBUS_STATE_DIR: nobody here has the home directory of {chosen}") from error
     state_home = environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(state_home):  # the XDG specification: a relative path is to be ignored
         return Path(state_home) / "eventbus"
@@ -94,10 +97,7 @@ class EmbeddedServer:
                         raise ConfigError(f"the server in {self.directory} gave up: {_last_words(log)}")
                     log = self._launch(lock)
             except OSError as error:
-                raise ConfigError(
-                    f"the state directory {self.directory} cannot be used ({error.strerror}): "
-                    "set EVENTBUS_STATE_DIR to another, or EVENTBUS_REDIS_URL"
-                ) from error
+                raise self._unusable(error) from error
             reply = self._ask("PING")
             if reply and not reply.startswith("-LOADING"):
                 return str(self.url)
@@ -125,9 +125,14 @@ class EmbeddedServer:
         self._forget_far_socket()
 
     def running(self) -> bool:
-        """Does a server own the directory? True also while it starts, loads or stands still."""
+        """Does a server own the directory? True also while it starts, loads or stands still.
+
+        Raises: ConfigError: this user may not look.
+        """
         try:
             lock = os.open(self._lock_path, os.O_RDONLY)
+        except PermissionError as error:
+            raise self._unusable(error) from error
         except OSError:
             return False
         try:
@@ -153,6 +158,10 @@ class EmbeddedServer:
             return int(self._pid_path.read_text("ascii")) if self.running() else None
         except (OSError, ValueError):
             return None
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        cure = "set EVENTBUS_STATE_DIR to another, or EVENTBUS_REDIS_URL"
+        return ConfigError(f"the state directory {self.directory} cannot be used ({error.strerror}): {cure}", cure=cure)
 
     def _take_lock(self) -> int | None:
         """The exclusive lock as an open descriptor, or None if somebody has it."""

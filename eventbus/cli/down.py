@@ -26,18 +26,20 @@ def down(state_dir: str | None) -> None:
     Exit codes:
       0  it is stopped, or none was running
       1  it does not stop, or an `eventbus up` keeps it running
+      2  this user may not look into that directory
     """
     from eventbus.broker.embedded import EmbeddedServer, default_directory
     from eventbus.cli.keeper_lock import holder
     from eventbus.errors import BusUnavailable
 
     server = EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ))
+    running = server.running()
     if (process := holder(server.directory)) is not None:
         raise BusUnavailable(
             f"`eventbus up` (process {process}) keeps the server in {server.directory} running: "
             f"end that one, by Ctrl-C or kill {process}"
         )
-    if not server.running():
+    if not running:
         click.echo(f"no embedded server is running in {server.directory}")
         return
     server.stop()

@@ -20,6 +20,7 @@ import redis
 from eventbus.broker import server_binary
 from eventbus.broker.connection import make_client, resolve_url
 from eventbus.broker.embedded import SOCKET_PATH_BYTES, EmbeddedServer, default_directory
+from eventbus.broker.findings import failed
 from eventbus.broker.server_binary import find_binary, inspect_binary
 from eventbus.errors import BusUnavailable, ConfigError
 
@@ -316,6 +317,11 @@ def test_a_directory_below_a_file_is_told(tmp_path: Path) -> None:
         EmbeddedServer(tmp_path / "file" / "state").start()
 
 
+def test_a_home_that_nobody_has_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"EVENTBUS_STATE_DIR: .* ~nobody-has-this-name/state"):
+        default_directory({"EVENTBUS_STATE_DIR": "~nobody-has-this-name/state"})
+
+
 def test_a_directory_that_may_not_be_written_is_told() -> None:
     closed = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own folders do not even let the other user in
     closed.chmod(0o555)
@@ -323,11 +329,29 @@ def test_a_directory_that_may_not_be_written_is_told() -> None:
     try:
         if with_rights == 0:
             os.seteuid(65_534)
-        with pytest.raises(ConfigError, match=r"Permission denied.*EVENTBUS_STATE_DIR"):
+        with pytest.raises(ConfigError, match=r"Permission denied.*EVENTBUS_STATE_DIR") as caught:
             EmbeddedServer(closed / "state").start(timeout_s=1)
+        assert failed("connection", caught.value, "").cure == "set EVENTBUS_STATE_DIR to another, or EVENTBUS_REDIS_URL"
     finally:
         os.seteuid(with_rights)
         closed.rmdir()
+
+
+def test_who_may_not_look_is_not_told_that_nothing_runs() -> None:
+    closed = Path(tempfile.mkdtemp(dir="/tmp"))
+    (closed / "lock").touch(0o600)
+    with_rights = os.geteuid()
+    if with_rights != 0:
+        closed.chmod(0)
+    try:
+        if with_rights == 0:
+            os.seteuid(65_534)
+        with pytest.raises(ConfigError, match=r"Permission denied.*EVENTBUS_STATE_DIR"):
+            EmbeddedServer(closed).running()
+    finally:
+        os.seteuid(with_rights)
+        closed.chmod(0o700)
+        shutil.rmtree(closed)
 
 
 def test_a_full_disk_at_start_is_told(directory: Path) -> None:
