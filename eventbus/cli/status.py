@@ -36,8 +36,9 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     BEHIND   age of the oldest of them, by the server's clock
     PENDING  batches that workers have taken and not acknowledged
     LOST     events lost to the group: it held the stream too long, or was destroyed
-    HOLDS    partitions whose stream only this group still needs: it has the
-             lowest floor, and when they are full it is the one to look after
+    HOLDS    partitions, as p0, whose stream only this group still needs: it
+             has the lowest floor, and when they are full it is the one to look
+             after; -: none
     A worker is dead when it has not asked for work for 15 s and its heartbeat
     counter stands still, which is looked at twice, 1.5 s apart.
 

@@ -70,7 +70,7 @@ def group_rows(groups: tuple[Group, ...], *, colour: bool = False) -> Iterator[R
             human_duration(group.behind_s),
             str(group.pending),
             _cell(str(group.lost), colour and group.lost > 0),
-            ",".join(map(str, group.holds)) or "-",
+            ",".join(f"p{number}" for number in group.holds) or "-",
         )
 
 

@@ -64,7 +64,7 @@ def test_groups_tell_how_far_behind_they_are_and_who_holds_the_stream() -> None:
     lines = [line.split() for line in format_status(status()).splitlines()]
     assert ["GROUP", "POLICY", "WORKERS", "LAG", "BEHIND", "PENDING", "LOST", "HOLDS"] in lines
     assert ["sink", "WAIT", "1", "(1", "dead)", "1234567", "3m27s", "67", "0", "-"] in lines
-    assert ["log", "DROP", "0", "<=98765432", "24h", "0", "12345678", "0"] in lines
+    assert ["log", "DROP", "0", "<=98765432", "24h", "0", "12345678", "p0"] in lines
 
 
 def test_every_loss_has_its_line_with_its_cause() -> None:
