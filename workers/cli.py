@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbus.cli.lazy import Lazy, command_tree
-from eventbus.cli.main import ALIASES, COMMANDS, GROUPS, HELP
+from eventbus.cli.main import ALIASES, COMMANDS, GROUPS, HELP, UNKNOWN
 
 WORKER_GROUPS: dict[str, str] = {
     "worker": """Long-lived processes that read the stream; any number of each.
@@ -24,4 +24,6 @@ WORKER_COMMANDS: dict[str, Lazy] = {
     "worker sink": Lazy("workers.sink:sink", "Correlate events into the store."),
 }
 
-main = command_tree("eventbus", GROUPS | WORKER_GROUPS, COMMANDS | WORKER_COMMANDS, help=HELP, aliases=ALIASES)
+main = command_tree(
+    "eventbus", GROUPS | WORKER_GROUPS, COMMANDS | WORKER_COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN
+)

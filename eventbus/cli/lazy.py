@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -27,12 +28,16 @@ class Lazy(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A click group of `Lazy` commands; also of plain ones. Some may be called by other words too: *aliases*."""
+    """A click group of `Lazy` commands; also of plain ones. Some may be called by other words too: *aliases*.
+
+    *unknown* may say more of a word that is no command, given the commands there are; '' where it has nothing to say.
+    """
 
     def __init__(self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.lazy = dict(lazy or {})
         self.aliases: dict[str, str] = {}
+        self.unknown: Callable[[str, Sequence[str]], str] = lambda word, commands: ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self.lazy})
@@ -44,7 +49,18 @@ class LazyGroup(click.Group):
         word, slash, name = args[0].partition("/")
         if slash and self.get_command(ctx, word) is not None:
             args = [word, name, *args[1:]]
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(self._unknown(ctx, args[0]), ctx)
         return super().resolve_command(ctx, args)
+
+    def _unknown(self, ctx: click.Context, word: str) -> str:
+        """click looks for what was meant only among commands that are imported, and only in its later versions."""
+        names = self.list_commands(ctx)
+        if said := self.unknown(word, names):
+            return said
+        near = get_close_matches(word, names)
+        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        return f"No such command {word!r}.{meant}"
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         cmd_name = self.aliases.get(cmd_name, cmd_name)
@@ -115,11 +131,12 @@ def command_tree(
     *,
     help: str,
     aliases: Mapping[str, str] | None = None,
+    unknown: Mapping[str, Callable[[str, Sequence[str]], str]] | None = None,
 ) -> Program:
     """Build the program from two tables keyed by the words a person types, like `get events`.
 
     Args: groups: words → help.  commands: words → `Lazy`; all words but the last are a group of the table.
-          aliases: other words → the words of a command in the same group.
+          aliases: other words → the words of a command in the same group.  unknown: group → its `LazyGroup.unknown`.
     """
     program = Program(
         name, help=help, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -136,4 +153,6 @@ def command_tree(
     for words, meant in (aliases or {}).items():
         above, _, last = words.rpartition(" ")
         made[above].aliases[last] = meant.rpartition(" ")[2]
+    for words, say in (unknown or {}).items():
+        made[words].unknown = say
     return program

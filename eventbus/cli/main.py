@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from eventbus.cli.lazy import Lazy, command_tree
+from eventbus.cli.no_such_kind import no_such_kind
 
 HELP = """Record what happens to objects, and read a short, true history of it.
 
@@ -95,4 +98,7 @@ ALIASES: dict[str, str] = {
     "get lease": "get leases",
 }
 
-cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES)
+#: Groups that have more to say of a word that is none of their commands.
+UNKNOWN: dict[str, Callable[[str, Sequence[str]], str]] = {"get": no_such_kind}
+
+cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN)

@@ -29,6 +29,27 @@ def test_it_tells_its_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"eventbus {project['version']}\n")
 
 
+HAS = "it has events, leases, nodes, suppressed. Events of"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("gt", "No such command 'gt'. Did you mean 'get'?"),
+        ("get evnts", "No such command 'evnts'. Did you mean 'events'?"),
+        ("worker snk", "No such command 'snk'. Did you mean 'sink'?"),
+        ("options st", "No such command 'st'. Did you mean 'set'?"),
+        ("get nothing-like-it", "No such command 'nothing-like-it'."),
+        ("get pods", f'the store has no "pods"; {HAS} a pod: eventbus get events --for pod/NAME'),
+        ("get po/web-0", f'the store has no "po"; {HAS} a pod: eventbus get events --for pod/web-0'),
+        ("get all", f'the store has no "all"; {HAS} an object: eventbus get events --for KIND/NAME'),
+    ],
+)
+def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
+    done = run(*words.split(), env=environment("none", "eb"))
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")
+
+
 @pytest.mark.parametrize("name", ["eventbus", "click", "eventbus.cli.exec", "eventbus.cli.command"])
 def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT.format(name=name))
