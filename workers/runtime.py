@@ -18,6 +18,7 @@ from eventbus.record.consumer import consumer_name
 from eventbus.record.recorder import EventRecorder
 from eventbus.record.vitals import Vitals
 from eventbus.settings import Settings
+from workers.lifeline import follow_starter
 from workers.metrics import MetricsServer
 from workers.opening import Opener, explicit_options
 from workers.plain_log import log_plainly
@@ -82,6 +83,7 @@ def run(component: str, build: Build, *, metrics: str = "") -> int:
     """Run what *build* makes until a signal, and return the exit code. Call it in the main thread.
 
     SIGTERM and SIGINT drain for at most `drain_s`; a second one ends the process at once. Without Redis it waits.
+    The end of the `eventbus up` that started it drains as well.
 
     Args:   component: who speaks in the worker's own events, like `eventbus-sink`.
             metrics: the port of `--metrics-port`, "": none. It answers while the worker waits for Redis, too.
@@ -91,6 +93,7 @@ def run(component: str, build: Build, *, metrics: str = "") -> int:
     log_plainly()
     signals = Signals()
     signals.install()
+    follow_starter(lambda: signals.end(0))
     settings = Settings.from_environ(os.environ)
     running = Running()
     server = open_metrics(metrics, component, running)

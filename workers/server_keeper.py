@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.cli.backoff import Backoff
-from eventbus.cli.keeper_lock import hold
+from eventbus.cli.keeper_lock import hold, holder
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 
@@ -43,6 +43,8 @@ class ServerKeeper:
         """Find or start it; its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
         url = self._server.start()
         if self._lock is None:
+            if process := holder(self._server.directory):
+                self._tell(f"another eventbus up (process {process}) runs here; these workers join it")
             self._lock = hold(self._server.directory)  # `eventbus down` would be of no use from now on
         self._began = self._clock.monotonic()
         return url

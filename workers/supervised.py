@@ -30,6 +30,7 @@ class Supervised:
         output: PrefixedOutput,
         clock: Clock,
         backoff: Backoff,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self.name = name
         self._words = words
@@ -37,6 +38,7 @@ class Supervised:
         self._output = output
         self._clock = clock
         self._backoff = backoff
+        self._pass_fds = pass_fds
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._began = 0.0
@@ -59,6 +61,7 @@ class Supervised:
                 stderr=subprocess.STDOUT,
                 env=dict(self._environ),
                 start_new_session=True,
+                pass_fds=self._pass_fds,
             )
         except OSError as error:
             return Outcome(NOT_RUNNABLE, last_line=f"cannot be started: {error.strerror}")

@@ -24,6 +24,7 @@ from eventbus.record.consumer import consumer_name
 from eventbus.settings import Settings
 from eventbus.text import printable
 from workers.bus_watch import BusWatch
+from workers.lifeline import Lifeline
 from workers.metrics import parse_address
 from workers.prefixed import PrefixedOutput
 from workers.procfile import RESERVED, read_procfile
@@ -65,7 +66,8 @@ def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base:
     with exit code 0 is done. Ctrl-C and SIGTERM end the lines of the Procfile first, the last one first, then the
     workers, then the server; what is not done after EVENTBUS_DRAIN_S (10 s) and 2 s more is killed. A second Ctrl-C
     kills everything at once. Starts, failures and ends are recorded about Process/<name>; `up` itself speaks as
-    Worker/<name>, as every worker does.
+    Worker/<name>, as every worker does. Where `up` itself is killed its workers end by themselves; the server and the
+    lines of the Procfile go on.
 
     \b
     Examples:
@@ -110,6 +112,7 @@ class Everything:
         self._supervisor: Supervisor | None = None
         self._broadcaster: EventBroadcaster | None = None
         self._watch: BusWatch | None = None
+        self._lifeline = Lifeline()
         names = [RESERVED, *dict.fromkeys([*WORKERS, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
         self._keeper = self._make_keeper(state_dir)
@@ -157,6 +160,7 @@ class Everything:
             if self._keeper:
                 self._keeper.stop()
         finally:
+            self._lifeline.close()
             self._output.finish()
 
     def _make_keeper(self, state_dir: str | None) -> ServerKeeper | None:
@@ -181,11 +185,22 @@ class Everything:
         lines = {name: ["/bin/sh", "-c", command] for name, command in self._commands.items()}
         replaced = {name: words for name, words in lines.items() if name in WORKERS}
         own = {name: words for name, words in lines.items() if name not in WORKERS}
-        return [[self._process(*item, environ) for item in stage.items()] for stage in (workers | replaced, own)]
+        lifeline = self._lifeline
+        tied = [self._process(*item, environ | lifeline.environ, lifeline.passed) for item in workers.items()]
+        return [
+            [*tied, *(self._process(*item, environ) for item in replaced.items())],
+            [self._process(*item, environ) for item in own.items()],
+        ]
 
-    def _process(self, name: str, words: Sequence[str], environ: Mapping[str, str]) -> Supervised:
+    def _process(self, name: str, words: Sequence[str], environ: Mapping[str, str], *pass_fds: int) -> Supervised:
         return Supervised(
-            name, words, environ=environ, output=self._output, clock=SystemClock(), backoff=self._make_backoff()
+            name,
+            words,
+            environ=environ,
+            output=self._output,
+            clock=SystemClock(),
+            backoff=self._make_backoff(),
+            pass_fds=pass_fds,
         )
 
     def _tell(self, line: str) -> None:

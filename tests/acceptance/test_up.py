@@ -318,6 +318,27 @@ def test_a_server_that_was_there_is_used_and_left_running(env: dict[str, str], s
     assert server.pid == pid
 
 
+def test_a_second_one_in_the_same_directory_says_whom_it_joins(env: dict[str, str], tmp_path: Path) -> None:
+    with Program("up", env=env, folder=tmp_path) as first:
+        eventually(lambda: all(line in first.out for line in READY), within_s=30)
+        with Program("up", env=env, folder=tmp_path) as second:
+            eventually(lambda: all(line in second.out for line in READY), within_s=30)
+            joins = f"up   | another eventbus up (process {first.pid}) runs here; these workers join it\n"
+            assert joins in second.out
+            assert second.stop() == 0
+        assert "another" not in first.out
+        assert first.stop() == 0
+
+
+def test_workers_end_by_themselves_when_theirs_is_killed(env: dict[str, str], tmp_path: Path) -> None:
+    with Program("up", env=env, folder=tmp_path) as program:
+        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        pids = [int(pid) for pid in re.findall(r"INFO eventbus-\w+ \S+-(\d+)-\w+ works", program.out)]
+        assert len(pids) == 2
+        program.kill()
+        eventually(lambda: not any(map(alive, pids)), within_s=60)
+
+
 def test_down_leaves_a_server_that_up_keeps_running_and_says_what_to_do(
     env: dict[str, str], state: Path, tmp_path: Path
 ) -> None:
