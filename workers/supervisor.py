@@ -144,7 +144,7 @@ class Supervisor:
         while True:
             for process in stage:
                 if outcome := process.ended():
-                    self._tell(f"{process.name}: {outcome}")
+                    self._tell(f"{process.name}: {outcome if outcome.failed else 'ended'}")
                     if outcome.by_signal != signal.SIGTERM:  # which was ours; Killing has said so
                         self._note_end(process, outcome)
             left = deadline - self._clock.monotonic()

@@ -131,7 +131,8 @@ def _lines(described: Description, now: datetime) -> list[Line]:
             ("First Seen", [_when(described.first_seen, now)]),
             ("Last Seen", [_when(described.last_seen, now)]),
             ("Reasons", [f"{row.type:<7}  {row.reason} x{row.seen}" for row in described.reasons]),
-            ("Sources", described.sources),
+            # kubectl's comma is that of its table; on this line it would read as two sources.
+            ("Sources", _distinct(_source(event, " on ") for event in reversed(described.events))),
         ]
     if described.suppressed:
         lines.append(("Held Back", [f"{described.suppressed} as spam (eventbus get suppressed)"]))
@@ -178,10 +179,10 @@ def _json_time(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _source(event: Event) -> str:
+def _source(event: Event, between: str = ", ") -> str:
     component = event.source.component or event.reporting_component
     host = event.source.host or event.reporting_instance
-    return f"{component}, {host}" if host else component
+    return f"{component}{between}{host}" if host else component
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

@@ -62,7 +62,7 @@ class Diary:
         self._write(WARNING, "BackOff", f"Back-off {pause_s:g}s restarting {self._command}")
 
     def not_restarting(self, number: int) -> None:
-        self._write(NORMAL, "Killing", f"Stopping {self._command}: {signal_name(number)} in its back-off")
+        self._write(NORMAL, "Killing", f"Stopped while waiting to restart {self._command} ({signal_name(number)})")
 
     def close(self) -> str:
         """Send what is left; one line that says what could not be, empty: all was.

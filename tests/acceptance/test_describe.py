@@ -90,7 +90,7 @@ def test_the_page_tells_since_when_how_often_and_who_says_so(stored: dict[str, s
     assert "UID:          6f1f0b0a" in lines
     assert "Reasons:      Warning  BackOff x5" in lines
     assert "              Normal   Pulled x1" in lines
-    assert "Sources:      kubelet, n1" in lines
+    assert "Sources:      kubelet on n1" in lines
     assert lines[lines.index("Events:") + 1].split() == ["Type", "Reason", "Age", "From", "Message"]
 
 

@@ -508,7 +508,7 @@ def test_a_signal_in_a_pause_ends_it_by_that_signal(env: dict[str, str], recorde
         recorded.wait_for("sh", "Started", "Failed", "BackOff")
         assert program.stop() == -signal.SIGTERM
     *_, killing = recorded.wait_for("sh", "Started", "Failed", "BackOff", "Killing")
-    assert killing.message == "Stopping sh: SIGTERM in its back-off"
+    assert killing.message == "Stopped while waiting to restart sh (SIGTERM)"
 
 
 def test_a_command_that_was_asked_to_end_is_not_run_again(

@@ -72,7 +72,7 @@ def test_the_page_has_kubectl_s_events_section_at_its_end() -> None:
         "First Seen:   Mon, 01 Jan 2024 11:49:00 +0000 (11m ago)\n"
         "Last Seen:    Mon, 01 Jan 2024 11:56:33 +0000 (3m27s ago)\n"
         "Reasons:      Warning  BackOff x40\n"
-        "Sources:      kubelet, node-1\n"
+        "Sources:      kubelet on node-1\n"
         "Events:\n"
         "  Type     Reason   Age                   From     Message\n"
         "  ----     ------   ----                  ----     -------\n"
