@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from eventbus.record.recorder import MOST_PAST
 from eventbus.text import is_clean
 
 TYPES = [kind.value for kind in EventType]
+_CAMEL = re.compile(r"[A-Z][A-Za-z0-9]*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -36,7 +38,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     help="Of the object; '' is cluster-scoped.",
     shell_complete=complete_namespaces,
 )
-@click.option("--type", "kind", type=click.Choice(TYPES), default="Normal", show_default=True)
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(TYPES, case_sensitive=False),
+    default="Normal",
+    show_default=True,
+    metavar=f"[{'|'.join(TYPES)}]",
+    help="In any case.",
+)
 @click.option("--reason", required=True, help="CamelCase, for machines; at most 128 bytes.")
 @click.option("--message", required=True, help="For people.")
 @click.option("--component", default="eventbus-cli", show_default=True, help="Who says so.")
@@ -76,6 +86,8 @@ def record(
         _pairs(annotations) or None,
     )
     pack(pending)  # what is wrong with it is said before Redis is asked for
+    if not _CAMEL.fullmatch(reason):
+        click.echo(f"warning: reason {reason[:80]!a} is not CamelCase, like BackOff; programs select by it", err=True)
     with open_session() as session:
         _send(session, pending)
     if verbose:

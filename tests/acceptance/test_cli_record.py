@@ -54,6 +54,13 @@ def test_an_event_is_in_redis_when_the_command_ends(env: dict[str, str], client:
     assert event.first_timestamp == event.last_timestamp
 
 
+def test_a_type_is_known_in_any_case_and_an_odd_reason_is_told(env: dict[str, str], client: Any, bus: Bus) -> None:
+    ended = run("record", "Pod/web-0", "--type", "warning", "--reason", "not camel", "--message", "", env=env)
+    assert ended.returncode == 0
+    assert ended.stderr == "warning: reason 'not camel' is not CamelCase, like BackOff; programs select by it\n"
+    assert [(event.type, event.reason) for event in queued(client, bus)] == [("Warning", "not camel")]
+
+
 def test_it_may_say_so_and_be_about_another_time_and_a_cluster_scoped_object(
     env: dict[str, str], client: Any, bus: Bus
 ) -> None:
@@ -80,7 +87,6 @@ GOOD = {"about": "pod/web-0", "--reason": "R", "--message": "m"}
         ({"about": "pod/" + "x" * 254}, "253"),
         ({"about": b"pod/\xff"}, "UTF-8"),
         ({"-n": "Not_A_Label"}, "DNS label"),
-        ({"--type": "normal"}, "normal"),
         ({"--type": "Info"}, "Info"),
         ({"--reason": ""}, "reason"),
         ({"--reason": "x" * 129}, "128"),
