@@ -22,7 +22,8 @@ tables may change. Colours come only on a terminal, and never with `NO_COLOR` se
 | exit code | meaning |
 |---|---|
 | 0 | done; of `doctor`: nothing is wrong; of workers: asked to end, and what was begun is finished |
-| 1 | it could not be done now: Redis does not answer, no such object, output that cannot be written; of `doctor`: \
+| 1 | it could not be done now: Redis does not answer, no such object, no object with the \
+field to sort by, output that cannot be written; of `doctor`: \
 warnings; of workers: the drain was cut off |
 | 2 | it can never be done so: wrong usage, bad input, a setting or server that will not do; of `doctor`: errors |
 | 130 | ended by Ctrl-C; of workers: by a second one |
