@@ -65,6 +65,14 @@ def complete_forms(ctx: click.Context, parameter: click.Parameter, begin: str) -
     return _beginning(["wide", "json", "yaml", "name", "jsonpath=", "custom-columns="], begin)
 
 
+def complete_types(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """The types of events, also behind the comma of another."""
+    from eventbus.event import EventType
+
+    before, comma, last = begin.rpartition(",")
+    return [f"{before}{comma}{kind}" for kind in EventType if kind.lower().startswith(last.lower())]
+
+
 def complete_options(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """`burst=` and the others of `eventbus options set`."""
     import msgspec
@@ -79,6 +87,13 @@ def complete_groups(ctx: click.Context, parameter: click.Parameter, begin: str) 
     from eventbus.cli.glimpse import ask_bus
 
     return _beginning(ask_bus(lambda bus: bus.groups()), begin)
+
+
+def complete_deletable(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """What `eventbus group delete` takes: consumer groups, and `export:NAME` of each external sink."""
+    from eventbus.cli.glimpse import ask_bus
+
+    return _beginning(ask_bus(lambda bus: [*bus.groups(), *bus.sinks()]), begin)
 
 
 def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:

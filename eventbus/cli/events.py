@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from eventbus.cli.completion import complete_namespaces, complete_objects
+from eventbus.cli.completion import complete_namespaces, complete_objects, complete_types
 from eventbus.cli.event_table import by_last_seen, events_headers, events_row
 from eventbus.cli.kinds import meant_kinds, object_from_words
 from eventbus.cli.lookup import is_about, list_about, waiting
@@ -46,7 +46,12 @@ if TYPE_CHECKING:
     help="Events about one object: pod/web-0, po/web-0, pods/web-0.",
     shell_complete=complete_objects,
 )
-@click.option("--types", metavar="TYPE,…", help="Only these: Normal, Warning; in any case.")
+@click.option(
+    "--types",
+    metavar="TYPE,…",
+    help="Only these: Normal, Warning; in any case.",
+    shell_complete=complete_types,
+)
 @click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Another form than the table.")
 @click.option("--no-headers", is_flag=True, help="A table without its first line.")
 def events(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from eventbus.cli.age import human_duration
-from eventbus.cli.completion import complete_namespaces, complete_objects
+from eventbus.cli.completion import complete_namespaces, complete_objects, complete_types
 from eventbus.cli.event_groups import groups_table
 from eventbus.cli.get_objects import DEFAULT_NAMESPACE, Asked, Request, common_options, run_get
 from eventbus.cli.kinds import meant_kinds, object_from_words
@@ -41,7 +41,12 @@ from eventbus.list_watch import ObjectList
     help="Events about one object: pod/web-0, po/web-0, pods/web-0.",
     shell_complete=complete_objects,
 )
-@click.option("--types", metavar="TYPE,…", help="Only these: Normal, Warning; in any case.")
+@click.option(
+    "--types",
+    metavar="TYPE,…",
+    help="Only these: Normal, Warning; in any case.",
+    shell_complete=complete_types,
+)
 @click.option("--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then.")
 @click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen until then.")
 @click.option("--group", is_flag=True, help="One line a reason and kind of object, with counts.")

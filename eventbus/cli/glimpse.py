@@ -31,6 +31,11 @@ class Glimpse:
         """Redis: XINFO GROUPS on the first partition's stream; every group is on all of them."""
         return [_text(group["name"]) for group in self._client.xinfo_groups(self._partitions[0].incoming)]
 
+    def sinks(self) -> list[str]:
+        """`export:NAME` of each external sink that ever had a worker. Redis: HGETALL on meta."""
+        fields = [field for keys in self._partitions for field in self._client.hgetall(keys.meta)]
+        return sorted({_text(field) for field in fields if field.startswith(b"export:")})
+
     def namespaces(self) -> list[str]:
         """Those that hold events. Redis: ZRANGE on index:name, once a namespace."""
         return sorted({name for keys in self._partitions for name in self._namespaces(keys)})

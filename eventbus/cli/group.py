@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from eventbus.broker.status import Group
-from eventbus.cli.completion import complete_groups
+from eventbus.cli.completion import complete_deletable
 from eventbus.cli.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.cli.table import format_table
@@ -48,7 +48,7 @@ def list_groups(output: str | None) -> None:
 
 
 @click.command()
-@click.argument("name", shell_complete=complete_groups)
+@click.argument("name", shell_complete=complete_deletable)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Also the store's own group, or one whose workers are alive.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="What was deleted, as JSON.")

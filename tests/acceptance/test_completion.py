@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
+from eventbus.broker.bus import open_bus
+from eventbus.broker.export import ExportStore
 from tests.acceptance.programs import COMMAND, environment, run
 from tests.integration.harness import eventually
 
 
 @pytest.fixture
 def env(embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
-    """A bus with events about four objects in three namespaces."""
+    """A bus with events about five objects in three namespaces, and an external sink."""
     settings = Settings(redis_url=embedded_url, prefix=prefix, partitions=3, worker_block_ms=50)
     with ObjectStore.open(settings=settings) as store, EventBroadcaster(settings=settings) as broadcaster:
         broadcaster.start_recording_to_sink()
@@ -32,6 +34,9 @@ def env(embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
         ):
             recorder.event(ObjectReference(kind, namespace, name), "Normal", "Started", "")
         eventually(lambda: len(store.list().items) == 5, within=30)
+        bus = open_bus(embedded_url, settings)
+        with bus.client() as client:
+            assert ExportStore(bus=bus, client=client, partition=1, sink="file-x", consumer="test").lease().ours
         yield environment(embedded_url, prefix)
 
 
@@ -51,7 +56,8 @@ def offered(env: dict[str, str], line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        ("eventbus group delete ", ["sink"]),
+        ("eventbus group delete ", ["sink", "export:file-x"]),
+        ("eventbus group delete exp", ["export:file-x"]),
         ("eventbus dead list --group s", ["sink"]),
         ("eventbus get events -n ", ["default", "shop", "shop-b"]),
         ("eventbus get leases --namespace sh", ["shop", "shop-b"]),
@@ -78,6 +84,8 @@ def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str
         ("eventbus get events -o j", ["json", "jsonpath="]),
         ("eventbus status -o ", ["wide", "json"]),
         ("eventbus options set burs", ["burst="]),
+        ("eventbus get events --types ", ["Normal", "Warning"]),
+        ("eventbus events --types normal,w", ["normal,Warning"]),
         ("eventbus completion ", ["bash", "zsh", "fish"]),
         ("eventbus acl --role p", ["producer"]),
         ("eventbus group delete ", []),
