@@ -36,7 +36,7 @@ HAS = "it has events, leases, nodes, suppressed. Events of"
     ("words", "said"),
     [
         ("gt", "No such command 'gt'. Did you mean 'get'?"),
-        ("get evnts", "No such command 'evnts'. Did you mean 'events'?"),
+        ("get evnnts", "No such command 'evnnts'. Did you mean 'events'?"),
         ("worker snk", "No such command 'snk'. Did you mean 'sink'?"),
         ("options st", "No such command 'st'. Did you mean 'set'?"),
         ("get nothing-like-it", "No such command 'nothing-like-it'."),
