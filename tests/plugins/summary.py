@@ -26,11 +26,19 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if complaint:
         terminal.write_line(f"CI: {complaint}", red=True)
-    cache = getattr(session.config, "cache", None)  # there is none with -p no:cacheprovider
-    if (complaint or _broken_promises(terminal)) and cache is not None:
-        # No second try of what failed makes up for it: what loses an event now and then loses events.
-        cache.set("cache/lastfailed", {})
+    if cache := getattr(session.config, "cache", None):  # there is none with -p no:cacheprovider
+        # No second try of what failed makes up for either: what loses an event now and then loses events.
+        again = (
+            {} if complaint or _broken_promises(terminal) else _also_without_groups(cache.get("cache/lastfailed", {}))
+        )
+        cache.set("cache/lastfailed", again)
     terminal.write_line(f"container tests: {ran} run, {skipped_containers} skipped")
+
+
+def _also_without_groups(failed: dict[str, bool]) -> dict[str, bool]:
+    """`test@group` is only half of what finds a test again: files are collected by names that have no group yet."""
+    plain = [nodeid.rpartition("@")[0] for nodeid in failed if nodeid.rfind("@") > nodeid.rfind("]")]
+    return failed | dict.fromkeys(plain, True)
 
 
 def _count(terminal: TerminalReporter) -> tuple[int, int, int]:
