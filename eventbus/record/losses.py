@@ -29,7 +29,7 @@ class Losses:
         # Reentrant: a signal handler may record an event while its own thread counts one.
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
-        self._untold: Counter[str] = Counter()
+        self._untold: dict[str, _Untold] = {}
         self._unreported: Counter[str] = Counter()
         self._told_at: dict[str, float] = {}
 
@@ -37,14 +37,15 @@ class Losses:
         """Count *n* events lost for *cause* (`dropped`, `refused`, …) and tell when it is time."""
         with self._lock:
             self._counts[cause] += n
-            self._untold[cause] += n
+            untold = self._untold.setdefault(cause, _Untold())
+            untold.add(n, detail)
             self._unreported[cause] += n
             now = self._clock.monotonic()
             if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S:
                 return
             self._told_at[cause] = now
-            untold = self._untold.pop(cause)
-        _tell(cause, untold, detail)
+            del self._untold[cause]
+        _tell(cause, untold)
 
     def take_unreported(self) -> tuple[tuple[str, int], ...]:
         """What was counted since this was last asked: the outbox tells it to Redis with its next batch."""
@@ -72,12 +73,30 @@ class Losses:
     def close(self) -> None:
         """Tell what was counted since the last line of each cause."""
         with self._lock:
-            untold, self._untold = self._untold, Counter()
-        for cause, n in untold.items():
-            _tell(cause, n, "")
+            untold, self._untold = self._untold, {}
+        for cause, losses in untold.items():
+            _tell(cause, losses)
 
 
-def _tell(cause: str, n: int, detail: str) -> None:
+class _Untold:
+    """The losses of one cause since its last line: how many, and what was said of the last of them."""
+
+    __slots__ = ("detail", "n", "various")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.detail = ""
+        self.various = False  #: not all of them had this detail
+
+    def add(self, n: int, detail: str) -> None:
+        self.various |= self.n > 0 and detail != self.detail
+        self.n += n
+        self.detail = detail
+
+
+def _tell(cause: str, losses: _Untold) -> None:
     # Details quote callers: a newline in one must not become a second line.
-    detail = f": {cut_bytes(printable(detail), DETAIL_BYTES)}" if detail else ""
-    log.error("%d event%s %s%s", n, "" if n == 1 else "s", cause, detail)
+    detail = cut_bytes(printable(losses.detail), DETAIL_BYTES)
+    if detail:
+        detail = f", the last: {detail}" if losses.various else f": {detail}"
+    log.error("%d event%s %s%s", losses.n, "" if losses.n == 1 else "s", cause, detail)

@@ -59,6 +59,34 @@ def test_closing_tells_what_no_line_has_told(losses: Losses, caplog: pytest.LogC
     assert lines(caplog) == ["1 event dropped", "2 events dropped"]
 
 
+def test_the_reason_of_a_loss_that_no_line_has_told_is_in_the_last_one(
+    losses: Losses, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses.count("refused", 1, "involvedObject: can't reference a str")
+    losses.count("refused", 1, "type: Unsupported event type 'Info'")
+    losses.close()
+    assert lines(caplog) == [
+        "1 event refused: involvedObject: can't reference a str",
+        "1 event refused: type: Unsupported event type 'Info'",
+    ]
+
+
+def test_of_several_reasons_the_last_is_told_as_that(
+    losses: Losses, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for detail in ("no name", "no kind", "no reason"):
+        losses.count("refused", 1, detail)
+    clock.advance(10)
+    losses.count("refused", 1, "no reason")
+    losses.count("refused", 2, "no type")
+    losses.close()
+    assert lines(caplog) == [
+        "1 event refused: no name",
+        "3 events refused, the last: no reason",
+        "2 events refused: no type",
+    ]
+
+
 def test_a_line_that_counts_nothing_is_held_back_likewise(
     losses: Losses, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
