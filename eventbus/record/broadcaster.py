@@ -21,12 +21,14 @@ from eventbus.record.log_lines import log_line, log_structured
 from eventbus.record.losses import Losses
 from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
+from eventbus.record.patient import PatientRunner
 from eventbus.record.pending import Pending, build
 from eventbus.record.recorder import EventRecorder
 from eventbus.record.watcher import GroupWatcher, Handler, StreamWatcher, Watcher
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
+    from eventbus.broker.bus import Bus
     from eventbus.record.export import ExportOptions
     from eventbus.sinks.sink import EventSink
 
@@ -174,7 +176,10 @@ class EventBroadcaster:
 
         Args:   start, repeats, outage, batch, rate: of an export, as the command's --from, --repeats, --outage, --batch
                 and --rate.
+        While Redis is away it waits in the background, and the log says so.
+
         Raises: ConfigError: *sink* is none, or its name or an option will not do.
+                BusRefused: Redis will never do; the message says what to do. BroadcasterStopped.
         """
         if self._stopped:
             raise BroadcasterStopped
@@ -187,25 +192,37 @@ class EventBroadcaster:
             return self._keep(self._start_export(sink, options))
         from eventbus.record.sink_runner import SinkRunner
 
-        runner = SinkRunner(bus=self._open_bus(), clock=self._clock, block_ms=self.settings.worker_block_ms)
+        runner = PatientRunner(
+            "the sink worker",
+            open_bus=self._open_bus,
+            make=lambda bus: SinkRunner(bus=bus, clock=self._clock, block_ms=self.settings.worker_block_ms),
+            losses=self.losses,
+        )
         runner.start()
         return self._keep(runner)
 
     def _start_export(self, sink: EventSink, options: ExportOptions) -> Watcher:
         from eventbus.record.export_runner import ExportRunner
+        from eventbus.sinks.opening import check_name
         from eventbus.sinks.shared import share
         from eventbus.sinks.sink import EventSink
 
         if not isinstance(sink, EventSink):
             raise ConfigError(f"{sink!r} is no sink: see eventbus.sinks.EventSink")
-        bus = self._open_bus()
-        shared = share(sink, bus.partitions)
-        runner = ExportRunner(
-            bus=bus,
-            make_sink=lambda: shared,
-            clock=self._clock,
-            options=options,
-            block_ms=self.settings.worker_block_ms,
+        name = check_name(sink.name)
+
+        def make(bus: Bus) -> ExportRunner:
+            shared = share(sink, bus.partitions)
+            return ExportRunner(
+                bus=bus,
+                make_sink=lambda: shared,
+                clock=self._clock,
+                options=options,
+                block_ms=self.settings.worker_block_ms,
+            )
+
+        runner = PatientRunner(
+            f"the export to {name}", open_bus=self._open_bus, make=make, losses=self.losses, give_up=sink.close
         )
         runner.start()
         return runner

@@ -26,7 +26,17 @@ from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from eventbus.text import printable
 from tests.builders import make_reference
-from tests.integration.harness import UNUSUAL, eventually, frozen, messages, own_server, read_incoming, settings_of
+from tests.integration.exporting import MemorySink
+from tests.integration.harness import (
+    UNUSUAL,
+    CuttingProxy,
+    eventually,
+    frozen,
+    messages,
+    own_server,
+    read_incoming,
+    settings_of,
+)
 
 POD = make_reference()
 
@@ -361,11 +371,38 @@ def test_a_wrong_url_is_told_in_one_line_that_says_what_to_do(
 
 
 def test_a_bus_that_is_away_is_an_error_for_those_who_watch_it(settings: Settings) -> None:
+    away = EventBroadcaster("redis://127.0.0.1:1/0", settings=settings)
+    with away, pytest.raises(BusUnavailable, match="nothing listens there"):
+        away.start_event_watcher(print)
+
+
+def test_sinks_wait_for_a_bus_that_is_away_and_take_up_when_it_comes(
+    embedded_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink, away = MemorySink(), threading.Event()
+    away.set()
+    with (
+        CuttingProxy(embedded_url, cut=away.is_set) as proxy,
+        EventBroadcaster(proxy.url, settings=settings) as broadcaster,
+    ):
+        broadcaster.start_recording_to_sink()
+        broadcaster.start_recording_to_sink(sink)
+        say(broadcaster, "early")
+        assert "the sink worker waits for Redis: " in caplog.text
+        assert "the export to memory waits for Redis: " in caplog.text
+        away.clear()
+        eventually(lambda: sink.counts() == {"early": 1}, within=30)
+    eventually(lambda: sink.closed)
+
+
+def test_a_sink_that_waits_for_its_bus_is_stopped_at_once_and_closed(settings: Settings) -> None:
+    before = set(threading.enumerate())
+    sink = MemorySink()
     with EventBroadcaster("redis://127.0.0.1:1/0", settings=settings) as broadcaster:
-        with pytest.raises(BusUnavailable, match="nothing listens there"):
-            broadcaster.start_event_watcher(print)
-        with pytest.raises(BusUnavailable, match="nothing listens there"):
-            broadcaster.start_recording_to_sink()
+        broadcaster.start_recording_to_sink().stop()
+        broadcaster.start_recording_to_sink(sink)
+    assert set(threading.enumerate()) <= before
+    assert sink.closed
 
 
 def test_the_password_of_the_settings_is_used_and_a_wrong_one_says_what_to_do(

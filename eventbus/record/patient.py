@@ -1,0 +1,93 @@
+"""Running something of the bus as soon as the bus can be opened: for programs that may start before Redis does."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.record.losses import Losses
+
+if TYPE_CHECKING:
+    from eventbus.broker.bus import Bus
+
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 5.0
+
+
+class Runner(Protocol):
+    """Threads of its own, from `start` until `stop`."""
+
+    def start(self) -> None: ...
+
+    def stop(self, timeout_s: float = 5.0) -> None: ...
+
+
+class PatientRunner:
+    """Runs what *make* makes of the bus: at once, or, while Redis is away, from a thread that waits for it.
+
+    Args: give_up: called if it was stopped before there was a bus, from the thread that waited.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        open_bus: Callable[[], Bus],
+        make: Callable[[Bus], Runner],
+        losses: Losses,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._what = what
+        self._open_bus = open_bus
+        self._make = make
+        self._losses = losses
+        self._give_up = give_up
+        self._runner: Runner | None = None
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start it, or begin to wait. Raises: BusRefused, ConfigError: waiting would not help."""
+        try:
+            self._run()
+        except (BusUnavailable, FunctionsMissing, GroupMissing) as error:
+            self._tell(error)
+            self._thread = threading.Thread(target=self._wait_and_run, name="eventbus-patient", daemon=True)
+            self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Stop waiting, or what runs; waits for at most *timeout_s* (0: only tells). Idempotent."""
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            self._stop.set()
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        if self._runner:
+            self._runner.stop(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        bus = self._open_bus()
+        with self._lock:  # a stop comes before, and nothing is started, or after, and finds what to stop
+            if not self._stop.is_set():
+                runner = self._make(bus)
+                runner.start()
+                self._runner = runner
+
+    def _wait_and_run(self) -> None:
+        most = FIRST_BACKOFF_S
+        while self._runner is None:
+            if self._stop.wait(random.uniform(most / 2, most)):
+                self._give_up()
+                return
+            most = min(LAST_BACKOFF_S, most * 2)
+            try:
+                self._run()
+            except EventBusError as error:  # also a refusal: whoever started Redis may not have finished with it
+                self._tell(error)
+
+    def _tell(self, error: EventBusError) -> None:
+        self._losses.tell(self._what, f"{self._what} waits for Redis: {error}")
