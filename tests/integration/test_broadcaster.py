@@ -377,12 +377,13 @@ def test_a_bus_that_is_away_is_an_error_for_those_who_watch_it(settings: Setting
 
 
 def test_sinks_wait_for_a_bus_that_is_away_and_take_up_when_it_comes(
-    embedded_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+    short_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink, away = MemorySink(), threading.Event()
     away.set()
     with (
-        CuttingProxy(embedded_url, cut=away.is_set) as proxy,
+        own_server(short_path) as server,
+        CuttingProxy(server.start(), cut=away.is_set) as proxy,
         EventBroadcaster(proxy.url, settings=settings) as broadcaster,
     ):
         broadcaster.start_recording_to_sink()
