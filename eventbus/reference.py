@@ -68,24 +68,23 @@ def reference_from_text(text: str, namespace: str = "") -> ObjectReference:
 
     The kind is kept as typed. *namespace* empty means a cluster-scoped object.
 
-    Raises:   InvalidEvent: not exactly one slash, an empty or too long part, characters no kind or name has.
+    Raises:   InvalidEvent: not exactly one slash, an empty or too long part, characters no kind or name has; in words
+              for whoever typed it.
     """
     kind, slash, name = text.partition("/")
     if not (slash and kind and name):
-        raise InvalidEvent(_FIELD, f"{_quoted(text)} is not of the form KIND/NAME, like pod/web-0")
+        raise InvalidEvent("object", f"{_quoted(text)} is not of the form KIND/NAME, like pod/web-0")
     if "/" in name:
-        raise InvalidEvent(_FIELD, f"{_quoted(text)} has more than one slash; the form is KIND/NAME, like pod/web-0")
+        raise InvalidEvent("object", f"{_quoted(text)} has more than one slash; the form is KIND/NAME, like pod/web-0")
     if _KIND.fullmatch(kind) is None or len(kind) > MAX_KIND:
         problem = f"{_quoted(kind)} is not a kind (at most {MAX_KIND} letters, digits, '-', '_', '.')"
-        raise InvalidEvent(f"{_FIELD}.kind", problem)
+        raise InvalidEvent("kind", problem)
     if name != name.strip() or name != printable(name):
-        raise InvalidEvent(f"{_FIELD}.name", f"{_quoted(name)} has white space around it or control characters in it")
+        raise InvalidEvent("name", f"{_quoted(name)} has white space around it or control characters in it")
     if byte_length(name) > MAX_NAME:
-        raise InvalidEvent(f"{_FIELD}.name", f"{_quoted(name)} has more than {MAX_NAME} bytes")
+        raise InvalidEvent("name", f"{_quoted(name)} has more than {MAX_NAME} bytes")
     if namespace and not is_dns_label(namespace):
-        raise InvalidEvent(
-            f"{_FIELD}.namespace", f"{_quoted(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)"
-        )
+        raise InvalidEvent("namespace", f"{_quoted(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
     return ObjectReference(kind=kind, namespace=namespace, name=name)
 
 

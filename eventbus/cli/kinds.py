@@ -104,9 +104,9 @@ def object_from_words(words: tuple[str, ...], namespace: str) -> ObjectReference
     Raises: InvalidEvent: neither.
     """
     if len(words) == 1 and "/" not in words[0]:
-        raise InvalidEvent("involvedObject", f"{words[0]!r} needs its kind: KIND/NAME, like pod/{words[0]}")
+        raise InvalidEvent("object", f"{words[0]!r} needs its kind: KIND/NAME, like pod/{words[0]}")
     if len(words) > 2:
-        raise InvalidEvent("involvedObject", f"{' '.join(words)!r} is not of the form KIND/NAME, like pod/web-0")
+        raise InvalidEvent("object", f"{' '.join(words)!r} is not of the form KIND/NAME, like pod/web-0")
     return reference_from_text("/".join(words), namespace)
 
 

@@ -173,6 +173,7 @@ def test_a_bad_form_is_refused_with_the_good_one(text: str, namespace: str, prob
     with pytest.raises(InvalidEvent, match=problem) as caught:
         reference_from_text(text, namespace)
     assert caught.value.exit_code == 2
+    assert "involvedObject" not in str(caught.value), "a field that nobody typed"
     str(caught.value).encode()
 
 
