@@ -95,7 +95,7 @@ def export(
     from eventbus.record.export import make_options
     from eventbus.record.export_runner import ExportRunner
     from eventbus.sinks import EventSink, make_sink
-    from eventbus.sinks.opening import given_url
+    from eventbus.sinks.opening import given_url, safe_sink_url
     from workers.runtime import run
 
     options = make_options(
@@ -113,7 +113,8 @@ def export(
     def open_sink() -> EventSink:
         return make_sink(to, os.environ, name=name, timeout_s=timeout_s)
 
-    open_sink().close()  # what is wrong with the URL is said before anything is begun
+    first = open_sink()  # what is wrong with the URL is said before anything is begun
+    first.close()
 
     def build(context: Context) -> Part:
         return ExportRunner(
@@ -127,4 +128,5 @@ def export(
             on_gone=lambda: context.end(1),
         )
 
-    sys.exit(run("eventbus-export", build, metrics=metrics))
+    doing = f", and writes to {safe_sink_url(to)} as {first.name}"
+    sys.exit(run("eventbus-export", build, metrics=metrics, doing=doing))

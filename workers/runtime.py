@@ -79,7 +79,7 @@ class Context(NamedTuple):
 Build = Callable[[Context], Part]
 
 
-def run(component: str, build: Build, *, metrics: str = "") -> int:
+def run(component: str, build: Build, *, metrics: str = "", doing: str = "") -> int:
     """Run what *build* makes until a signal, and return the exit code. Call it in the main thread.
 
     SIGTERM and SIGINT drain for at most `drain_s`; a second one ends the process at once. Without Redis it waits.
@@ -87,6 +87,7 @@ def run(component: str, build: Build, *, metrics: str = "") -> int:
 
     Args:   component: who speaks in the worker's own events, like `eventbus-sink`.
             metrics: the port of `--metrics-port`, "": none. It answers while the worker waits for Redis, too.
+            doing: what the line that says where it works adds, like ` and writes to stdout:`.
     Raises: ConfigError, BusRefused, OptionsDiffer: this worker cannot work with this bus; nothing was begun, or
             everything was stopped.
     """
@@ -98,7 +99,7 @@ def run(component: str, build: Build, *, metrics: str = "") -> int:
     running = Running()
     server = open_metrics(metrics, component, running)
     try:
-        return _run(component, build, settings, signals, running)
+        return _run(component, build, settings, signals, running, doing)
     finally:
         if server:
             server.stop()
@@ -113,13 +114,22 @@ def open_metrics(address: str, component: str, running: Running) -> MetricsServe
     return server
 
 
-def _run(component: str, build: Build, settings: Settings, signals: Signals, running: Running) -> int:
+def _run(component: str, build: Build, settings: Settings, signals: Signals, running: Running, doing: str) -> int:
     opener = Opener(settings, explicit_options(os.environ), wait=signals.wait)
     bus = opener.open()
     if bus is None:
         return 0
     signals.idle = False
-    return Worker(component, build, bus=bus, settings=settings, opener=opener, signals=signals, running=running).run()
+    return Worker(
+        component,
+        build,
+        bus=bus,
+        settings=settings,
+        opener=opener,
+        signals=signals,
+        running=running,
+        doing=doing,
+    ).run()
 
 
 class Worker:
@@ -135,8 +145,10 @@ class Worker:
         opener: Opener,
         signals: Signals,
         running: Running,
+        doing: str,
     ) -> None:
         self._component = component
+        self._doing = doing
         self._build = build
         self._bus = bus
         self._settings = settings
@@ -150,7 +162,7 @@ class Worker:
     def run(self) -> int:
         """Blocks until the end; see `run` above."""
         self._diary.write("Starting", f"Starting {self._component}.")
-        log.info("%s %s works on %r", self._component, self._name, self._bus)
+        log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
         deadline = 0.0
         try:
             while True:

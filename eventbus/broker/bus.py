@@ -39,6 +39,11 @@ class Bus:
     def __repr__(self) -> str:
         return f"Bus({safe_url(self.url)!r}, prefix={self.prefix!r}, partitions={len(self.keys)})"
 
+    def __str__(self) -> str:
+        """For people; holds no password."""
+        several = "" if self.partitions == 1 else "s"
+        return f"{safe_url(self.url)} (prefix {self.prefix}, {self.partitions} partition{several})"
+
     @property
     def is_cluster(self) -> bool:
         """Whether partitions may lie on different servers, so that no command can span them."""

@@ -77,7 +77,8 @@ def _load_config(path: str, context: str) -> SingleConfig:
         found = KubeConfig.from_file(path) if path else KubeConfig.from_env(service_account=SERVICE_ACCOUNT)
         config = found.get(context or None)
     except (ClientConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"the kubeconfig {path or 'of this process'} cannot be used: {error!r}") from None
+        problem = f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise ConfigError(f"the kubeconfig {path or 'of this process'} cannot be used: {problem}") from None
     if config is None or config.user is None:
         raise ConfigError(f"the kubeconfig {path or 'of this process'} names no context with a user")
     return config

@@ -150,9 +150,13 @@ def given_url(to: str, environ: Mapping[str, str]) -> str:
 
 
 def safe_sink_url(url: str) -> str:
-    """*url* as it may be shown and logged: without user, password, query and fragment."""
+    """*url* as it may be shown and logged: without user, password, query and fragment, and without a webhook's path,
+    which often is its password.
+    """
     parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    host = f"//{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
+    path = "/…" if parts.scheme in ("http", "https") and parts.path.strip("/") else parts.path
+    return f"{parts.scheme}:{host}{path}" if parts.scheme else path
 
 
 def _split(url: str) -> SplitResult:

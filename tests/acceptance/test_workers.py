@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -74,6 +75,7 @@ def test_every_event_is_logged_with_its_uid_and_stored(
     logged = uids(log.out + other.out)
     assert set(logged.values()) == {1}
     assert log.err.count("\n") == 2, log.err  # works on …, stops …
+    assert re.search(r" works on \S+://\S+ \(prefix \S+, \d+ partitions?\)$", log.err, re.MULTILINE), log.err
 
 
 def test_sigterm_drains_and_says_so_in_the_store(

@@ -340,5 +340,6 @@ def test_the_same_url_for_two_clusters_is_two_sinks(tmp_path: Path) -> None:
     ],
 )
 def test_a_url_or_kubeconfig_that_will_not_do_is_a_config_error(kubeconfig: Path, url: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as refused:
         make_sink(url.format(config=kubeconfig), {})
+    assert "Error(" not in str(refused.value), "its words, not what Python shows of it"

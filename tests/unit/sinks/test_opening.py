@@ -68,7 +68,24 @@ def test_a_refusal_shows_no_password() -> None:
     with pytest.raises(ConfigError) as refused:
         make_sink("mysql://me:secret@host/db?password=secret", {})
     assert "secret" not in str(refused.value)
-    assert safe_sink_url("postgresql://me:secret@host:5432/db?password=secret") == "postgresql://host:5432/db"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:secret@host:5432/db?password=secret", "postgresql://host:5432/db"),
+        ("https://hooks.example/services/secret?key=secret", "https://hooks.example/…"),
+        ("https://hooks.example", "https://hooks.example"),
+        ("file:/var/log/events.jsonl?keep=9", "file:/var/log/events.jsonl"),
+        ("file:events.jsonl", "file:events.jsonl"),
+        ("kubernetes:?context=dev", "kubernetes:"),
+        ("stdout:", "stdout:"),
+        ("python:own.module:Sink?key=secret", "python:own.module:Sink"),
+        ("events.jsonl", "events.jsonl"),
+    ],
+)
+def test_a_url_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
+    assert safe_sink_url(url) == shown
 
 
 def test_the_name_of_a_sink_follows_the_place_not_the_password() -> None:
