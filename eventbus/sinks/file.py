@@ -50,12 +50,13 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
-    """Raises: ConfigError: no path, or an unknown or wrong option."""
+    """Raises: ConfigError: no path, one that cannot be written to, or an unknown or wrong option."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     if not path or parts.netloc not in ("", "localhost"):
         raise ConfigError(f"sink {url!r}: give a path, like file:/var/log/events.jsonl")
     file = RotatingFile(Path(path), _parse_options(parts.query))
+    file.check()
     return JsonLinesSink(options.name, file.append, close=file.sync)
 
 
@@ -97,7 +98,8 @@ class JsonLinesSink:
         try:
             self._append(b"".join(lines))
         except OSError as error:
-            raise SinkUnreachable(str(error)) from error
+            where = f"{error.filename}: " if error.filename else ""
+            raise SinkUnreachable(f"{where}{error.strerror or error}") from error
         return answers
 
     def close(self) -> None:
@@ -125,6 +127,16 @@ class RotatingFile:
         # Not the file itself, which is renamed. Each append opens it anew: a lock belongs to the open file.
         self._lock_path = path.with_name(path.name + ".lock")
 
+    def check(self) -> None:
+        """Whether it could be written to now; nothing is made. Raises: ConfigError: waiting would not help."""
+        folder = self._path.parent
+        if not folder.is_dir():
+            raise ConfigError(f"file sink: there is no folder {folder}: make it, or give another path")
+        files = (self._path, self._lock_path)
+        for needed in dict.fromkeys(file if os.path.exists(file) else folder for file in files):
+            if not os.access(needed, os.W_OK):
+                raise ConfigError(f"file sink: this user may not write to {needed}: permit it, or give another path")
+
     def append(self, data: bytes) -> None:
         """Write *data*, all of it or nothing. Raises: OSError."""
         if not data:
@@ -148,7 +160,10 @@ class RotatingFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:  # of the folder, which is what a person has given, not of the lock
+            raise FileNotFoundError(error.errno, error.strerror, str(self._path.parent)) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield lock

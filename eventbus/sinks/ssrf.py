@@ -90,6 +90,20 @@ class Guard(msgspec.Struct, frozen=True):
             _check_outside(parts.scheme, host, port)
         return parts
 
+    def check_name(self, host: str, port: int) -> None:
+        """Resolve *host* once, before anything is begun; one that cannot be resolved now may be later.
+
+        Blocks as `resolve`. Raises: ConfigError: no webhook may go to any of its addresses.
+        """
+        try:
+            addresses = _look_up(host, port)
+        except SinkUnreachable:
+            return
+        trusted = self.trusts(host)
+        if not any(is_allowed(ip_address(address), trusted=trusted) for address in addresses):
+            cure = "" if trusted else f"; {_permit(host)}"
+            raise ConfigError(f"{host} has the address {addresses[0]}, where no webhook may go{cure}")
+
     def trusts(self, host: str) -> bool:
         return self.allow_private or host.lower() in self.allow_hosts
 
@@ -98,11 +112,7 @@ class Guard(msgspec.Struct, frozen=True):
 
         Blocks as long as the system's resolver does. Raises: SinkUnreachable: none, or one that is refused.
         """
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise SinkUnreachable(f"{host} cannot be resolved: {error}") from error
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        addresses = _look_up(host, port)
         for address in addresses:
             if not is_allowed(ip_address(address), trusted=self.trusts(host)):
                 raise SinkUnreachable(f"{host} has the address {address}, where no webhook may go")
@@ -117,8 +127,21 @@ def is_allowed(address: Address, *, trusted: bool) -> bool:
     return trusted or not (_is_in(address, _INSIDE) or _is_in(address, _DISGUISED) or _is_in(plain, _INSIDE))
 
 
+def _look_up(host: str, port: int) -> list[str]:
+    """At least one address. Raises: SinkUnreachable."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise SinkUnreachable(f"{host} cannot be resolved: {error}") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _permit(host: str) -> str:
+    return f"EVENTBUS_WEBHOOK_ALLOW_HOSTS={host} permits it"
+
+
 def _check_outside(scheme: str, host: str, port: int | None) -> None:
-    cure = f"EVENTBUS_WEBHOOK_ALLOW_HOSTS={host} permits it"
+    cure = _permit(host)
     if scheme != "https":
         raise ConfigError(f"a webhook must use https; {cure}")
     if (port or 443) not in PORTS:

@@ -76,13 +76,13 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
             name.strip().lower() for name in environ.get("EVENTBUS_WEBHOOK_ALLOW_HOSTS", "").split(",") if name.strip()
         ),
     )
-    guard.check_url(url)
+    parts = guard.check_url(url)
     mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
     secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
     secrets.signing_key(), secrets.token()  # what will not do is said at once
-    client = GuardedClient(
-        guard, tls=_tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", "")), timeout_s=min(options.timeout_s, LONGEST_S)
-    )
+    tls = _tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", ""))
+    guard.check_name(parts.hostname or "", parts.port or 443)
+    client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S))
     kind = BatchWebhookSink if mode is Mode.BATCH else WebhookSink
     source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
     return kind(options.name, url, client=client, secrets=secrets, mode=mode, source=source)

@@ -191,6 +191,8 @@ def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> 
         (("--to", "https://[::1"), "cannot be read"),
         (("--to", "python:os:getcwd"), "no maker of sinks"),
         (("--to", "postgresql://me:hunter2@host/db"), "EVENTBUS_POSTGRES_PASSWORD(_FILE)"),
+        (("--to", "file:/no/such/folder/events.jsonl"), "no folder /no/such/folder"),
+        (("--to", "https://localhost/x"), "EVENTBUS_WEBHOOK_ALLOW_HOSTS=localhost permits it"),
         ((), "EVENTBUS_EXPORT_TO"),
         (("--to", "stdout:", "--metrics-port", "x"), "host:port"),
     ):
@@ -226,6 +228,7 @@ def test_status_shows_a_sink_and_one_without_a_worker_can_be_forgotten(
         refused = run("group", "delete", "export:lines", "--yes", env=env)
         assert (refused.returncode, "still alive" in refused.stderr) == (2, True)
         assert worker.stop() == 0
+    assert f", and writes to file:{lines} as lines\n" in worker.err
     shown = run("status", env=env).stdout
     assert "no worker" in shown
     assert json.loads(run("status", "-o", "json", env=env).stdout)["sinks"][0]["name"] == "lines"

@@ -345,6 +345,7 @@ def test_tls_connects_to_the_address_that_was_checked_and_asks_for_the_name(
     with receiving(endpoint, tls=tls) as port:
         environ = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "hooks.example", "EVENTBUS_WEBHOOK_CA_FILE": str(trusted)}
         sinks.append(make_sink(f"https://hooks.example:{port}/x", environ))
+        asked.clear()  # the look-up at the start
         sinks[-1].create(stored())
         sinks[-1].create(stored())
     assert endpoint.server_names == ["hooks.example"]
@@ -377,6 +378,29 @@ def test_a_name_with_one_address_inside_is_refused_though_the_first_is_outside(
     with pytest.raises(SinkUnreachable, match="no webhook may go"):
         sinks[-1].create(stored())
     assert connected == []
+
+
+@pytest.mark.parametrize("inside", [["127.0.0.1"], ["10.0.0.5", "fd00::1"]])
+def test_a_name_with_no_address_but_inside_ones_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, inside: list[str], sinks: list[EventSink]
+) -> None:
+    answer_names(monkeypatch, {"hooks.example": inside, "metadata.example": ["169.254.169.254"]})
+    with pytest.raises(
+        ConfigError, match=r"no webhook may go; EVENTBUS_WEBHOOK_ALLOW_HOSTS=hooks\.example permits it$"
+    ):
+        make_sink("https://hooks.example/x", {})
+    sinks.append(make_sink("https://hooks.example/x", {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "hooks.example"}))
+    with pytest.raises(ConfigError, match=r"no webhook may go$"):
+        make_sink("https://metadata.example/x", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"})
+
+
+def test_a_name_that_cannot_be_resolved_at_the_start_may_be_later(
+    monkeypatch: pytest.MonkeyPatch, sinks: list[EventSink]
+) -> None:
+    answer_names(monkeypatch, {"hooks.example": ["no address"]})
+    sinks.append(make_sink("https://hooks.example/x", {}))
+    with pytest.raises(SinkUnreachable, match="cannot be resolved"):
+        sinks[-1].create(stored())
 
 
 @pytest.mark.parametrize(

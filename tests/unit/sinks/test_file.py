@@ -134,9 +134,35 @@ def test_a_disk_that_is_full_is_an_outage_and_leaves_no_half_line(tmp_path: Path
     assert lines(path) == ["p:a/1", "p:b/1"]
 
 
-def test_a_folder_that_is_not_there_is_an_outage(tmp_path: Path) -> None:
-    with pytest.raises(SinkUnreachable):
-        sink_of(tmp_path / "missing" / "events.jsonl").create(event())
+def test_a_folder_that_goes_is_an_outage_that_names_it(tmp_path: Path) -> None:
+    (folder := tmp_path / "folder").mkdir()
+    sink = sink_of(folder / "events.jsonl")
+    folder.rmdir()
+    with pytest.raises(SinkUnreachable, match=f"^{folder}: No such file or directory$"):
+        sink.create(event())
+    folder.mkdir()
+    sink.create(event())
+    assert lines(folder / "events.jsonl") == ["p:a/1"]
+
+
+def test_a_folder_that_is_not_there_at_the_start_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"there is no folder {tmp_path}/missing: make it"):
+        sink_of(tmp_path / "missing" / "events.jsonl")
+
+
+def test_what_may_not_be_written_to_at_the_start_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root, who may all, runs tests too: the answer is given for the system."""
+    path = tmp_path / "events.jsonl"
+    closed = {str(tmp_path)}
+    monkeypatch.setattr(os, "access", lambda path, _mode: str(path) not in closed)
+    with pytest.raises(ConfigError, match=f"may not write to {tmp_path}: permit it"):
+        sink_of(path)
+    path.touch()
+    path.with_name("events.jsonl.lock").touch()
+    sink_of(path)
+    closed.add(str(path))
+    with pytest.raises(ConfigError, match=f"may not write to {path}: permit it"):
+        sink_of(path)
 
 
 @pytest.mark.parametrize(("policy", "syncs"), [("every", 3), ("never", 0), ("1h", 0)])
