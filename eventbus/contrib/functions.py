@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from eventbus.record.recorder import EventRecorder
 from eventbus.record.wiring import make_event_recorder
+from eventbus.reference import reference_from_text
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_NEW_MESSAGE
 
@@ -20,7 +21,7 @@ R = TypeVar("R")
 
 
 def recorded(
-    object: Any, reason: str, *, recorder: EventRecorder | None = None
+    object: Any, reason: str, *, recorder: EventRecorder | None = None, namespace: str = "default"
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Record each call of a function: *reason* when it returns, a Warning `<reason>Failed` when it raises.
 
@@ -30,18 +31,21 @@ def recorded(
     Also for `async def`. The exception goes on unchanged, and its text is in the message. Nothing is recorded of a
     call that is cancelled or interrupted, for nobody knows what it did. Never blocks, and never raises by itself.
 
-    Args:     object: what the events are about: anything `EventRecorder.event` takes, or a callable that makes it of
-              the call's arguments, before the call.
+    Args:     object: what the events are about: anything `EventRecorder.event` takes, or KIND/NAME, or a callable that
+              makes either of the call's arguments, before the call.
               reason: CamelCase.
               recorder: None is `make_event_recorder` of the function's module, made at the first call; where none
               can be made, for a setting is wrong, the log says so once and nothing is recorded.
+              namespace: for KIND/NAME.
     Raises:   TypeError: when decorating a generator, which is not done when its call is.
+              InvalidEvent: when decorating: *object* is a string, and not of the form KIND/NAME.
     """
+    about = reference_from_text(object, namespace) if isinstance(object, str) else object
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("recorded() is for functions and coroutines; a generator's call only makes it")
-        return _decorate(function, _Calls(function, object, reason, recorder))
+        return _decorate(function, _Calls(function, about, reason, recorder, namespace))
 
     return decorate
 
@@ -50,13 +54,19 @@ class _Calls:
     """Records the calls of one function."""
 
     def __init__(
-        self, function: Callable[..., object], about: object, reason: str, recorder: EventRecorder | None
+        self,
+        function: Callable[..., object],
+        about: object,
+        reason: str,
+        recorder: EventRecorder | None,
+        namespace: str,
     ) -> None:
         self._name = getattr(function, "__qualname__", repr(function))
         self._module = getattr(function, "__module__", None) or "recorded"
         self._about = about
         self._reason = reason
         self._recorder = recorder
+        self._namespace = namespace
         self._gave_up = False
 
     def object_of(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
@@ -64,7 +74,8 @@ class _Calls:
         if not callable(self._about):
             return self._about
         try:
-            return cast(object, self._about(*args, **kwargs))
+            about: object = self._about(*args, **kwargs)
+            return reference_from_text(about, self._namespace) if isinstance(about, str) else about
         except Exception as error:  # it is the caller's, and must not keep the function from being called
             log.error("no event for a call of %s: its object cannot be made: %r", self._name, error)
             return None

@@ -256,6 +256,24 @@ def test_an_object_may_be_made_of_the_arguments(recorder: EventRecorder, events:
     assert events[0].involved_object == ObjectReference("User", "", "eve")
 
 
+def test_an_object_may_be_written_as_kind_and_name(recorder: EventRecorder, events: list[Event]) -> None:
+    @recorded("Invoice/7", "Billed", recorder=recorder)
+    def bill() -> None: ...
+
+    @recorded(lambda user: f"User/{user}", "Welcomed", recorder=recorder, namespace="shop")
+    def welcome(user: str) -> None: ...
+
+    bill()
+    welcome("eve")
+    said(events, 2)
+    assert [event.involved_object for event in events] == [
+        ObjectReference("Invoice", "default", "7"),
+        ObjectReference("User", "shop", "eve"),
+    ]
+    with pytest.raises(InvalidEvent, match="is not of the form KIND/NAME"):
+        recorded("Invoice", "Billed", recorder=recorder)
+
+
 def test_an_object_that_cannot_be_made_does_not_keep_the_function_from_running(
     recorder: EventRecorder, events: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
