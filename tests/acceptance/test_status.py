@@ -66,7 +66,7 @@ def test_a_full_stream_names_who_holds_it_and_what_was_refused(env: dict[str, st
     fill(bus)
     code, terminal = run_on_terminal("status", env=env)
     assert code == 0
-    assert group_line(terminal.text, "sink")[-1] == "0"  # partition 0
+    assert group_line(terminal.text, "sink")[-1] == "p0"
     assert "refused full" in terminal.text
     assert "\x1b[33m" in terminal.raw
     assert max(map(len, terminal.text.splitlines())) <= 100
