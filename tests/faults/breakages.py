@@ -302,7 +302,7 @@ LUA: dict[str, tuple[str, str]] = {
         "  least = id_after(redis.call('XINFO', 'STREAM', incoming)[8])\n",
     ),
     "counts-end-with-the-event": (
-        "return cmsgpack.pack({ o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
+        "return cmsgpack.pack(o[HELD] or { o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
         "return cmsgpack.pack({ 0, o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
     ),
     "record-is-refused-when-full": (
