@@ -212,7 +212,9 @@ class Scene:
 
     def environ(self, url: str = "", crash: str = "", more: dict[str, str] | None = None) -> dict[str, str]:
         """The environment of a process of this scene."""
-        ours = {"EVENTBUS_REDIS_URL": url or self.url, "EVENTBUS_PREFIX": self.prefix, "PYTHONWARNINGS": "error"}
+        ours = {"EVENTBUS_REDIS_URL": url or self.url, "EVENTBUS_PREFIX": self.prefix}
+        # A crash of the interpreter itself would otherwise say nothing but SIGSEGV.
+        ours |= {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
         return dict(os.environ) | ours | ({"EVENTBUS_CRASH": crash} if crash else {}) | (more or {})
 
     # -- what happens to the server ------------------------------------------------------------------------------

@@ -65,13 +65,18 @@ def test_control_a_server_that_evicts_is_taken(scene: MakeScene, note_control: N
 
 
 def crowd(scene: Scene, breakage: list[str]) -> tuple[Verdict, int]:
+    """All connect at once; then Redis is killed, and all connect again while they go on recording."""
     for _ in range(2):
         scene.worker()
-    begun = time.monotonic()
-    producers = [scene.producer(recorders=250, count=20, breakage=breakage) for _ in range(4)]
+    producers = [scene.producer(recorders=250, count=20, rate=3, breakage=breakage) for _ in range(4)]
+    until(lambda: all(producer.acknowledged >= 500 for producer in producers))
+    scene.kill_server()
+    time.sleep(0.5)
+    scene.restart_server()
+    back = time.monotonic()
     for producer in producers:
         assert producer.wait(120) == 0
-    verdict = scene.verdict(since=begun)
+    verdict = scene.verdict(since=back)
     return verdict, sum(producer.end["recorded"] for producer in producers)
 
 
