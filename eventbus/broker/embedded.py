@@ -40,6 +40,14 @@ logger = logging.getLogger(__name__)
 _passing: set[int] = set()
 
 
+def _server_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the server gets of ours. It is built with the C library's allocator: glibc's keeps 7 freed pieces of a size
+    at hand, and a call of `record` frees hundreds; with more of them the call takes a sixth less time.
+    """
+    ours = {name: value for name, value in environ.items() if not name.startswith("EVENTBUS_")}
+    return {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=4000"} | ours
+
+
 def default_directory(environ: Mapping[str, str]) -> Path:
     """Where a user's server lives: $EVENTBUS_STATE_DIR, else $XDG_STATE_HOME/eventbus, else ~/.local/state/eventbus.
 
@@ -196,7 +204,7 @@ class EmbeddedServer:
                     stderr=output,
                     start_new_session=True,
                     umask=0o077,
-                    env={name: value for name, value in os.environ.items() if not name.startswith("EVENTBUS_")},
+                    env=_server_environ(os.environ),
                     check=False,
                 )
         finally:

@@ -122,12 +122,22 @@ local function record(keys, args)
   local changes_bytes = tonumber(redis.call('HGET', meta, 'changes_bytes') or '0')
 
   -- Sets of similar messages, token buckets, objects; used_objects in order of first use.
+  -- What is new is made with room for all its fields: a table that grows is copied at 1, 2, 4 and 8 of them.
   local similars, buckets, objects, used_objects = {}, {}, {}, {}
-  local function load(i, state)
-    local s = state[i]
+  local function load_similar(i)
+    local s = similars[i]
     if not s then
-      s = packed[i] and cmsgpack.unpack(packed[i]) or {}
-      state[i] = s
+      s = packed[i] and cmsgpack.unpack(packed[i]) or { nil, nil }
+      similars[i] = s
+    end
+    return s
+  end
+
+  local function load_bucket(i)
+    local s = buckets[i]
+    if not s then
+      s = packed[i] and cmsgpack.unpack(packed[i]) or { nil, nil }
+      buckets[i] = s
     end
     return s
   end
@@ -136,7 +146,11 @@ local function record(keys, args)
     local o = objects[i]
     if not o then
       if not was_read[i] then packed[i], was_read[i] = redis.call('GET', keys[FIXED + i]), true end
-      o = load(i, objects)
+      o = packed[i] and cmsgpack.unpack(packed[i]) or {
+        nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+        existed = false, stored = false, present = false, seen = false, counted = false, dirty = false,
+      }
+      objects[i] = o
       local stored = o[BODY] ~= nil
       if o[HELD] then
         o[HELD].former, o = o, o[HELD]
@@ -187,7 +201,7 @@ local function record(keys, args)
   end
 
   local events, suppressed_n, aggregated_n, not_created, patched, created, late, stale = 0, 0, 0, 0, 0, 0, 0, 0
-  local by_subject = { S = {}, A = {}, M = {} }
+  local by_subject, used_subjects = { S = {}, A = {}, M = {} }, {}
   local function note(what, subject)
     by_subject[what][subject] = (by_subject[what][subject] or 0) + 1
   end
@@ -219,10 +233,10 @@ local function record(keys, args)
   local function one(batch, event)
     local id, at_ms = batch[1], batch[2]
     local subject = subjects[event[1]]
-    events, subject.used = events + 1, true
+    events, used_subjects[event[1]] = events + 1, true
 
     -- aggregate
-    local similar = load(subject[1], similars)
+    local similar = load_similar(subject[1])
     if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > max_interval_ms then
       for n = #similar, 2, -1 do similar[n] = nil end
     end
@@ -254,7 +268,7 @@ local function record(keys, args)
     o.counted = true
 
     -- spam filter
-    local bucket = subject[5] ~= 1 and load(subject[2], buckets)
+    local bucket = subject[5] ~= 1 and load_bucket(subject[2])
     if bucket and not take_token(bucket, at_ms, burst, qps) then
       suppressed_n = suppressed_n + 1
       note('S', subject)
@@ -383,8 +397,8 @@ local function record(keys, args)
   call_with('ZADD', index_forget, forget)
   call_with('ZREM', index_forget, remember)
   local used, used_at = {}, integer_text(now_ms)
-  for _, subject in ipairs(subjects) do
-    if subject.used and (packed[subject[1]] or not full) then
+  for n, subject in ipairs(subjects) do
+    if used_subjects[n] and (packed[subject[1]] or not full) then
       put(used, used_at, string.sub(keys[FIXED + subject[1]], -32) .. string.sub(keys[FIXED + subject[2]], -32))
     end
   end
