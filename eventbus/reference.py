@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -97,7 +96,9 @@ def event_name(object_name: str, time_ns: int) -> str:
     name = f"{object_name}.{time_ns:x}"
     if len(name) <= MAX_SUBDOMAIN and time_ns >= 0 and _begins_subdomain(object_name):
         return name
-    return str(uuid.uuid4())
+    from uuid import uuid4  # rarely come to, and a tenth of what importing this package takes
+
+    return str(uuid4())
 
 
 # A recorder names few objects many times.

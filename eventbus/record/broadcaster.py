@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
 from eventbus.event import Event
+from eventbus.record.handler import Handler, Watcher
 from eventbus.record.local_watcher import LocalWatcher
 from eventbus.record.log_lines import log_line, log_structured
 from eventbus.record.losses import Losses
 from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
-from eventbus.record.patient import PatientRunner
 from eventbus.record.pending import Pending, build
 from eventbus.record.recorder import EventRecorder
-from eventbus.record.watcher import GroupWatcher, Handler, StreamWatcher, Watcher
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
@@ -125,6 +124,8 @@ class EventBroadcaster:
         if since is not None and since.utcoffset() is None:
             raise ConfigError("since must be an aware datetime; say datetime.now(UTC), not utcnow()")
         bus = self._open_bus()
+        from eventbus.record.watcher import GroupWatcher, StreamWatcher
+
         self._outbox.flush(self.settings.flush_s)
         since_ms = None if since is None else int(since.timestamp() * 1000)
         if group is not None:
@@ -190,6 +191,7 @@ class EventBroadcaster:
                 self._clock, start=start, repeats=repeats, outage=outage, batch_events=batch, rate_per_s=rate
             )
             return self._keep(self._start_export(sink, options))
+        from eventbus.record.patient import PatientRunner
         from eventbus.record.sink_runner import SinkRunner
 
         runner = PatientRunner(
@@ -203,6 +205,7 @@ class EventBroadcaster:
 
     def _start_export(self, sink: EventSink, options: ExportOptions) -> Watcher:
         from eventbus.record.export_runner import ExportRunner
+        from eventbus.record.patient import PatientRunner
         from eventbus.sinks.opening import check_name
         from eventbus.sinks.shared import share
         from eventbus.sinks.sink import EventSink
@@ -329,7 +332,8 @@ class EventBroadcaster:
 
                     import redis  # noqa: F401
 
-                    import eventbus.broker.embedded  # noqa: F401
+                    import eventbus.broker.embedded
+                    import eventbus.record.watcher  # noqa: F401
                 from eventbus.broker.bus import open_bus
                 from eventbus.broker.connection import resolve_url
 
@@ -380,8 +384,8 @@ class EventBroadcaster:
 
 
 def _has_ended(watcher: Watcher) -> bool:
-    """A program may start and stop watchers all its life."""
-    return isinstance(watcher, GroupWatcher | StreamWatcher | LocalWatcher) and watcher.ended
+    """A program may start and stop watchers all its life. A sink's runner is kept until the end."""
+    return bool(getattr(watcher, "ended", False))
 
 
 def flush_on_sigterm() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 from eventbus.event import Event
+from eventbus.record.handler import Handler, call_handler
 from eventbus.record.mux import Mux
 from eventbus.record.pending import Pending
-from eventbus.record.watcher import Handler, call_handler
 
 
 class LocalWatcher:

@@ -14,9 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eventbus.broker.bus import Bus
 from eventbus.broker.functions import Accepted, Published, PublishState, parse_published, publish_command
 from eventbus.broker.keys import Keys, partition_of
 from eventbus.broker.redis_errors import redis_errors, translate
@@ -30,6 +29,9 @@ from eventbus.record.probe import ANSWER_S, Probe
 from eventbus.record.producer import Producer
 from eventbus.settings import FullBuffer, Settings
 from eventbus.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES
+
+if TYPE_CHECKING:
+    from eventbus.broker.bus import Bus
 
 log = logging.getLogger("eventbus")
 

@@ -6,32 +6,17 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader, Position
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError, PoisonBatch
-from eventbus.event import Event
 from eventbus.record.consumer import BEAT_EVERY_S, Consumer, consumer_name
-from eventbus.text import printable
+from eventbus.record.handler import Handler, call_handler
 from eventbus.wire import Batch, to_event, unpack_batch, unpack_wire
 
 log = logging.getLogger("eventbus")
-
-Handler = Callable[[Event], object]
-
-#: A handler that raises is called so often for one event.
-TRIES = 3
-
-
-class Watcher(Protocol):
-    """What `start_event_watcher` gives back."""
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Stop after the event that is being handled, and wait for that; 0 only tells it to. Idempotent."""
-        ...
 
 
 class GroupWatcher:
@@ -219,16 +204,3 @@ class StreamWatcher:
                 continue
             if not call_handler(self._handler, event):
                 self.skipped += 1
-
-
-def call_handler(handler: Handler, event: Event) -> bool:
-    """Call *handler*, up to three times. False: it raised every time, which has been logged with the uid."""
-    for attempt in range(1, TRIES + 1):
-        try:
-            handler(event)
-            return True
-        except BaseException:  # also what ends a thread without a word: an exit, a cancelled task, an interrupt
-            if attempt == TRIES:
-                name = printable(event.metadata.uid or event.metadata.name)
-                log.exception("handler failed %d times for event %s", TRIES, name)
-    return False

@@ -1,0 +1,38 @@
+"""What a program gives to be called with each event, and what it gets for that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from eventbus.event import Event
+from eventbus.text import printable
+
+log = logging.getLogger("eventbus")
+
+Handler = Callable[[Event], object]
+
+#: A handler that raises is called so often for one event.
+TRIES = 3
+
+
+class Watcher(Protocol):
+    """What `start_event_watcher` gives back."""
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Stop after the event that is being handled, and wait for that; 0 only tells it to. Idempotent."""
+        ...
+
+
+def call_handler(handler: Handler, event: Event) -> bool:
+    """Call *handler*, up to three times. False: it raised every time, which has been logged with the uid."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            handler(event)
+            return True
+        except BaseException:  # also what ends a thread without a word: an exit, a cancelled task, an interrupt
+            if attempt == TRIES:
+                name = printable(event.metadata.uid or event.metadata.name)
+                log.exception("handler failed %d times for event %s", TRIES, name)
+    return False
