@@ -28,7 +28,7 @@ log = logging.getLogger("eventbus")
 
 #: Where workers speak of themselves.
 NAMESPACE = "eventbus-system"
-#: What the exporters of an external sink tell, once a partition, and the type of event that it is.
+#: What exporters to an external sink and housekeepers tell, once a partition, and the type of event that it is.
 OTHER_REASONS = {
     "SinkUnreachable": "Warning",
     "SinkThrottled": "Normal",

@@ -59,7 +59,7 @@ class ExportRunner:
             )
             for partition in range(bus.partitions)
         ]
-        self._housekeeper = Housekeeper(bus=bus, clock=clock)
+        self._housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
         self._feeding = FeedWatch(bus)
         self._threads = [
             threading.Thread(target=exporter.run, name=f"eventbus-export-{partition}", daemon=True)

@@ -15,11 +15,14 @@ from eventbus.broker.functions import Accepted
 from eventbus.clock import SystemClock
 from eventbus.event import Event
 from eventbus.record import housekeeper as module
+from eventbus.record.export import ExportOptions
+from eventbus.record.export_runner import ExportRunner
 from eventbus.record.housekeeper import SWEEP_CANDIDATES, Housekeeper
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.partition import Partition
 from tests.functions.servers import kill, own_server
+from tests.integration.exporting import MemorySink
 
 HOUR_MS = 3_600_000
 
@@ -157,6 +160,32 @@ def test_a_group_that_was_moved_on_is_told_with_what_it_lost(
     assert reason == "GroupReleased"
     assert "group log held the stream too long on partition 0: 15 events lost" in message
     assert [record.getMessage() for record in caplog.records] == [message]
+
+
+def test_the_worker_of_an_external_sink_tells_what_its_trim_found(make: Callable[..., Partition], often: None) -> None:
+    partition = make(incoming_bytes=MIB)
+    partition.call.open("", "log", "DROP", "0")
+    for i in range(10):
+        assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).answer is Accepted.OK
+    told: list[tuple[str, str]] = []
+    worker = ExportRunner(
+        bus=partition.bus,
+        make_sink=MemorySink,
+        clock=SystemClock(),
+        options=ExportOptions(),
+        block_ms=20,
+        on_change=lambda reason, message: told.append((reason, message)),
+    )
+
+    worker.start()
+    try:
+        eventually(lambda: told)
+    finally:
+        worker.stop()
+
+    ((reason, message),) = told
+    assert reason == "GroupReleased"
+    assert "15 events lost to it" in message
 
 
 # -- the thread -----------------------------------------------------------------------------------------------------
