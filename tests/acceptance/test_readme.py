@@ -50,7 +50,7 @@ def test_the_example_logs_its_events_and_the_store_counts_them(short_path: Path)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert len(lines) == 13
         assert lines[0] == (
-            'Event(v1.ObjectReference{Kind:"Pod", Namespace:"default", Name:"web-0", UID:"", APIVersion:"v1", '
+            'Event(v1.ObjectReference{Kind:"Pod", Namespace:"default", Name:"web-1", UID:"", APIVersion:"v1", '
             "ResourceVersion:\"\", FieldPath:\"\"}): type: 'Normal' reason: 'Scheduled' assigned to node-1"
         )
         assert counts(server.start()) == {"Scheduled": 1, "BackOff": 12}
@@ -73,6 +73,11 @@ def counts(url: str) -> dict[str, int]:
     finally:
         client.close()
     return found
+
+
+def test_the_example_leaves_the_walkthroughs_pod_alone() -> None:
+    assert "web-0" in "\n".join(COMMANDS)
+    assert "web-0" not in example()
 
 
 def test_the_walkthrough_has_commands() -> None:
