@@ -5,6 +5,7 @@ BIN := .venv/bin
 # Read by the demo where the machine's package manager keeps no log.
 INSTALL_LOG := .venv/install.log
 QUIETLY := --disable-pip-version-check --progress-bar off
+OR_TELL := || { tail -n 20 $(INSTALL_LOG); echo "make: pip failed; all it said is in $(INSTALL_LOG)"; exit 1; } >&2
 
 .PHONY: install lint test faults soak demo bench docs constraints clean model
 .DEFAULT_GOAL := install
@@ -15,8 +16,10 @@ install: .venv/installed
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "make: Python 3.11 or newer with venv is needed (Debian: apt install python3-venv); another one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install $(QUIETLY) --require-hashes -r constraints.txt > $(INSTALL_LOG)
-	$(BIN)/python -m pip install $(QUIETLY) --no-deps --no-build-isolation -e . >> $(INSTALL_LOG)
+	@echo "Installing what constraints.txt names into .venv: that may take a minute or two"
+	@$(BIN)/python -m pip install $(QUIETLY) --require-hashes -r constraints.txt > $(INSTALL_LOG) 2>&1 $(OR_TELL)
+	@echo "Installing eventbus itself: a few seconds"
+	@$(BIN)/python -m pip install $(QUIETLY) --no-deps --no-build-isolation -e . >> $(INSTALL_LOG) 2>&1 $(OR_TELL)
 	@touch $@
 
 lint: install
