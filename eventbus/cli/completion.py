@@ -10,17 +10,30 @@ from click.shell_completion import CompletionItem
 from eventbus.cli.output import write
 
 #: As click's own, and no space behind what goes on: `burst=`, `pod/`. Also for a bash older than 4.4, as of macOS.
+#: bash splits words at colons, and puts the answer behind the last one: `export:NAME` is joined, and then trimmed.
 BASH = """\
 _eventbus_completion() {
-    local IFS=$'\\n' response kind value
-    response=$(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD _EVENTBUS_COMPLETE=bash_complete "$1")
+    local IFS=$'\\n' response kind value word words=() cword=0 begun= line=$COMP_LINE i
+    for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
+        word=${COMP_WORDS[i]}
+        if ((i)) && [[ $line != [[:space:]]* && ($word == :* || ${words[${#words[@]} - 1]} == *:) ]]; then
+            words[${#words[@]} - 1]+=$word
+        else
+            words+=("$word")
+        fi
+        ((i == COMP_CWORD)) && cword=$((${#words[@]} - 1))
+        line=${line#*"$word"}
+    done
+    word=${words[cword]}
+    [[ $COMP_WORDBREAKS == *:* ]] && begun=${word%"${word##*:}"}
+    response=$(env COMP_WORDS="${words[*]}" COMP_CWORD=$cword _EVENTBUS_COMPLETE=bash_complete "$1")
     COMPREPLY=()
     for completion in $response; do
         IFS=',' read -r kind value <<< "$completion"
         case $kind in
             dir) compopt -o dirnames 2>/dev/null ;;
             file) compopt -o default 2>/dev/null ;;
-            plain) COMPREPLY+=("$value") ;;
+            plain) COMPREPLY+=("${value#"$begun"}") ;;
         esac
         [[ $value == *[=/] ]] && compopt -o nospace 2>/dev/null
     done

@@ -11,7 +11,7 @@ import subprocess
 import termios
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,14 +22,24 @@ _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """`eventbus *arguments*` on a terminal *columns* wide, until the block ends; `raw` is all it has written."""
+    """`eventbus *arguments*` on a terminal *columns* wide, until the block ends; `raw` is all it has written.
 
-    def __init__(self, *arguments: str, env: Mapping[str, str], columns: int = 100, folder: Path | None = None) -> None:
+    Args: command: what runs instead of `eventbus`.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        env: Mapping[str, str],
+        columns: int = 100,
+        folder: Path | None = None,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         settings = dict(env) | {"TERM": "xterm-256color"}
         self._process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*command, *arguments],
             cwd=folder,
             env=settings,
             stdin=its,

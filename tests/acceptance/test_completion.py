@@ -15,6 +15,7 @@ from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.export import ExportStore
 from tests.acceptance.programs import COMMAND, environment, run
+from tests.acceptance.terminal import Terminal
 from tests.integration.harness import eventually
 
 
@@ -143,18 +144,52 @@ done
 """
 
 
-def test_bash_completes_with_the_script(away: dict[str, str], tmp_path: Path) -> None:
+@pytest.fixture
+def command_on_path(tmp_path: Path) -> dict[str, str]:
+    """What makes `eventbus` a command of a shell."""
     command = tmp_path / "eventbus"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m workers "$@"\n', encoding="utf-8")
     command.chmod(0o755)
-    path = away | {"PATH": f"{tmp_path}{os.pathsep}{away['PATH']}", "PYTHONPATH": str(Path(__file__).parents[2])}
+    return {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def test_bash_completes_with_the_script(away: dict[str, str], command_on_path: dict[str, str]) -> None:
     ran = subprocess.run(
-        ["bash", "--norc", "-c", TAB], env=path, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "--norc", "-c", TAB],
+        env=away | command_on_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ran.stderr == ""
     registered, *answers = ran.stdout.splitlines()
     assert "-F _eventbus_completion eventbus" in registered
     assert answers == ["status", "compopt nospace", "burst="]
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ("eventbus group delete exp\t", "eventbus group delete export:file-x "),
+        ("eventbus group delete export:\t", "eventbus group delete export:file-x "),
+        ("eventbus group delete export:fi\t", "eventbus group delete export:file-x "),
+        ("eventbus group delete export:fi --y\t", "eventbus group delete export:fi --yes "),
+        ("eventbus dead list --cause export: --group s\t", "eventbus dead list --cause export: --group sink "),
+        ("eventbus record --message a:b --reason :: job/\t", "eventbus record --message a:b --reason :: job/web "),
+    ],
+)
+def test_tab_in_a_bash_completes_names_with_a_colon(
+    env: dict[str, str], command_on_path: dict[str, str], keys: str, line: str
+) -> None:
+    shell = ["bash", "--noprofile", "--norc", "-i"]
+    with Terminal(command=shell, env=env | command_on_path | {"PS1": "> ", "HISTFILE": ""}) as bash:
+        bash.press('eval "$(eventbus completion bash)"; echo do"ne"\n')
+        bash.wait_for("done")
+        bash.press(keys)
+        bash.wait_for(line)
+        bash.press("|\n")  # whatever else Tab wrote stands before it
+        bash.wait_for(f"> {line}|")
 
 
 @pytest.mark.parametrize(("shell", "line"), [("zsh", "#compdef eventbus"), ("fish", "complete --no-files --command")])
