@@ -10,50 +10,38 @@ from typing import Any
 import click
 
 from eventbus.cli.age import human_duration
-from eventbus.cli.completion import complete_namespaces, complete_objects, complete_types
 from eventbus.cli.event_groups import groups_table
-from eventbus.cli.get_objects import DEFAULT_NAMESPACE, Asked, Request, common_options, run_get
-from eventbus.cli.kinds import meant_kinds, object_from_words
-from eventbus.cli.lookup import is_about, list_about, no_worker, waiting
+from eventbus.cli.event_options import (
+    about_option,
+    all_namespaces_option,
+    events_about,
+    namespace_option,
+    types_option,
+)
+from eventbus.cli.get_objects import Asked, Request, common_options, run_get
+from eventbus.cli.kinds import object_from_words
+from eventbus.cli.lookup import list_about, no_worker, waiting
 from eventbus.cli.object_printer import Told
 from eventbus.cli.output import wants_colour
 from eventbus.cli.session import Session
 from eventbus.cli.since import since_option
-from eventbus.event import Event, EventType, ObjectReference
+from eventbus.event import Event, ObjectReference
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ObjectList
 
 
 @click.command()
-@click.option(
-    "-n",
-    "--namespace",
-    default=DEFAULT_NAMESPACE,
-    show_default=True,
-    help="Events of this namespace.",
-    shell_complete=complete_namespaces,
-)
-@click.option("-A", "--all-namespaces", is_flag=True, help="Events of every namespace.")
-@click.option(
-    "--for",
-    "about",
-    metavar="KIND/NAME",
-    help="Events about one object: pod/web-0, po/web-0, pods/web-0.",
-    shell_complete=complete_objects,
-)
-@click.option(
-    "--types",
-    metavar="TYPE,…",
-    help="Only these: Normal, Warning; in any case.",
-    shell_complete=complete_types,
-)
+@namespace_option
+@all_namespaces_option
+@about_option
+@types_option
 @click.option("--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then.")
 @click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen until then.")
 @click.option("--group", is_flag=True, help="One line a reason and kind of object, with counts.")
 @common_options
 def get_events(
     about: str | None,
-    types: str | None,
+    types: frozenset[str],
     since: datetime | None,
     until: datetime | None,
     group: bool,
@@ -86,7 +74,7 @@ def get_events(
         kind=EVENT,
         asked=asked,
         list_all=None if reference is None else lambda session: _list_about(session, asked, reference),
-        wanted=_filter(reference, _parse_types(types), since, until),
+        wanted=_filter(reference, types, since, until),
         hint=waiting,
         on_empty=_hints,
         printer=_Groups(asked) if group else None,
@@ -118,26 +106,13 @@ def _list_about(session: Session, asked: Asked, reference: ObjectReference) -> O
     return ObjectList(tuple(event for event in found.items if selection.matches(event)), found.resource_version)
 
 
-def _parse_types(text: str | None) -> frozenset[str]:
-    """kubectl's rule and words: case does not matter, nothing else is a type."""
-    if text is None:
-        return frozenset()
-    known = {kind.lower(): kind.value for kind in EventType}
-    try:
-        return frozenset(known[part.strip().lower()] for part in text.split(","))
-    except KeyError:
-        raise click.UsageError("valid --types are Normal or Warning") from None
-
-
 def _filter(
     reference: ObjectReference | None, types: frozenset[str], since: datetime | None, until: datetime | None
 ) -> Callable[[Event], bool]:
-    kinds = frozenset() if reference is None else frozenset(meant_kinds(reference.kind))
+    is_one = events_about(reference, types)
 
     def wanted(event: Event) -> bool:
-        if reference is not None and not is_about(event, kinds, reference.name):
-            return False
-        if types and event.type not in types:
+        if not is_one(event):
             return False
         if since is None and until is None:
             return True

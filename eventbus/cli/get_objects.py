@@ -30,7 +30,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: Objects of a list that kubectl asks for at once.
 CHUNK = 500
-DEFAULT_NAMESPACE = "default"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +252,7 @@ def get_nodes(**asked: Any) -> None:
 @click.option(
     "-n",
     "--namespace",
-    default=DEFAULT_NAMESPACE,
+    default="default",
     show_default=True,
     help="Leases of this namespace.",
     shell_complete=complete_namespaces,
