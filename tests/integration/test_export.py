@@ -523,6 +523,24 @@ def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
     assert partition.admin.pttl(known) > HOUR_MS
 
 
+@pytest.mark.parametrize("repeats", [First(), Thresholds((1, 10)), AtMostEvery(60_000)], ids=str)
+def test_after_an_outage_of_two_lives_what_still_repeats_is_told_once_more_under_its_own_name(
+    partition: Partition, exporter_of: MakeExporter, repeats: Repeats
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=repeats)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    for known in partition.admin.keys(f"{partition.keys.root.decode()}exported:*"):
+        partition.admin.delete(known)  # as its time to live does
+    for _ in range(2):
+        partition.record(about(1))
+        run_until_idle(exporter)
+    assert sink.calls == [("create", "message 1", 1), ("patch", "message 1", 2)]
+    (event,), (patch,) = partition.stored(), sink.patches
+    assert (patch.name, patch.version) == (event.metadata.name, "")
+
+
 def test_a_full_server_holds_up_no_export(partition: Partition, exporter_of: MakeExporter) -> None:
     sink = MemorySink()
     exporter = exporter_of(sink)
