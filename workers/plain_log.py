@@ -37,7 +37,9 @@ class PlainFormatter(logging.Formatter):
 
 
 def log_plainly() -> None:
-    """Send everything logged in this process, from INFO up, to standard error."""
+    """Send everything logged in this process, from INFO up, to standard error; of the HTTP client from WARNING up."""
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # It has a line for each request, and the Kubernetes sink one or more requests an event.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 
 from workers.plain_log import PlainFormatter
@@ -41,3 +42,16 @@ def test_a_chain_of_exceptions_is_told_with_each() -> None:
     assert "KeyError: 'first'" in text
     assert "direct cause" in text
     assert "ValueError: second" in text
+
+
+def test_what_the_http_client_says_of_each_request_is_not_told() -> None:
+    program = """
+import logging
+from workers.plain_log import log_plainly
+log_plainly()
+logging.getLogger("httpx2").info("HTTP Request")
+logging.getLogger("httpx2").warning("trouble")
+logging.getLogger("somebody.else").info("hello")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert [line.partition("Z ")[2] for line in done.stderr.splitlines()] == ["WARNING trouble", "INFO hello"]
