@@ -51,6 +51,15 @@ class Verdict(msgspec.Struct, kw_only=True):
     def clean(self) -> bool:
         return not (self.lost or self.duplicate or self.phantom or self.disorder or self.missing or self.double)
 
+    @property
+    def harm(self) -> str:
+        """In words; what there always is comes first, the rarer kinds only where they are."""
+        rarer = {"once more under another uid": self.phantom, "out of order": self.disorder}
+        more = [f"{n} {what}" for what, n in rarer.items() if n]
+        return ", ".join(
+            [f"{self.lost + self.missing} lost", f"{self.duplicate + self.double} duplicate", *more],
+        )
+
 
 class Accepted:
     """The accept-logs of all producers: tag → uids it was acknowledged under, and how many each has recorded.

@@ -76,8 +76,7 @@ def note(request: pytest.FixtureRequest) -> Note:
 def note_control(request: pytest.FixtureRequest) -> NoteControl:
     def note(fault: str, did: Verdict | Harm, without: str) -> None:
         if isinstance(did, Verdict):
-            lost, double = did.lost + did.missing, did.duplicate + did.double
-            did = Harm(not did.clean, f"{lost} lost, {double} duplicate")
+            did = Harm(not did.clean, did.harm)
         assert did.done, f"without protection nothing happened: the fault was not injected ({without}: {did.what})"
         row = Row(fault, control=f"{without}: {did.what}")
         request.node.user_properties.append((PROPERTY, msgspec.json.encode(row).decode()))
