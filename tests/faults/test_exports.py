@@ -23,10 +23,12 @@ from tests.builders import make_event
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Harm, Note, NoteControl
 from tests.functions.partition import Partition
+from tests.integration.api_server import ApiServer, serving
 from tests.integration.export_survival import survive
 from tests.integration.export_systems import SYSTEMS, running
 from tests.integration.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
 from tests.integration.postgres_server import PostgresServer
+from tests.integration.test_sink_kubernetes import write_kubeconfig
 from tests.integration.webhook_server import Answer, Endpoint, receiving
 
 FAULT = "32 export"
@@ -128,14 +130,36 @@ def test_a_worker_is_robbed_only_where_nobody_waits_for_its_signs(
 
 
 @pytest.mark.long
+def test_control_a_cluster_without_the_guard_of_the_version(
+    monkeypatch: pytest.MonkeyPatch, note_control: NoteControl, tmp_path: Path
+) -> None:
+    def count_after_a_late_write() -> int:
+        api = ApiServer()
+        with serving(api) as url:
+            sink = make_sink(f"kubernetes:{write_kubeconfig(tmp_path / 'kubeconfig', url)}", {})
+            for rv, count in ((2, 2), (1, 1)):  # the second is of a worker that was frozen
+                sink.update(_stored(rv, count))
+            sink.close()
+        (found,) = api.objects.values()
+        return int(found["count"])
+
+    assert count_after_a_late_write() == 2
+    monkeypatch.setattr("eventbus.sinks.kubernetes._Target.is_no_newer_than", lambda _target, _found: False)
+    count = count_after_a_late_write()
+    note_control(f"{FAULT}, kubernetes", Harm(count == 1, "an old count"), "no guard by the version")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["structured", "batch"])
 @pytest.mark.parametrize("outage", ["pause", "count"])
 def test_an_outage_buries_nothing_unless_it_counts(
-    partition: Partition, note_control: NoteControl, outage: str
+    partition: Partition, note_control: NoteControl, outage: str, mode: str
 ) -> None:
     endpoint, time = Endpoint(), OwnTime()
     endpoint.answers.extend([Answer(503)] * 1_000)
     with receiving(endpoint) as port:
-        sink = make_sink(f"http://127.0.0.1:{port}/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"}, name="hook")
+        environ = {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true", "EVENTBUS_WEBHOOK_MODE": mode}
+        sink = make_sink(f"http://127.0.0.1:{port}/", environ, name="hook")
         exporter = make_exporter(partition.bus, sink, time, outage=Outage(outage))
         partition.record(*[about(number) for number in range(10)])
         time.end_s = 600
@@ -145,7 +169,8 @@ def test_an_outage_buries_nothing_unless_it_counts(
         (status,) = export_status(partition.bus, partition.admin)
         close(exporter)
     if outage == "count":
-        note_control(f"{FAULT}, webhook", Harm(status.dead == 10, f"{status.dead} lost"), "outage=count")
+        name = "webhook-batch" if mode == "batch" else "webhook"
+        note_control(f"{FAULT}, {name}", Harm(status.dead == 10, f"{status.dead} lost"), "outage=count")
     else:
         assert status.dead == 0
 
