@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -44,26 +43,6 @@ _PARTS = (
     "again",
 )
 BUILD = 13  #: as in library.lua; raised with every change of the Lua
-
-
-class Accepted(StrEnum):
-    """What publish answers."""
-
-    OK = "OK"
-    LOST = "LOST"  #: accepted; what was queued before had been destroyed
-    DUP = "DUP"
-    GAP = "GAP"
-    MISSING = "MISSING"
-    FULL = "FULL"
-
-
-class Published(msgspec.Struct, frozen=True):
-    """Answer of publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
-
-    answer: Accepted
-    generation: str = ""
-    last: int = 0
-    group: str = ""
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -400,61 +379,8 @@ def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
     return ("FCALL", "eb1_beat", 1, keys.workers, f"{group}/{consumer}")
 
 
-def publish_command(
-    keys: Keys,
-    producer: str,
-    first: int,
-    n: int,
-    body: bytes,
-    state: PublishState,
-    losses: Sequence[tuple[str, int]] = (),
-) -> tuple[Any, ...]:
-    """The FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
-
-    *losses* (cause, events) are counted with the batch, and only if it is accepted.
-    """
-    return (
-        "FCALL",
-        "eb1_publish",
-        4,
-        keys.incoming,
-        keys.incoming_meta,
-        keys.producer + producer.encode(),
-        keys.meta,
-        first,
-        n,
-        body,
-        state.bound_bytes,
-        state.generation,
-        state.silent_ms,
-        PRODUCER_LIFE_MS,
-        *(part for loss in losses for part in loss),
-    )
-
-
-#: How long a producer's last sequence is remembered after its last batch. A producer idle for half of it takes a
-#: fresh id, so that a state that is missing always means a server that lost it.
-PRODUCER_LIFE_MS = 2 * 3600 * 1000
 #: A bucket that never fills again is garbage too, some day: ten years.
 LONGEST_BUCKET_S = 10 * 366 * 86_400
-
-
-class PublishState(msgspec.Struct, frozen=True):
-    """What publish wants to know of the producer besides the batch."""
-
-    bound_bytes: int
-    generation: str
-    silent_ms: int
-
-
-def parse_published(reply: Sequence[Any]) -> Published:
-    """The typed answer of one publish."""
-    answer = Accepted(reply[0].decode())
-    if answer is Accepted.GAP:
-        return Published(answer, last=int(reply[1]))
-    if answer is Accepted.FULL:
-        return Published(answer, group=reply[1].decode())
-    return Published(answer, generation=reply[1].decode() if len(reply) > 1 else "")
 
 
 @cache

@@ -16,8 +16,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventbus.broker.functions import Accepted, Published, PublishState, parse_published, publish_command
 from eventbus.broker.keys import Keys, partition_of
+from eventbus.broker.publish import Accepted, Published, PublishState, parse_published, publish_command
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, InvalidEvent

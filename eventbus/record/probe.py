@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from eventbus.broker.connection import Client
 from eventbus.broker.keys import Keys
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
 from eventbus.record.producer import Producer
+
+if TYPE_CHECKING:
+    from eventbus.broker.connection import Client
 
 log = logging.getLogger("eventbus")
 

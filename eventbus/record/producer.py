@@ -11,7 +11,7 @@ from collections import deque
 
 import msgspec
 
-from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.broker.publish import PRODUCER_LIFE_MS, Accepted, Published
 from eventbus.clock import Clock
 from eventbus.record.doubt import Doubt
 from eventbus.record.losses import Losses

@@ -14,7 +14,7 @@ import pytest
 
 from eventbus.broker.connection import make_client
 from eventbus.broker.embedded import EmbeddedServer
-from eventbus.broker.functions import PublishState, publish_command
+from eventbus.broker.publish import PublishState, publish_command
 from eventbus.wire import pack_batch
 from tests.faults.machine import Clock, slow_fsync
 from tests.faults.proxy import Mode, Proxy

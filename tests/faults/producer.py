@@ -19,8 +19,8 @@ from typing import Any
 
 import msgpack
 
-from eventbus.broker import functions
-from eventbus.broker.functions import Accepted, Published
+from eventbus.broker import publish
+from eventbus.broker.publish import Accepted, Published
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
 from eventbus.record import producer
@@ -110,7 +110,7 @@ def main() -> None:
     apply(given.breakage)
     keep_accept_log(given.accepted)
     if given.life_ms:
-        functions.PRODUCER_LIFE_MS = given.life_ms
+        publish.PRODUCER_LIFE_MS = given.life_ms
         vars(producer)["PRODUCER_LIFE_MS"] = given.life_ms
     stop = threading.Event()
     broadcasters = [EventBroadcaster() for _ in range(given.recorders)]

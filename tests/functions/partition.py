@@ -15,14 +15,8 @@ import msgspec
 import redis
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.functions import (
-    Functions,
-    Published,
-    PublishState,
-    Swept,
-    parse_published,
-    publish_command,
-)
+from eventbus.broker.functions import Functions, Swept
+from eventbus.broker.publish import Published, PublishState, parse_published, publish_command
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.event import Event

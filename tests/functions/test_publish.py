@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.broker.publish import PRODUCER_LIFE_MS, Accepted, Published
 from eventbus.errors import BusUnavailable, EventBusError
 from tests.functions.partition import Partition, changed
 

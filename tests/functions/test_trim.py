@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from eventbus.broker.functions import Accepted, Trimmed
+from eventbus.broker.functions import Trimmed
 from eventbus.broker.groups import delete_group
+from eventbus.broker.publish import Accepted
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker import functions
-from eventbus.broker.functions import Accepted
+from eventbus.broker.publish import Accepted
 from eventbus.clock import SystemClock
 from eventbus.event import Event
 from eventbus.record import housekeeper as module

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.broker.functions import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.broker.publish import PRODUCER_LIFE_MS, Accepted, Published
 from eventbus.record.losses import Losses
 from eventbus.record.producer import NumberedBatch, Producer
 from eventbus.testing.clock import FakeClock

@@ -1,0 +1,85 @@
+"""The function `publish`, as the outbox calls it: many in a pipeline. The others are methods of `Functions`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from eventbus.broker.keys import Keys
+
+#: How long a producer's last sequence is remembered after its last batch. A producer idle for half of it takes a
+#: fresh id, so that a state that is missing always means a server that lost it.
+PRODUCER_LIFE_MS = 2 * 3600 * 1000
+
+
+class Accepted(StrEnum):
+    """What publish answers."""
+
+    OK = "OK"
+    LOST = "LOST"  #: accepted; what was queued before had been destroyed
+    DUP = "DUP"
+    GAP = "GAP"
+    MISSING = "MISSING"
+    FULL = "FULL"
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Answer of publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
+
+    answer: Accepted
+    generation: str = ""
+    last: int = 0
+    group: str = ""
+
+
+class PublishState(msgspec.Struct, frozen=True):
+    """What publish wants to know of the producer besides the batch."""
+
+    bound_bytes: int
+    generation: str
+    silent_ms: int
+
+
+def publish_command(
+    keys: Keys,
+    producer: str,
+    first: int,
+    n: int,
+    body: bytes,
+    state: PublishState,
+    losses: Sequence[tuple[str, int]] = (),
+) -> tuple[Any, ...]:
+    """The FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
+
+    *losses* (cause, events) are counted with the batch, and only if it is accepted.
+    """
+    return (
+        "FCALL",
+        "eb1_publish",
+        4,
+        keys.incoming,
+        keys.incoming_meta,
+        keys.producer + producer.encode(),
+        keys.meta,
+        first,
+        n,
+        body,
+        state.bound_bytes,
+        state.generation,
+        state.silent_ms,
+        PRODUCER_LIFE_MS,
+        *(part for loss in losses for part in loss),
+    )
+
+
+def parse_published(reply: Sequence[Any]) -> Published:
+    """The typed answer of one publish."""
+    answer = Accepted(reply[0].decode())
+    if answer is Accepted.GAP:
+        return Published(answer, last=int(reply[1]))
+    if answer is Accepted.FULL:
+        return Published(answer, group=reply[1].decode())
+    return Published(answer, generation=reply[1].decode() if len(reply) > 1 else "")
