@@ -99,6 +99,20 @@ def test_unknown_option_is_named_and_ignored(tmp_path: Path, capsys: pytest.Capt
     assert "'colour' is unknown" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "line", ['{"options":["x"]}', '{"options":{"burst":"many"}}', '{"t_ms":99999999999999999999,"event":{}}', "[]", "{"]
+)
+def test_what_is_no_scenario_is_malformed_whatever_is_wrong_with_it(tmp_path: Path, line: str) -> None:
+    with pytest.raises(MalformedScenario):
+        write_and_read(tmp_path, line, '{"t_ms":0,"event":{}}')
+
+
+@pytest.mark.parametrize("first", ['{"options":null}', "\ufeff"])
+def test_absent_options_and_a_byte_order_mark_say_nothing(tmp_path: Path, first: str) -> None:
+    steps, options = write_and_read(tmp_path, first, '{"t_ms":0,"event":{}}')
+    assert (len(steps), options) == (1, Options(report_suppressed=False))
+
+
 def test_scenario_with_deletion_of_single_objects_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MalformedScenario, match="delete"):
         write_and_read(tmp_path, '{"t_ms":0,"event":{},"delete":["default/x"]}')
@@ -106,7 +120,7 @@ def test_scenario_with_deletion_of_single_objects_is_refused(tmp_path: Path) -> 
 
 def write_and_read(directory: Path, *lines: str) -> tuple[tuple[Step, ...], Options]:
     events = [line for line in lines if '"event"' in line]
-    (directory / "x.in.jsonl").write_text("\n".join(lines) + "\n")
+    (directory / "x.in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (directory / "x.out.jsonl").write_text('{"skip":true}\n' * len(events))
     scenario = read_scenario(directory / "x.in.jsonl")
     return scenario.steps, scenario.options
