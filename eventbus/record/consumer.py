@@ -24,7 +24,7 @@ from eventbus.record.vitals import Vitals
 
 log = logging.getLogger("eventbus")
 
-#: A worker whose counter has not moved for so long, by the observer's own monotonic clock, is dead.
+#: A worker whose counter was seen not to move for so long, by the observer's own monotonic clock, is dead.
 TAKE_OVER_S = 15.0
 BEAT_EVERY_S = 1.0
 LOOK_EVERY_S = 3.0
@@ -75,7 +75,10 @@ class Consumer:
             bus=bus, client=self._client, partition=partition, group=group, consumer=name, policy=policy, start=start
         )
         self._pulse = Pulse(reader=self._reader, clock=clock, every_s=BEAT_EVERY_S)
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._seen: dict[
+            str, tuple[str, float]
+        ] = {}  #: of others: the counter, and for how many seconds it stood still
+        self._looked_at = clock.monotonic()
         self._next_beat = 0.0
         self._next_look = 0.0
         self._failures = 0
@@ -137,7 +140,9 @@ class Consumer:
         beat = now >= self._next_beat
         if beat:
             self._next_beat = now + BEAT_EVERY_S
-        deliveries = self._reader.read(self._block_ms, beat=beat)
+        # Not beyond the next beat: others watch for one every second, also where little happens.
+        until_beat_ms = max(1, int((self._next_beat - now) * 1000))
+        deliveries = self._reader.read(min(self._block_ms, until_beat_ms), beat=beat)
         if deliveries:
             crash_point("read")
             self._work(deliveries)
@@ -166,15 +171,20 @@ class Consumer:
         now = self._clock.monotonic()
         if now < self._next_look:
             return
-        self._next_look = now + min(LOOK_EVERY_S, self._take_over_s / 5) * random.uniform(0.7, 1.3)
+        every_s = min(LOOK_EVERY_S, self._take_over_s / 5)
+        self._next_look = now + every_s * random.uniform(0.7, 1.3)
+        # Who could not look for a while has not seen anybody stand still: what was wrong may have been wrong for all.
+        watched_s = min(now - self._looked_at, 2 * every_s + self._block_ms / 1000)
+        self._looked_at = now
         beats = self._reader.heartbeats()
         self._seen = {name: seen for name, seen in self._seen.items() if name in beats}
         for name, count in beats.items():
             if name == self._reader.consumer:
                 continue
-            if self._seen.get(name, ("", 0.0))[0] != count or name not in self._seen:
-                self._seen[name] = (count, now)
-            elif now - self._seen[name][1] >= self._take_over_s:
+            before, still_s = self._seen.get(name, (None, 0.0))
+            still_s = still_s + watched_s if count == before else 0.0
+            self._seen[name] = (count, still_s)
+            if still_s >= self._take_over_s:
                 self._take_over(name, count)
 
     def _take_over(self, name: str, count: str) -> None:

@@ -20,7 +20,17 @@ def test_what_a_dead_worker_left_goes_to_the_claimer_with_one_more_death_each(pa
     assert partition.pending() == [(first.id, "one"), (second.id, "one")]
     after = partition.state()
     assert after["attempts:sink"] == ({first.id.decode(): "2", second.id.decode(): "1"}, -1)
-    assert changed(before, after) == {"attempts:sink"}  # whose they are does not show in the stream's own summary
+    assert after["workers"] == ({"sink/dead": "7", "sink/one": "1"}, -1)  # who claims lives
+    # Whose the entries are does not show in the stream's own summary.
+    assert changed(before, after) == {"attempts:sink", "workers"}
+
+
+def test_two_that_have_just_come_back_do_not_go_on_robbing_each_other(partition: Partition) -> None:
+    for name in ("one", "two"):
+        partition.deliver([make_event()], consumer=name)
+        partition.admin.hset(partition.keys.workers, f"sink/{name}", 7)
+    assert len(partition.call.claim("sink", "one", "two", "7")) == 1
+    assert partition.call.claim("sink", "two", "one", "7") == {}
 
 
 @pytest.mark.parametrize(("counter", "seen"), [("8", "7"), ("1", ""), (None, "7")])
@@ -52,7 +62,7 @@ def test_with_nothing_left_the_dead_is_forgotten(partition: Partition) -> None:
 
     consumers = partition.admin.xinfo_consumers(partition.keys.incoming, "sink")
     assert [info["name"] for info in consumers] == [b"one"]
-    assert "workers" not in partition.state()
+    assert partition.state()["workers"] == ({"sink/one": "1"}, -1)
     assert partition.pending() == [(delivery.id, "one")]
 
 

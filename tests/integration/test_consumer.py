@@ -17,6 +17,7 @@ from eventbus.broker.bus import SINK_GROUP, Bus
 from eventbus.broker.connection import make_client
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import SystemClock
+from eventbus.errors import EventBusError
 from eventbus.record import consumer as consumer_module
 from eventbus.record import pulse
 from eventbus.record.broadcaster import EventBroadcaster
@@ -223,6 +224,7 @@ HOLDER = """
 import sys
 from eventbus.broker.bus import open_bus
 from eventbus.clock import SystemClock
+from eventbus.errors import EventBusError
 from eventbus.record import consumer, pulse
 from eventbus.record.sink import StoreSink
 from eventbus.settings import Settings
@@ -358,6 +360,38 @@ def test_workers_that_live_take_nothing_from_each_other(embedded_url: str, setti
         assert _workers(bus) == before
         with bus.client() as client:
             assert not client.exists(bus.keys[0].attempts + b"sink")
+
+
+def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
+    embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hinders one often hinders all: none of them beats, and the first to come back must not think them dead."""
+    monkeypatch.setattr(consumer_module, "LAST_BACKOFF_S", 0.1)
+    monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.5)  # mostly, the last look saw the last beat
+    bus, broken, held = open_for(embedded_url, settings), threading.Event(), set[str]()
+    broken.set()
+
+    def handle(reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        held.add(reader.consumer)
+        if broken.is_set():
+            raise EventBusError("nobody can work now")
+        return [delivery.id for delivery in deliveries]
+
+    with (
+        EventBroadcaster(embedded_url, settings=settings) as broadcaster,
+        consuming(bus, handle, take_over_s=1.5) as one,
+        consuming(bus, handle, take_over_s=1.5) as two,
+    ):
+        time.sleep(0.7)  # each has seen the other alive
+        record(broadcaster, 1)
+        eventually(lambda: len(held) == 1)
+        record(broadcaster, 1)  # one that fails reads nothing new: this is the other's
+        eventually(lambda: len(held) == 2)
+        time.sleep(2)
+        broken.clear()
+        eventually(lambda: nothing_waits(bus))
+        time.sleep(0.3)
+        assert [each.vitals().counts["taken_over_batches"] for each in (one, two)] == [0, 0]
 
 
 def test_two_workers_share_and_count_each_event_once(embedded_url: str, settings: Settings) -> None:

@@ -1,4 +1,5 @@
--- claim: take over what a dead worker of the group left pending.
+-- claim: take over what a dead worker of the group left pending. Who claims lives, and that is noted first of all: else
+-- two that have both just come back would take the same entries from each other until these look as if they killed.
 -- KEYS[1] incoming STREAM   KEYS[2] workers HASH   KEYS[3] attempts:<group> HASH
 -- ARGV[1] group  ARGV[2] consumer  the claimer   ARGV[3] dead consumer
 -- ARGV[4] beats  the counter the claimer has seen stand still, '' if there was none
@@ -22,6 +23,7 @@ local function claim(keys, args)
   local ids, reply = {}, {}
   for i, p in ipairs(pending) do ids[i] = p[1] end
 
+  redis.call('HINCRBY', workers, group .. '/' .. consumer, 1)
   redis.call('XCLAIM', incoming, group, consumer, 0, unpack(ids))
   for i, id in ipairs(ids) do
     reply[#reply + 1] = id

@@ -1,7 +1,7 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function
 -- checks everything, reads everything, and then writes.
 
-local BUILD = 13
+local BUILD = 14
 
 -- What the library remembers between calls of one server process: meta key -> rv it wrote last. It is empty
 -- after a restart, a promotion or FUNCTION LOAD, and that is the point: see `last_version`.
