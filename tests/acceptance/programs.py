@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,30 +14,66 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.starting import STRICT, Process, start
+
 COMMAND = (sys.executable, "-m", "workers")
 
 
 def environment(url: str, prefix: str, **settings: str) -> dict[str, str]:
     """That of the tests, with this bus and *settings*, like worker_block_ms="100"."""
-    ours = {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix, "PYTHONWARNINGS": "error"}
+    ours = {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix} | STRICT
     return dict(os.environ) | ours | {f"EVENTBUS_{name.upper()}": value for name, value in settings.items()}
 
 
-def run(*arguments: str | bytes, env: Mapping[str, str], timeout_s: float = 20) -> subprocess.CompletedProcess[str]:
-    """Run `eventbus *arguments*` to its end."""
-    return subprocess.run(
-        [*COMMAND, *arguments], env=env, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+def run(
+    *arguments: str | bytes, env: Mapping[str, str], timeout_s: float = 20, afresh: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run `eventbus *arguments*` to its end; *afresh*: in an interpreter that has to import all of it."""
+    ours, its = zip(os.pipe(), os.pipe(), strict=True)
+    try:
+        process = start([*COMMAND, *arguments], env=env, stdout=its[0], stderr=its[1], afresh=afresh)
+    finally:
+        for descriptor in its:
+            os.close(descriptor)
+    try:
+        out, err = _read_to_the_end(ours, timeout_s)
+        code = process.wait(timeout_s)
+    except BaseException:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        raise
+    finally:
+        for descriptor in ours:
+            os.close(descriptor)
+    return subprocess.CompletedProcess([*COMMAND, *arguments], code, out, err)
+
+
+def _read_to_the_end(pipes: tuple[int, ...], timeout_s: float) -> list[str]:
+    """All that comes from each of them, until nobody holds its other end."""
+    deadline = time.monotonic() + timeout_s
+    read = {descriptor: bytearray() for descriptor in pipes}
+    left = set(pipes)
+    while left:
+        ready, _, _ = select.select(left, [], [], max(0, deadline - time.monotonic()))
+        if not ready:
+            raise subprocess.TimeoutExpired(COMMAND, timeout_s, *map(bytes, read.values()))
+        for descriptor in ready:
+            data = os.read(descriptor, 65_536)
+            read[descriptor] += data
+            if not data:
+                left.remove(descriptor)
+    return [io.TextIOWrapper(io.BytesIO(data)).read() for data in read.values()]
 
 
 class Program:
     """`eventbus *arguments*`, running until the block ends. What it writes is in files."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str], folder: Path, afresh: bool = False) -> None:
+        self._words = arguments
         number = len(list(folder.glob("program-*.out")))
         self._out, self._err = folder / f"program-{number}.out", folder / f"program-{number}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen([*COMMAND, *arguments], env=env, stdout=out, stderr=err)
+            self._process: Process = start([*COMMAND, *arguments], env=env, stdout=out, stderr=err, afresh=afresh)
 
     @property
     def out(self) -> str:
@@ -78,7 +116,7 @@ class Program:
             self._process.send_signal(signal.SIGCONT)
             self.kill()
         if error is not None:
-            sys.stderr.write(f"--- {self._process.args!r}\n{self.out[-2000:]}\n{self.err[-4000:]}\n")
+            sys.stderr.write(f"--- {self._words!r}\n{self.out[-2000:]}\n{self.err[-4000:]}\n")
 
 
 def eventually(condition: Callable[[], object], *, within_s: float = 10) -> float:
@@ -86,5 +124,5 @@ def eventually(condition: Callable[[], object], *, within_s: float = 10) -> floa
     begun = time.monotonic()
     while not condition():
         assert time.monotonic() - begun < within_s, f"not within {within_s} s"
-        time.sleep(0.02)
+        time.sleep(0.01)
     return time.monotonic() - begun

@@ -6,8 +6,8 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
-import subprocess
 import termios
 import threading
 import time
@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.acceptance.programs import COMMAND
+from tests.starting import Process, start
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -34,19 +35,20 @@ class Terminal:
         columns: int = 100,
         folder: Path | None = None,
         command: Sequence[str] = COMMAND,
+        afresh: bool = False,
     ) -> None:
         ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         settings = dict(env) | {"TERM": "xterm-256color"}
-        self._process = subprocess.Popen(
+        self._process: Process = start(
             [*command, *arguments],
-            cwd=folder,
             env=settings,
             stdin=its,
             stdout=its,
             stderr=its,
-            start_new_session=True,
-            preexec_fn=_own_terminal,  # so that Ctrl-C reaches it
+            folder=folder,
+            terminal=True,
+            afresh=afresh,
         )
         os.close(its)
         self._terminal = ours
@@ -73,7 +75,7 @@ class Terminal:
         deadline = time.monotonic() + within_s
         while text not in self.text:
             assert time.monotonic() < deadline, f"{text!r} never came; there is: {self.text!r}"
-            time.sleep(0.02)
+            time.sleep(0.01)
 
     @property
     def pid(self) -> int:
@@ -100,7 +102,7 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._process.poll() is None:
-            self._process.kill()
+            self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         self._reader.join(5)
         os.close(self._terminal)
@@ -116,13 +118,13 @@ class Terminal:
             self._written += data
 
 
-def _own_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 def run_on_terminal(
-    *arguments: str, env: Mapping[str, str], columns: int = 100, folder: Path | None = None
+    *arguments: str,
+    env: Mapping[str, str],
+    columns: int = 100,
+    folder: Path | None = None,
+    afresh: bool = False,
 ) -> tuple[int, Terminal]:
     """Run to the end; the exit code, and what stands on the terminal."""
-    with Terminal(*arguments, env=env, columns=columns, folder=folder) as terminal:
+    with Terminal(*arguments, env=env, columns=columns, folder=folder, afresh=afresh) as terminal:
         return terminal.wait(), terminal

@@ -24,7 +24,7 @@ sys.meta_path.insert(0, Interrupt())
 
 
 def test_it_tells_its_version() -> None:
-    done = run("--version", env=environment("none", "eb"))
+    done = run("--version", env=environment("none", "eb"), afresh=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert (done.returncode, done.stdout) == (0, f"eventbus {project['version']}\n")
 
@@ -46,7 +46,7 @@ HAS = "it has events, leases, nodes, suppressed. Events of"
     ],
 )
 def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
-    done = run(*words.split(), env=environment("none", "eb"))
+    done = run(*words.split(), env=environment("none", "eb"), afresh=True)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")
 
 

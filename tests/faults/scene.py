@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from tests.faults.breakages import broken_library
 from tests.faults.checker import Accepted, Verdict, hold_stream, judge
+from tests.starting import STRICT, start
 
 #: No event is held back, so that the stored count of every object is what has happened to it.
 OPEN_FILTER = {"burst": 1_000_000, "qps": 1000.0}
@@ -33,14 +33,14 @@ ROOT = Path(__file__).resolve().parents[2]
 class Process:
     """A process of ours with its output in a file."""
 
-    def __init__(self, arguments: list[str], env: dict[str, str], log: Path) -> None:
+    def __init__(self, arguments: list[str], env: dict[str, str], log: Path, *, afresh: bool = False) -> None:
         self.log = log
         with log.open("ab") as output:
-            self._popen = subprocess.Popen(arguments, env=env, stdout=output, stderr=output, cwd=ROOT)
+            self._process = start(arguments, env=env, stdout=output, stderr=output, folder=ROOT, afresh=afresh)
 
     @property
     def pid(self) -> int:
-        return self._popen.pid
+        return self._process.pid
 
     @property
     def said(self) -> str:
@@ -48,18 +48,18 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        return self._popen.poll() is not None
+        return self._process.poll() is not None
 
     def signal(self, number: signal.Signals) -> None:
         if not self.ended:
-            self._popen.send_signal(number)
+            self._process.send_signal(number)
 
     def wait(self, timeout_s: float = 60) -> int:
-        return self._popen.wait(timeout_s)
+        return self._process.wait(timeout_s)
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
-        self._popen.wait(10)
+        self._process.wait(10)
 
     @property
     def frozen(self) -> bool:
@@ -169,12 +169,15 @@ class Scene:
         name = f"p{len(self.producers)}"
         accepted = self.folder / f"{self.prefix}-{name}.accepted"
         arguments = [sys.executable, "-m", "tests.faults.producer", name, str(accepted)]
-        for breakage in given.pop("breakage", ()):
+        breakages = given.pop("breakage", ())
+        for breakage in breakages:
             arguments += ["--breakage", breakage]
         for option, value in given.items():
             arguments += [f"--{option.replace('_', '-')}", str(value)]
         more = {"EVENTBUS_BUFFER_FULL": "wait", "EVENTBUS_BUFFER_WAIT_S": "300"} | (env or {})
-        process = Producing(arguments, self.environ(url, crash, more), self.folder / f"{self.prefix}-{name}.log")
+        log = self.folder / f"{self.prefix}-{name}.log"
+        # What is broken has to be so before anything imports it.
+        process = Producing(arguments, self.environ(url, crash, more), log, afresh=bool(breakages))
         process.accepted = accepted
         self._processes.append(process)
         self.producers.append(process)
@@ -198,7 +201,10 @@ class Scene:
             arguments += [f"--{option}", str(value)]
         log = self.folder / f"{self.prefix}-{kind}{len(self._processes)}.log"
         process = Process(
-            arguments, self.environ(url, crash, {"EVENTBUS_WORKER_BLOCK_MS": "100"} | self.worker_env), log
+            arguments,
+            self.environ(url, crash, {"EVENTBUS_WORKER_BLOCK_MS": "100"} | self.worker_env),
+            log,
+            afresh=bool(breakage),
         )
         self._processes.append(process)
         return process
@@ -206,16 +212,14 @@ class Scene:
     def run(self, arguments: list[str], env: dict[str, str]) -> Process:
         """Start any other process that takes part."""
         log = self.folder / f"{self.prefix}-process{len(self._processes)}.log"
-        process = Process(arguments, self.environ(more=env), log)
+        process = Process(arguments, self.environ(more=env), log, afresh="--breakage" in arguments)
         self._processes.append(process)
         return process
 
     def environ(self, url: str = "", crash: str = "", more: dict[str, str] | None = None) -> dict[str, str]:
         """The environment of a process of this scene."""
         ours = {"EVENTBUS_REDIS_URL": url or self.url, "EVENTBUS_PREFIX": self.prefix}
-        # A crash of the interpreter itself would otherwise say nothing but SIGSEGV.
-        ours |= {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
-        return dict(os.environ) | ours | ({"EVENTBUS_CRASH": crash} if crash else {}) | (more or {})
+        return dict(os.environ) | ours | STRICT | ({"EVENTBUS_CRASH": crash} if crash else {}) | (more or {})
 
     # -- what happens to the server ------------------------------------------------------------------------------
 
@@ -298,4 +302,4 @@ def reached(condition: Callable[[], object], within_s: float) -> bool:
                 raise
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.02)
+        time.sleep(0.01)

@@ -1,0 +1,146 @@
+"""Where the processes of tests are born quickly: one that has imported the product, and forks for every start.
+
+Importing takes ten times as long as what most commands do, and took most of the time that all tests take. What is
+forked is a process like any other, with its own descriptors, environment, folder and signals; only the imports are
+shared. The other side is `starting.py`.
+
+Each start is a byte on the control socket, with four descriptors: standard input, output and error, and a socket of
+its own. On that comes an `Order`, and back go the process id and, at its end, the exit code as `subprocess` has it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+from importlib import import_module
+from pkgutil import iter_modules
+from runpy import run_module
+
+import msgspec
+
+PACKAGES = ("eventbus.broker", "eventbus.store", "eventbus.record", "eventbus.cli", "workers")
+NUMBER = struct.Struct("i")
+
+
+class Order(msgspec.Struct):
+    """What is to be started; *terminal*: standard input becomes the terminal of a session of its own."""
+
+    module: str
+    words: list[str]
+    environ: dict[str, str]
+    folder: str
+    terminal: bool
+
+
+class Nursery:
+    """Forks for what it reads from *control*, until that is closed."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: dict[int, socket.socket] = {}
+        self._bell, self._ringer = os.pipe()
+        os.set_blocking(self._ringer, False)
+        signal.set_wakeup_fd(self._ringer)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # The terminal's Ctrl-C is for the tests; those that are forked hear it again.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def next_child(self) -> Order | None:
+        """Returns in each child, with what it is to be; in this process only at the end, with nothing."""
+        while True:
+            ready, _, _ = select.select([self._control.fileno(), self._bell], [], [])
+            if self._bell in ready:
+                os.read(self._bell, 4096)
+                self._report_ends()
+            if self._control.fileno() in ready:
+                word, descriptors, _, _ = socket.recv_fds(self._control, 1, 4)
+                if not word:
+                    return None
+                if order := self._fork(descriptors):
+                    return order
+
+    def _fork(self, descriptors: list[int]) -> Order | None:
+        *standard, own = descriptors
+        answers = socket.socket(fileno=own)
+        with answers.makefile("rb") as asked:
+            order = msgspec.msgpack.decode(asked.read(), type=Order)
+        child = os.fork()
+        if child:
+            for descriptor in standard:
+                os.close(descriptor)
+            self._children[child] = answers
+            answers.sendall(NUMBER.pack(child))
+            return None
+        answers.close()
+        self._forget()
+        for number, descriptor in enumerate(standard):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        return order
+
+    def _report_ends(self) -> None:
+        for child in list(self._children):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                with self._children.pop(child) as answers:
+                    _send_to_whoever_listens(answers, NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+    def _forget(self) -> None:
+        """A child has none of this process's signals, and of its descriptors only the control, which is closed next."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.close(self._bell)
+        os.close(self._ringer)
+        for answers in self._children.values():
+            answers.close()
+        self._children.clear()
+
+
+def _send_to_whoever_listens(answers: socket.socket, data: bytes) -> None:
+    try:
+        answers.sendall(data)
+    except BrokenPipeError:
+        return  # nobody waits for this one any more
+
+
+def become(order: Order) -> None:
+    """What `python -m *module* *words*` does, but for the start of the interpreter."""
+    if order.terminal:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.chdir(order.folder)
+    os.environ.clear()
+    os.environ.update(order.environ)
+    # Not made anew: some library may hold them since its import.
+    assert sys.__stdout__
+    sys.__stdout__.reconfigure(line_buffering=os.isatty(1))
+    sys.path[0] = order.folder
+    sys.argv = ["", *order.words]
+    run_module(order.module, run_name="__main__", alter_sys=True)
+
+
+def _import_everything() -> None:
+    """What any command imports, the ones it imports late included; not the sinks' libraries, which few have."""
+    import_module("redis")
+    for package in PACKAGES:
+        for module in iter_modules(import_module(package).__path__, f"{package}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    gc.collect()
+    gc.freeze()  # so that a collection in a child does not touch, and thereby copy, every page
+
+
+if __name__ == "__main__":
+    _import_everything()
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        asked = Nursery(control).next_child()
+    if asked:
+        become(asked)

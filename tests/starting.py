@@ -1,0 +1,149 @@
+"""Starts processes: `python -m MODULE` is forked by a nursery where that is the same as a new interpreter."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Protocol
+
+import msgspec
+
+from tests.nursery import NUMBER, Order
+
+PYTHON_M = [sys.executable, "-m"]
+#: For every process of the tests: a warning is an error, and a crash of the interpreter says more than SIGSEGV.
+STRICT = {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
+#: Variables that are read while a command runs. Any other may have been read by the interpreter or by an import, so
+#: where it differs from what the nursery began with, nothing is forked.
+READ_WHEN_RUN = ("EVENTBUS_", "_EVENTBUS_COMPLETE", "COMP_", "NO_COLOR", "COLUMNS", "TERM", "PYTEST_")
+READ_AT_IMPORT = "EVENTBUS_CRASH"
+
+
+class Process(Protocol):
+    """What the tests use of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+
+
+def start(
+    arguments: Sequence[str | bytes],
+    *,
+    env: Mapping[str, str],
+    stdin: int | None = None,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    folder: Path | None = None,
+    terminal: bool = False,
+    afresh: bool = False,
+) -> Process:
+    """Run *arguments*. *terminal*: with *stdin* as its own; *afresh*: in an interpreter with imports of its own."""
+    words = [word for word in arguments if isinstance(word, str)]
+    if not afresh and words[:2] == PYTHON_M and len(words) == len(arguments) and _same_at_start(env):
+        order = Order(words[2], words[3:], dict(env), str(folder or Path.cwd()), terminal)
+        return Forked(order, [0 if stdin is None else stdin, _number(stdout), _number(stderr)])
+    return subprocess.Popen(
+        arguments,
+        cwd=folder,
+        env=env,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=terminal,
+        preexec_fn=_own_terminal if terminal else None,  # so that Ctrl-C reaches it
+    )
+
+
+class Forked:
+    """A process of the nursery; as `subprocess.Popen`, of which it has what `Process` names."""
+
+    def __init__(self, order: Order, standard: Sequence[int]) -> None:
+        self.args = [*PYTHON_M, order.module, *order.words]
+        self.returncode: int | None = None
+        self._answers, its = socket.socketpair()
+        with its:
+            socket.send_fds(_nursery(), [b"!"], [*standard, its.fileno()])
+        self._answers.sendall(msgspec.msgpack.encode(order))
+        self._answers.shutdown(socket.SHUT_WR)
+        self.pid = self._read()
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._answers.settimeout(timeout)
+            try:
+                self.returncode = self._read()
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self._answers.close()
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def _read(self) -> int:
+        data = self._answers.recv(NUMBER.size)
+        assert len(data) == NUMBER.size, "the nursery is gone"
+        number: int = NUMBER.unpack(data)[0]
+        return number
+
+
+@cache
+def _nursery() -> socket.socket:
+    """The control socket of this process's nursery, which is started with the first use and ends with this process."""
+    ours, its = socket.socketpair()
+    words = [*PYTHON_M, "tests.nursery", str(its.fileno())]
+    with its:
+        process = subprocess.Popen(words, env=_environ(), stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], cwd=ROOT)
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+ROOT = Path(__file__).parents[1]
+
+
+@cache
+def _environ() -> dict[str, str]:
+    """What the nursery begins with."""
+    return {**os.environ, **STRICT}
+
+
+def _same_at_start(env: Mapping[str, str]) -> bool:
+    return _read_at_start(env) == _read_at_start(_environ())
+
+
+def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in env.items() if name == READ_AT_IMPORT or not name.startswith(READ_WHEN_RUN)}
+
+
+def _number(file: int | IO[bytes]) -> int:
+    return file if isinstance(file, int) else file.fileno()
+
+
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+__all__ = ["STRICT", "Forked", "Process", "start"]
