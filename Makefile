@@ -1,13 +1,13 @@
 # The words of this project. `make demo` and `make test` need Python 3.11+ with venv, and nothing else.
 PYTHON ?= python3
-JOBS ?= auto
+JOBS ?= 4
 BIN := .venv/bin
 # Read by the demo where the machine's package manager keeps no log.
 INSTALL_LOG := .venv/install.log
 QUIETLY := --disable-pip-version-check --progress-bar off
 OR_TELL := || { tail -n 20 $(INSTALL_LOG); echo "make: pip failed; all it said is in $(INSTALL_LOG)"; exit 1; } >&2
 
-.PHONY: install lint test faults soak demo bench docs constraints clean model
+.PHONY: install lint test test-long faults soak demo bench docs constraints clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -29,9 +29,14 @@ lint: install
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-# A container belongs to one worker process, hence loadgroup. ARGS='-k watch' and the like go to pytest.
+# A container belongs to one worker process, hence loadgroup. ARGS='-k watch' and the like go to pytest. Many tests
+# wait for processes, so there are more workers than cores.
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+# What `make test` does with some thousand events, with tens of thousands; two minutes.
+test-long: install
+	$(BIN)/python -m pytest tests/acceptance tests/integration -m volume -n 2 $(ARGS)
 
 # Everything that can go wrong, each with its control run; about ten minutes. The table at the end is that of
 # docs/reliability.md. ARGS='-k failover' for one of them, EVENTBUS_TEST_SEED=… for a seed that was printed.
