@@ -25,6 +25,9 @@ STRICT = {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
 #: where it differs from what the nursery began with, nothing is forked.
 READ_WHEN_RUN = ("EVENTBUS_", "_EVENTBUS_COMPLETE", "COMP_", "NO_COLOR", "COLUMNS", "TERM", "PYTEST_")
 READ_AT_IMPORT = "EVENTBUS_CRASH"
+ROOT = Path(__file__).parents[1]
+#: What the nursery begins with: as it is before any test has changed it.
+ENVIRON = {**os.environ, **STRICT}
 
 
 class Process(Protocol):
@@ -111,7 +114,7 @@ def _nursery() -> socket.socket:
     ours, its = socket.socketpair()
     words = [*PYTHON_M, "tests.nursery", str(its.fileno())]
     with its:
-        process = subprocess.Popen(words, env=_environ(), stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], cwd=ROOT)
+        process = subprocess.Popen(words, env=ENVIRON, stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], cwd=ROOT)
 
     def end() -> None:
         ours.close()
@@ -121,17 +124,8 @@ def _nursery() -> socket.socket:
     return ours
 
 
-ROOT = Path(__file__).parents[1]
-
-
-@cache
-def _environ() -> dict[str, str]:
-    """What the nursery begins with."""
-    return {**os.environ, **STRICT}
-
-
 def _same_at_start(env: Mapping[str, str]) -> bool:
-    return _read_at_start(env) == _read_at_start(_environ())
+    return _read_at_start(env) == _read_at_start(ENVIRON)
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
