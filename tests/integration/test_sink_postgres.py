@@ -23,6 +23,9 @@ from tests.builders import NOW, make_event, make_reference
 from tests.conftest import IN_CI
 from tests.integration.postgres_server import NoPostgres, PostgresServer, a_database, a_server_url, find_programs
 
+# One test worker runs them all, so that one cluster is made for those that share one.
+pytestmark = pytest.mark.xdist_group("postgres")
+
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
