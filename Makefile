@@ -34,7 +34,7 @@ lint: install
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-# What `make test` does with some thousand events, with tens of thousands; two minutes.
+# What `make test` does with some thousand events, with tens of thousands; half a minute.
 test-long: install
 	$(BIN)/python -m pytest tests/acceptance tests/integration -m volume -n 2 $(ARGS)
 
