@@ -113,7 +113,8 @@ class ChangeHub:
         with self._lock:
             threads = [lane.thread for lane in self._lanes if lane.thread is not None]
         for thread in threads:
-            if thread is not threading.current_thread():
+            # One that Ctrl-C has kept from starting cannot be joined.
+            if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(self._block_ms / 1000 + 1)
 
     def _run(self, lane: _Lane) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -470,6 +471,19 @@ def test_a_watch_tells_what_comes_into_the_selection_changes_in_it_and_leaves_it
     for watch in (early, late):
         assert told(watch, 5) == expected
         watch.stop()
+
+
+def test_ctrl_c_while_a_watch_begins_does_not_keep_the_store_from_closing(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.objects(NODE).watch(ListOptions())
+    store.close()
 
 
 def test_a_watch_by_field_tells_what_left_it(nodes: Objects[Node]) -> None:
