@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import socket
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -115,13 +116,18 @@ def check_name(name: str) -> str:
 
 def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
     """Scheme, and six hex digits of what is written to: the URL without user and password, since a new password makes
-    no new sink; of a file and standard output also the host's name, of a cluster its server's URL.
+    no new sink; of a file the host's name and the whole path, of standard output the host's name, of a cluster its
+    server's URL.
 
     Raises: ConfigError: the kubeconfig cannot be used.
     """
     parts = _split(url)
     same = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    if parts.scheme in ("file", "stdout"):
+    if parts.scheme == "file":
+        # Written as it is read: file:events.jsonl is another file in another folder, and the same by its whole path.
+        path = os.path.abspath(unquote(parts.path))
+        same = f"{socket.gethostname()} file:{path}{f'?{parts.query}' if parts.query else ''}"
+    elif parts.scheme == "stdout":
         same = f"{socket.gethostname()} {same}"
     elif parts.scheme == "kubernetes":
         server: str = _load("eventbus.sinks.kubernetes:server_of", "kubernetes")(url, environ or {})

@@ -104,6 +104,18 @@ def test_the_same_file_on_two_hosts_is_two_sinks(monkeypatch: pytest.MonkeyPatch
     assert len(names) == 2
 
 
+def test_the_same_words_for_two_files_are_two_sinks_and_other_words_for_one_are_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    here = default_name("file:events.jsonl")
+    for same in (f"file:{tmp_path}/events.jsonl", f"file://{tmp_path}/other/../events.jsonl", "file:events%2Ejsonl"):
+        assert default_name(same) == here
+    monkeypatch.chdir(tmp_path / "other")
+    assert default_name("file:events.jsonl") != here
+
+
 @pytest.mark.parametrize("name", ["UPPER", "a/b", "-a", "a" * 64, "a b"])
 def test_a_name_that_would_not_do_in_a_key_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="must match"):
