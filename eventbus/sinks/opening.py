@@ -115,24 +115,28 @@ def check_name(name: str) -> str:
 
 
 def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
-    """Scheme, and six hex digits of what is written to: the URL without user and password, since a new password makes
-    no new sink; of a file the host's name and the whole path, of standard output the host's name, of a cluster its
-    server's URL.
+    """Scheme, and six hex digits of what is written to, not of how: a new password or option makes no new sink.
 
-    Raises: ConfigError: the kubeconfig cannot be used.
+    file: the host's name and the whole path; stdout: the host's name; postgresql: host, port, database, schema;
+    kubernetes: the API server's URL and the namespace; others: the URL without user and password, since only they know
+    what its query means.
+
+    Raises: ConfigError: the kubeconfig cannot be used, or PostgreSQL's clients cannot read the URL.
     """
     parts = _split(url)
+    scheme = "postgresql" if parts.scheme == "postgres" else parts.scheme
     same = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    if parts.scheme == "file":
+    if scheme == "file":
         # Written as it is read: file:events.jsonl is another file in another folder, and the same by its whole path.
-        path = os.path.abspath(unquote(parts.path))
-        same = f"{socket.gethostname()} file:{path}{f'?{parts.query}' if parts.query else ''}"
-    elif parts.scheme == "stdout":
+        same = f"{socket.gethostname()} file:{os.path.abspath(unquote(parts.path))}"
+    elif scheme == "stdout":
         same = f"{socket.gethostname()} {same}"
-    elif parts.scheme == "kubernetes":
+    elif scheme == "postgresql":
+        same = _load("eventbus.sinks.postgres:target_of", "postgres")(url, environ or {})
+    elif scheme == "kubernetes":
         server: str = _load("eventbus.sinks.kubernetes:server_of", "kubernetes")(url, environ or {})
         same = f"{server} {dict(parse_qsl(parts.query)).get('namespace', '')}"
-    return f"{parts.scheme or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
+    return f"{scheme or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
 
 def given_url(to: str, environ: Mapping[str, str]) -> str:

@@ -5,7 +5,8 @@ postgresql://role@host/database?sslmode=verify-full     password: EVENTBUS_POSTG
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,20 +30,49 @@ CONNECT_TIMEOUT_S: Final = 5
 #: A migration may have to build an index over all rows.
 _MIGRATION_S: Final = 600.0
 
+#: What leads to other tables, and the variable that libpq takes where the URL does not say.
+_TARGET: Final = {
+    "service": "PGSERVICE",
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "options": "PGOPTIONS",
+}
+_SEARCH_PATH: Final = re.compile(r"(?:-c\s*|--)search[_-]path=((?:\\.|\S)*)", re.IGNORECASE)
+
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
     """The sink of `postgresql://…`: libpq's URL, all of its parameters. Raises: ConfigError."""
-    try:
-        parameters = conninfo_to_dict(url)
-    except psycopg.Error:
-        # libpq's own words may quote the password
-        raise ConfigError(f"{safe_sink_url(url)} is not a URL that PostgreSQL's clients can read") from None
+    parameters = _parameters(url)
     options.secret(PASSWORD)  # a file that cannot be read is said at once
     return PostgresSink(
         options.name, parameters, password=lambda: options.secret(PASSWORD), timeout_s=options.timeout_s
     )
+
+
+def target_of(url: str, environ: Mapping[str, str]) -> str:
+    """Which tables `postgresql://…` leads to: server, port, database, and search_path if it is given.
+
+    Who writes, and how the connection is made, is no part of it. Raises: ConfigError.
+    """
+    parameters = _parameters(url)
+    found = {name: str(parameters.get(name) or environ.get(variable, "")) for name, variable in _TARGET.items()}
+    found["port"] = found["port"] or "5432"
+    # libpq's default: the database is called as the user.
+    found["dbname"] = found["dbname"] or str(parameters.get("user") or environ.get("PGUSER", ""))
+    found["options"] = (_SEARCH_PATH.findall(found["options"]) or [""])[-1]
+    return "postgresql " + " ".join(f"{name}={value}" for name, value in found.items() if value)
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.Error:
+        # libpq's own words may quote the password
+        raise ConfigError(f"{safe_sink_url(url)} is not a URL that PostgreSQL's clients can read") from None
 
 
 class PostgresSink:

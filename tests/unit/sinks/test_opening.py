@@ -95,6 +95,45 @@ def test_the_name_of_a_sink_follows_the_place_not_the_password() -> None:
     assert default_name("postgresql://me:old@host/other") != name
 
 
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("file:/var/log/events.jsonl", "file:/var/log/events.jsonl?keep=9&fsync=5s"),
+        ("postgresql://me@host/db", "postgresql://me@host/db?sslmode=verify-full&connect_timeout=3"),
+        ("postgresql://me@host/db", "postgres://host:5432/db?options=-c%20statement_timeout%3D5s"),
+        ("postgresql://me@host/db", "postgresql:///db?host=host&application_name=x"),
+        ("postgresql://me@host", "postgresql://me@host/me"),
+        (
+            "postgresql://host/db?options=-csearch_path%3Da%20-c%20jit%3Doff",
+            "postgresql://host/db?options=--search-path%3Da",
+        ),
+    ],
+)
+def test_an_option_makes_no_other_sink(url: str, same: str) -> None:
+    assert default_name(same) == default_name(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "other"),
+    [
+        ("postgresql://me@host/db", "postgresql://me@other/db"),
+        ("postgresql://me@host/db", "postgresql://me@host:5433/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db?host=other"),
+        ("postgresql://me@host/db", "postgresql://me@host/db?options=-c%20search_path%3Da"),
+        ("postgresql://me@host/db?options=-csearch_path%3Da", "postgresql://me@host/db?options=-csearch_path%3Db"),
+        ("https://host/path?team=a", "https://host/path?team=b"),
+        ("python:package.module:Sink?events.db", "python:package.module:Sink?other.db"),
+    ],
+)
+def test_what_leads_elsewhere_makes_another_sink(url: str, other: str) -> None:
+    assert default_name(other) != default_name(url)
+
+
+def test_where_the_url_leaves_it_open_the_environment_says_which_server_it_is() -> None:
+    assert default_name("postgresql:///db", {"PGHOST": "host"}) == default_name("postgresql://host/db")
+    assert default_name("postgresql:///db", {"PGHOST": "other"}) != default_name("postgresql://host/db")
+
+
 @pytest.mark.parametrize("url", ["file:/var/log/events.jsonl", "stdout:"])
 def test_the_same_file_on_two_hosts_is_two_sinks(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     names = set()
