@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import psycopg
@@ -72,7 +73,20 @@ def _parameters(url: str) -> dict[str, Any]:
         return conninfo_to_dict(url)
     except psycopg.Error:
         # libpq's own words may quote the password
-        raise ConfigError(f"{safe_sink_url(url)} is not a URL that PostgreSQL's clients can read") from None
+        unknown = ", ".join(map(repr, _unknown_parameters(url)))
+        why = f": there is no parameter {unknown}" if unknown else ""
+        raise ConfigError(f"{safe_sink_url(url)} is not a URL that PostgreSQL's clients can read{why}") from None
+
+
+def _unknown_parameters(url: str) -> list[str]:
+    """The names in the query that libpq does not know; none where what looks like one may be a piece of a password."""
+    query = urlsplit(url).query
+    if "@" in query or "password" in query:
+        return []
+    # In a URL libpq takes JDBC's ssl=true too.
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    names = [unquote(name) for name, equals, _ in (part.partition("=") for part in query.split("&")) if equals]
+    return [name for name in dict.fromkeys(names) if name not in known]
 
 
 class PostgresSink:

@@ -70,6 +70,27 @@ def test_a_refusal_shows_no_password() -> None:
     assert "secret" not in str(refused.value)
 
 
+def test_a_parameter_that_postgresql_does_not_know_is_named_without_its_value() -> None:
+    with pytest.raises(ConfigError, match=r"no parameter 'x', 'pool'$") as refused:
+        make_sink("postgresql://me@host/db?sslmode=require&x=hunter2&pool=hunter2&ssl=true", {})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://host/db?password=hun&ter2=x",
+        "postgresql://host/db?sslpassword=hun&ter2=x",
+        "postgresql://host/db?sslcert=a@b&ter2=x",
+        "postgresql://host/db?ter2",
+    ],
+)
+def test_what_may_be_a_piece_of_a_password_is_not_named(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"clients can read$") as refused:
+        make_sink(url, {})
+    assert "ter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
