@@ -58,6 +58,9 @@ class GuardedClient:
             # Its text quotes the header that it does not like, and one of them is a password.
             raise SinkUnreachable("the request cannot be sent: a header breaks the rules of HTTP") from None
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
+            if self._backend.out_of_time() and not isinstance(error, httpcore2.ConnectTimeout):
+                # We have hung up, which looks like the endpoint's doing.
+                raise SinkUnreachable(f"no whole answer within {self._timeout_s:g} s") from error
             raise SinkUnreachable(f"{type(error).__name__}: {error}") from error
         finally:
             out_of_time.cancel()
@@ -90,6 +93,10 @@ class _GuardedBackend(httpcore2.NetworkBackend):
     def begin(self, timeout_s: float) -> None:
         """An exchange begins that must be over in *timeout_s*."""
         self._deadline = time.monotonic() + timeout_s
+
+    def out_of_time(self) -> bool:
+        """Whether the exchange should be over."""
+        return self._left_s() <= 0
 
     def connect_tcp(
         self,

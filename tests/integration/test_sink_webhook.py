@@ -260,8 +260,23 @@ def black_hole(address: str, port: int) -> Iterator[None]:
 def test_an_endpoint_that_never_answers_is_left_after_the_timeout(sinks: list[EventSink]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sinks.append(make_sink(f"http://127.0.0.1:{silent.getsockname()[1]}/", ALLOWED, timeout_s=0.3))
-        with pytest.raises(SinkUnreachable):
+        with pytest.raises(SinkUnreachable, match=r"^no whole answer within 0\.3 s$"):
             sinks[-1].create(stored())
+
+
+def test_an_endpoint_that_hangs_up_itself_is_not_said_to_be_slow(sinks: list[EventSink]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            server.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        sinks.append(make_sink(f"http://127.0.0.1:{server.getsockname()[1]}/", ALLOWED, timeout_s=5))
+        with pytest.raises(SinkUnreachable, match="Error: ") as left:
+            sinks[-1].create(stored())
+        thread.join()
+    assert "within" not in str(left.value)
 
 
 def test_nobody_listening_is_unreachable(sinks: list[EventSink]) -> None:
