@@ -18,6 +18,8 @@ from eventbus.record.export_pulse import Pulse
 log = logging.getLogger("eventbus")
 
 BEAT_EVERY_S = 1.0
+#: Twice what lies between two looks of who stands by: in a longer gap he has not watched.
+LONGEST_GAP_S = 6.0
 
 
 class LeaseLost(Exception):
@@ -27,7 +29,7 @@ class LeaseLost(Exception):
 class ExportLease:
     """The lease as one worker sees it. One thread, but for the signs that its pulse gives `during_a_call`.
 
-    Args: take_over_s: a counter that stands still so long is a dead worker's.
+    Args: take_over_s: a counter that was watched standing still for so long is a dead worker's.
           sleep: waits for so many seconds; True: this worker is to stop.
           on_beat: called behind each sign of life; may use the store, and raise what Redis does.
     """
@@ -49,7 +51,8 @@ class ExportLease:
         self._what = what
         self._on_beat = on_beat
         self._seen = ("", "")  # the holder and its counter
-        self._seen_since = 0.0
+        self._still_s = 0.0  #: for how long it was watched standing still
+        self._looked_at: float | None = None  #: None: the last look failed
         self._next_beat = 0.0
         #: When the worker last came round, or waited on purpose; seconds, monotonic.
         self.last_sign = clock.monotonic()
@@ -58,11 +61,18 @@ class ExportLease:
     def acquire(self) -> Lease | None:
         """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
         self.last_sign = now = self._clock.monotonic()
-        stands_still = bool(self._seen[0]) and now - self._seen_since >= self._take_over_s
+        # What one could not watch one has not seen: what kept this worker from looking may have kept the holder from
+        # beating.
+        watched_s = 0.0 if self._looked_at is None else min(now - self._looked_at, LONGEST_GAP_S)
+        self._looked_at = None
+        stands_still = bool(self._seen[0]) and self._still_s + watched_s >= self._take_over_s
         lease = self._store.lease(*(self._seen if stands_still else ()))
+        self._looked_at = now
         if not lease.ours:
-            if (lease.holder, lease.beats) != self._seen:
-                self._seen, self._seen_since = (lease.holder, lease.beats), now
+            if (lease.holder, lease.beats) == self._seen:
+                self._still_s += watched_s
+            else:
+                self._seen, self._still_s = (lease.holder, lease.beats), 0.0
             return None
         if stands_still:
             log.warning("%s: took over from %s", self._what, self._seen[0])
