@@ -51,6 +51,7 @@ class ExportLease:
         self._what = what
         self._on_beat = on_beat
         self._seen = ("", "")  # the holder and its counter
+        self._stands_by = ""  #: for whom, as was said
         self._still_s = 0.0  #: for how long it was watched standing still
         self._looked_at: float | None = None  #: None: the last look failed
         self._next_beat = 0.0
@@ -73,9 +74,15 @@ class ExportLease:
                 self._still_s += watched_s
             else:
                 self._seen, self._still_s = (lease.holder, lease.beats), 0.0
+            if lease.holder != self._stands_by:
+                self._stands_by = lease.holder
+                log.info("%s stands by: %s writes", self._what, lease.holder)
             return None
         if stands_still:
             log.warning("%s: took over from %s", self._what, self._seen[0])
+        elif self._stands_by:
+            log.info("%s stands by no more, and writes", self._what)
+        self._stands_by = ""
         self._seen = ("", "")
         self._next_beat = now + BEAT_EVERY_S
         return lease

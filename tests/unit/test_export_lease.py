@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -93,3 +94,34 @@ def test_who_was_frozen_himself_has_not_seen_the_holder_stand_still(lease: Expor
     clock.advance(600)
     assert lease.acquire() is None
     assert looks(lease, clock, 21) == [False] * 6 + [True]
+
+
+def test_who_stands_by_says_once_for_whom_and_when_no_more(
+    lease: ExportLease, clock: FakeClock, store: OthersLease, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eventbus")
+
+    def beat() -> None:
+        store.beats += 1
+
+    assert lease.acquire() is None
+    looks(lease, clock, 60, beat)
+    assert caplog.messages == ["export:x stands by: one writes"]
+    store.holder = "three"
+    looks(lease, clock, 60, beat)
+    assert caplog.messages[1:] == ["export:x stands by: three writes"]
+    store.holder = ""
+    assert lease.acquire()
+    assert caplog.messages[2:] == ["export:x stands by no more, and writes"]
+
+
+def test_a_worker_that_takes_over_says_from_whom_and_one_that_is_alone_says_nothing(
+    lease: ExportLease, clock: FakeClock, store: OthersLease, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eventbus")
+    lease.acquire()
+    looks(lease, clock, 27)
+    assert caplog.messages == ["export:x stands by: one writes", "export:x: took over from one"]
+    caplog.clear()
+    assert lease.acquire()
+    assert caplog.messages == []
