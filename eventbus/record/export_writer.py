@@ -97,6 +97,8 @@ class SinkWriter:
 
     Args:     wait: sleeps for so many seconds; True: stop, and leave what is not written.
               before: called before each call with the number of events, for a rate limit; True: stop.
+              rate_per_s: what `before` keeps to; no call has more events than a second of it, else `before` would wait
+                for a large one for long and then let it go at once. 0: no limit.
               calling: what is entered around each call of the sink.
     """
 
@@ -108,6 +110,7 @@ class SinkWriter:
         progress: Progress,
         wait: Callable[[float], bool],
         before: Callable[[int], bool] = lambda _events: False,
+        rate_per_s: float = 0.0,
         calling: Callable[[], AbstractContextManager[None]] = nullcontext,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -117,6 +120,7 @@ class SinkWriter:
         self._progress = progress
         self._wait = wait
         self._before = before
+        self._at_once = max(1, int(min(rate_per_s, 1e6))) if rate_per_s > 0 else None
         self._calling = calling
         self._uniform = uniform
         self._probes = 0
@@ -151,7 +155,7 @@ class SinkWriter:
                 if self._wait(self._sleep_s(failed)):
                     return
                 todo, failed = [self._anew(item) for item in failed], []
-            chunk = todo if self._batch else todo[:1]
+            chunk = todo[: self._at_once if self._batch else 1]
             if self._before(len(chunk)):
                 return
             # What follows at once (patch, not found, create) comes before the next event.

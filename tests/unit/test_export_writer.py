@@ -23,6 +23,7 @@ from eventbus.errors import (
 )
 from eventbus.event import Event, ObjectMeta
 from eventbus.record.export_batch import Delivery
+from eventbus.record.export_rate import RateLimit
 from eventbus.record.export_writer import Outage, Outcome, SinkWriter
 from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
 from tests.builders import make_event
@@ -143,6 +144,59 @@ def write(
 ) -> list[Outcome]:
     writer = SinkWriter(sink, outage=outage, progress=told or Told(), wait=time.wait, uniform=uniform)
     return list(writer.write(deliveries or (delivery(),)))
+
+
+class TimeAsClock:
+    """`Time` as a Clock."""
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+
+    def sleep(self, seconds: float) -> None:
+        self._time.wait(seconds)
+
+    def monotonic(self) -> float:
+        return self._time.now
+
+    def time_ns(self) -> int:
+        return int(self._time.now * 1e9)
+
+
+def write_at(rate_per_s: float, sink: ScriptedSink, time: Time, *deliveries: Delivery) -> list[Outcome]:
+    limit = RateLimit(rate_per_s, TimeAsClock(time))
+    writer = SinkWriter(
+        sink,
+        outage=Outage.PAUSE,
+        progress=Told(),
+        wait=time.wait,
+        before=lambda events: time.wait(limit.take(events)),
+        rate_per_s=rate_per_s,
+    )
+    return list(writer.write(deliveries))
+
+
+@pytest.mark.parametrize(("rate_per_s", "at_once"), [(5, 5), (2.5, 2), (0.5, 1), (500, 74)])
+def test_a_rate_is_kept_by_a_sink_that_takes_many_at_once(rate_per_s: float, at_once: int) -> None:
+    time = Time()
+    sink = ScriptedBatchSink(time)
+
+    outcomes = write_at(rate_per_s, sink, time, *[delivery(f"e{number}") for number in range(74)])
+
+    assert len(outcomes) == 74
+    assert max(len(write) for write in sink.writes) == at_once
+    for number, when in enumerate(sink.times, 1):
+        assert number <= rate_per_s * (when + 1) + 1, "never more than a second ahead"
+    assert time.now <= 74 / rate_per_s
+
+
+def test_a_worker_that_waits_for_its_rate_can_be_stopped() -> None:
+    time = Time(stop_at=3.5)
+    sink = ScriptedBatchSink(time)
+
+    outcomes = write_at(5, sink, time, *[delivery(f"e{number}") for number in range(74)])
+
+    assert len(outcomes) == 20, "what is left is for the next one"
+    assert time.now == 3.5
 
 
 def up_after(seconds: float, error: Exception) -> Callable[[float], Answer]:
