@@ -22,7 +22,8 @@ log = logging.getLogger("eventbus")
 
 #: How often it is looked whether anybody correlates, at first (workers are started together) and then.
 FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0
-#: While nobody does, one look in so many is told.
+#: While nobody does, one look in so many is told, from the second on: a sink worker that Redis was away for may wait
+#: for up to 10 s before it is back.
 TELL_EVERY_LOOKS = 6
 
 
@@ -107,18 +108,33 @@ class FeedWatch:
 
     def _run(self) -> None:
         client = self._bus.client(name="eventbus-export-feed")
-        looks, unfed = 0, list[int]()
+        looks = FeedLooks(self._bus.partitions)
         try:
-            while not self._stop.wait(LOOK_EVERY_S if looks else FIRST_LOOK_S):
+            while not self._stop.wait(LOOK_EVERY_S if looks.unfed else FIRST_LOOK_S):
                 try:
                     before = read_beats(client, self._bus.keys)
                     if self._stop.wait(HEARTBEAT_S):
                         return
-                    unfed = unfed_partitions(before, read_beats(client, self._bus.keys))
-                    looks = looks + 1 if unfed else 0
+                    found = unfed_partitions(before, read_beats(client, self._bus.keys))
                 except EventBusError:
-                    looks = 0  # the exporters say that Redis is away
-                if looks % TELL_EVERY_LOOKS == 1:
-                    log.warning(say_unfed(unfed, self._bus.partitions))
+                    found = []  # the exporters say that Redis is away
+                if warning := looks.add(found):
+                    log.warning(warning)
         finally:
             client.close()
+
+
+class FeedLooks:
+    """What looks at the sink workers come to: something is said when a partition has none at two looks in a row."""
+
+    def __init__(self, partitions: int) -> None:
+        self.unfed: list[int] = []  #: at the last look
+        self._partitions = partitions
+        self._looks = 0  # so many in a row for which it was so at the one before too
+
+    def add(self, unfed: list[int]) -> str:
+        """One more look, which found *unfed*. Returns what is to be said, mostly ""."""
+        twice = [partition for partition in unfed if partition in self.unfed]
+        self.unfed = unfed
+        self._looks = self._looks + 1 if twice else 0
+        return say_unfed(twice, self._partitions) if self._looks % TELL_EVERY_LOOKS == 1 else ""
