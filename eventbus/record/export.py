@@ -118,6 +118,7 @@ class PartitionExporter:
             progress=self._progress,
             wait=self._lease.wait,
             before=self._before,
+            rate_per_s=options.rate_per_s,
             calling=self._lease.during_a_call,
             uniform=uniform,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -232,6 +233,19 @@ def test_a_worker_in_a_long_call_of_its_sink_lives(
     run_until_idle(first)
     assert slow.counts() == {"message 1": 1}
     assert not second.acquire()
+
+
+def test_a_rate_holds_for_a_sink_that_takes_many_at_once(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink, times = MemoryBatchSink(), list[float]()
+    sink.fail = lambda _event: times.append(time.now_s)
+    exporter = exporter_of(sink, rate_per_s=5)
+    begun = time.now_s
+    partition.record(*[about(number) for number in range(23)])
+    run_until_idle(exporter)
+    assert len(times) == 23
+    assert Counter(round(each - begun) for each in times) == {0: 5, 1: 5, 2: 5, 3: 5, 4: 3}
 
 
 # -- outages -------------------------------------------------------------------------------------------------------
