@@ -171,9 +171,13 @@ def safe_sink_url(url: str) -> str:
 
 def _split(url: str) -> SplitResult:
     try:
-        return urlsplit(url)
+        parts = urlsplit(url)
     except ValueError:  # whose text may quote a password
         raise ConfigError("the sink's URL cannot be read: its host is malformed") from None
+    # A password that is cut at its ? would be neither seen as one nor hidden.
+    if parts.scheme in ("postgresql", "postgres") and "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        raise ConfigError("the sink's URL has an @ behind its host: write / ? # @ in a password as %2F %3F %23 %40")
+    return parts
 
 
 def _load(place: str, extra: str) -> Any:

@@ -229,3 +229,10 @@ def test_every_scheme_has_an_extra_that_exists(pytestconfig: pytest.Config) -> N
     text = (pytestconfig.rootpath / "pyproject.toml").read_text("utf-8")
     for _, extra in SCHEMES.values():
         assert not extra or re.search(rf"^{extra} = \[", text, re.M), extra
+
+
+@pytest.mark.parametrize("password", ["pa?ss", "pa/ss", "pa#ss"])
+def test_a_password_that_is_not_escaped_is_refused_and_not_shown(password: str) -> None:
+    with pytest.raises(ConfigError, match="%3F") as refused:
+        given_url(f"postgresql://me:{password}@host/db", {})
+    assert "pa" not in str(refused.value).replace("password", "")
