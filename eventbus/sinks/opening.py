@@ -175,7 +175,8 @@ def _split(url: str) -> SplitResult:
     except ValueError:  # whose text may quote a password
         raise ConfigError("the sink's URL cannot be read: its host is malformed") from None
     # A password that is cut at its ? would be neither seen as one nor hidden.
-    if parts.scheme in ("postgresql", "postgres") and "@" in f"{parts.path}{parts.query}{parts.fragment}":
+    cut = ":" in parts.netloc and "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
+    if cut and parts.scheme in ("postgresql", "postgres"):
         raise ConfigError("the sink's URL has an @ behind its host: write / ? # @ in a password as %2F %3F %23 %40")
     return parts
 
