@@ -126,10 +126,10 @@ class PartitionExporter:
         self._rate = RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader | None = None
         self._position: int | None = None
-        self._came_round = False
+        self._asked_redis = False
         self._failures = 0
         self._failed_rounds = 0
-        self._lost_redis = False
+        self._failed_first: EventBusError | None = None  # of the failures since it last went on
 
     @property
     def figures(self) -> Figures:
@@ -152,7 +152,7 @@ class PartitionExporter:
             group=export_group(self._sink.name),
             partition=self._partition,
             last_sign=self._lease.last_sign,
-            ready=self._came_round and not self._failures,
+            ready=self._asked_redis and not self._failures,
             counts={name: getattr(figures, name) for name in counted} | {"failures": self._failed_rounds},
             gauges=gauges,
         )
@@ -192,6 +192,7 @@ class PartitionExporter:
         Raises: LeaseLost, ExportStopped, and what Redis does.
         """
         lease = self._lease.acquire()
+        self._has_redis()  # what follows may wait for the sink
         if lease is None:
             return False
         self._keep(self._progress.begin(self._sink.mode))
@@ -353,8 +354,8 @@ class PartitionExporter:
         self._let_go()
         if self._failures == 1:
             log.warning("%s waits: %s", self._what, error)
-            self._lost_redis = isinstance(error, BusUnavailable | BusRefused)
-            if self._lost_redis:
+            self._failed_first = error
+            if isinstance(error, BusUnavailable | BusRefused):
                 self._on_change("LostRedis", str(error))
         if isinstance(error, FunctionsMissing):
             self._load_functions()
@@ -367,14 +368,19 @@ class PartitionExporter:
         except EventBusError as error:
             log.warning("%s: %s", self._what, error)
 
+    def _has_redis(self) -> None:
+        """It has answered, which ends its absence; whether it refuses us still, or a fault is ours, shows later."""
+        self._asked_redis = True
+        if isinstance(self._failed_first, BusUnavailable):
+            self._recovered()
+
     def _recovered(self) -> None:
-        self._came_round = True
         if self._failures:
             self._failures = 0
             log.warning("%s goes on", self._what)
-            if self._lost_redis:
-                self._lost_redis = False
+            if isinstance(self._failed_first, BusUnavailable | BusRefused):
                 self._on_change("Reconnected", "Redis is back")
+            self._failed_first = None
 
     def _let_go(self) -> None:
         self._progress.end()

@@ -10,7 +10,7 @@ import pytest
 
 from eventbus.broker.export_status import export_status, forget_sink, say_unfed, unfed_partitions
 from eventbus.broker.heartbeats import Beats, read_beats
-from eventbus.errors import EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
 from eventbus.record.dead_letter import DeadLetter
 from eventbus.record.export import ExportStopped, PartitionExporter
@@ -75,6 +75,21 @@ def fail_with(error: Exception, *, times: int = 10**9, message: str = "") -> Cal
             raise error
 
     return fail
+
+
+class RedisAway:
+    """Lets the next *times* calls of one method of the exporter's store find no Redis."""
+
+    def __init__(self, exporter: PartitionExporter, method: str, *, times: int) -> None:
+        self.left = times
+        self._real = getattr(exporter._store, method)
+        setattr(exporter._store, method, self)
+
+    def __call__(self, *args: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise BusUnavailable("Connection refused")
+        return self._real(*args)
 
 
 # -- following the changes -----------------------------------------------------------------------------------------
@@ -341,6 +356,30 @@ def test_what_a_pause_is_for_is_told(
     exporter = exporter_of(sink, acquire=False, on_change=lambda reason, _message: told.append(reason))
     assert exporter.acquire()
     assert told == [reason, "SinkReachable"]
+
+
+@pytest.mark.parametrize("redis_was_away", [False, True])
+def test_a_worker_that_starts_while_its_sink_is_down_is_ready(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, redis_was_away: bool
+) -> None:
+    sink = MemorySink()
+    partition.record(about(1))
+    exporter = exporter_of(sink, acquire=False)
+    assert not exporter.vitals().ready, "it has not asked Redis yet"
+    ready: list[bool] = []
+
+    def down(_event: Event) -> None:
+        ready.append(exporter.vitals().ready)
+        if time.now_s < 60:
+            raise SinkUnreachable("refused")
+        exporter.stop()
+
+    sink.fail = down
+    store = RedisAway(exporter, "lease", times=3 if redis_was_away else 0)
+    exporter.run()
+    assert store.left == 0
+    assert len(ready) > 1
+    assert all(ready)
 
 
 def test_a_sink_that_is_down_costs_the_others_nothing(partition: Partition, exporter_of: MakeExporter) -> None:
