@@ -338,29 +338,37 @@ class PartitionExporter:
         backoff_s = FIRST_BACKOFF_S
         while True:
             try:
-                if not self._store.exported(settled):
+                ours = self._store.exported(settled)
+                self._has_redis()
+                if not ours:
                     raise LeaseLost
                 return
             except FunctionsMissing:
                 self._bus.open_partition(self._client, self._partition)
-            except BusUnavailable:
+            except BusUnavailable as error:
+                self._lease.last_sign = self._clock.monotonic()
+                self._waits(error)
                 if self._sleep(self._uniform(backoff_s / 2, backoff_s)):
                     raise
                 backoff_s = min(LAST_BACKOFF_S, 2 * backoff_s)
 
     def _failed(self, error: EventBusError) -> None:
+        self._waits(error)
+        self._let_go()
+        if isinstance(error, FunctionsMissing):
+            self._load_functions()
+        most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
+        self._sleep(self._uniform(0, most))
+
+    def _waits(self, error: EventBusError) -> None:
+        """Not ready from now on, which is said once."""
         self._failures += 1
         self._failed_rounds += 1
-        self._let_go()
         if self._failures == 1:
             log.warning("%s waits: %s", self._what, error)
             self._failed_first = error
             if isinstance(error, BusUnavailable | BusRefused):
                 self._on_change("LostRedis", str(error))
-        if isinstance(error, FunctionsMissing):
-            self._load_functions()
-        most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
-        self._sleep(self._uniform(0, most))
 
     def _load_functions(self) -> None:
         try:

@@ -80,13 +80,17 @@ def fail_with(error: Exception, *, times: int = 10**9, message: str = "") -> Cal
 class RedisAway:
     """Lets the next *times* calls of one method of the exporter's store find no Redis."""
 
-    def __init__(self, exporter: PartitionExporter, method: str, *, times: int) -> None:
+    def __init__(
+        self, exporter: PartitionExporter, method: str, *, times: int, before: Callable[[], None] = lambda: None
+    ) -> None:
         self.left = times
+        self._before = before
         self._real = getattr(exporter._store, method)
         setattr(exporter._store, method, self)
 
     def __call__(self, *args: Any) -> Any:
         if self.left:
+            self._before()
             self.left -= 1
             raise BusUnavailable("Connection refused")
         return self._real(*args)
@@ -380,6 +384,33 @@ def test_a_worker_that_starts_while_its_sink_is_down_is_ready(
     assert store.left == 0
     assert len(ready) > 1
     assert all(ready)
+
+
+def test_a_worker_that_loses_redis_with_a_batch_in_hand_lives_and_says_that_it_waits(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    exporter = exporter_of(sink := MemorySink(), on_change=lambda reason, _message: told.append(reason))
+    partition.record(about(1))
+    silent_s: list[float] = []
+    ready: list[bool] = []
+
+    def look() -> None:
+        silent_s.append(time.monotonic() - exporter.vitals().last_sign)
+        ready.append(exporter.vitals().ready)
+
+    RedisAway(exporter, "exported", times=60, before=look)
+    run_until_idle(exporter)
+    assert time.monotonic() > 300
+    assert max(silent_s) <= 10, "/livez"
+    assert (ready[0], set(ready[1:])) == (True, {False}), "/readyz"
+    assert exporter.vitals().ready
+    assert [record.message for record in caplog.records if record.name == "eventbus"] == [
+        "export:memory, partition 0 waits: Connection refused",
+        "export:memory, partition 0 goes on",
+    ]
+    assert told == ["LostRedis", "Reconnected"]
+    assert sink.calls == [("create", "message 1", 1)], "what it has taken is kept then, and not written again"
 
 
 def test_a_sink_that_is_down_costs_the_others_nothing(partition: Partition, exporter_of: MakeExporter) -> None:
