@@ -21,7 +21,8 @@ WHY_LENGTH = 300
 class Returned(msgspec.Struct, frozen=True, array_like=True):
     """What a sink returned last for an event: client-go's UpdateState, shared by the workers of the sink.
 
-    *rv* is the store's version that was written then, *ms* when, by the worker's clock.
+    *rv* is the store's version that was written then, *ms* when, by the worker's clock. Of an event that was buried
+    they stand for that; not *written*: the sink never had it, and only the rule for repeats may use this.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Returned(msgspec.Struct, frozen=True, array_like=True):
     rv: int
     count: int
     ms: int
+    written: bool = True
 
 
 class Burial(msgspec.Struct, frozen=True, array_like=True):

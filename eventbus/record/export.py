@@ -300,6 +300,8 @@ class PartitionExporter:
         for delivery in deliveries:
             delivery = msgspec.structs.replace(delivery, known=known.get(delivery.key))
             if self._is_due(delivery, settled):
+                if delivery.known is not None and not delivery.known.written:
+                    delivery = msgspec.structs.replace(delivery, known=None, verb=delivery.verb or Verb.CREATE)
                 yield delivery
 
     def _is_due(self, delivery: Delivery, settled: Settled) -> bool:

@@ -132,6 +132,13 @@ class ExportProgress:
         self.figures.buried += 1
         _raise(settled, "dead")
         settled.figures |= self._error(outcome.why)
+        delivery, known = outcome.delivery, outcome.delivery.known
+        if delivery.version:  # else the store has forgotten it, and when it comes back it is a new one
+            # What repeats it is a repeat to the rule, which else had each tried and buried.
+            name, version = (known.name, known.version) if known else ("", "")
+            settled.returned[delivery.key] = Returned(
+                name, version, delivery.version, event.count, self._now_ms(), written=known is not None
+            )
         producer, _, sequence = event.metadata.uid.rpartition(":")
         # The uid of a batch's event is producer:sequence; the store's own reports have another.
         origin = (producer, int(sequence)) if producer and sequence.isdecimal() else (event.metadata.uid, 0)
@@ -140,7 +147,7 @@ class ExportProgress:
                 outcome.cause,
                 delivery_id(event),
                 export_group(self._sink),
-                outcome.delivery.key,
+                delivery.key,
                 why[:WHY_LENGTH],
                 pack_batch(*origin, [pack_event(event)]),
             )

@@ -16,7 +16,7 @@ from eventbus.record.dead_letter import DeadLetter
 from eventbus.record.export import ExportStopped, PartitionExporter
 from eventbus.record.export_lease import LeaseLost
 from eventbus.record.export_pulse import LONGEST_CALL_S
-from eventbus.record.export_repeats import AtMostEvery, First, Repeats, Thresholds
+from eventbus.record.export_repeats import AtMostEvery, Every, First, Repeats, Thresholds
 from eventbus.record.export_start import NOW
 from tests.acceptance.programs import eventually
 from tests.functions.partition import Partition
@@ -460,6 +460,90 @@ def test_what_a_sink_will_not_take_is_buried_alone_and_can_be_written_again(
     assert list(dead.list()) == []
     with pytest.raises(NotFound):
         dead.replay(entry.id)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "tried"),
+    [
+        (First(), [1]),
+        (Thresholds((1, 5)), [1, 5]),
+        (AtMostEvery(3_000), [1, 4, 7]),
+        (Every(), [1, 2, 3, 4, 5, 6, 7, 8]),
+    ],
+    ids=str,
+)
+def test_an_event_that_a_sink_refuses_is_tried_as_often_as_the_rule_for_repeats_says(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, repeats: Repeats, tried: list[int]
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=repeats)
+    sink.fail = fail_with(EventRejected("no"))
+    for _ in range(8):
+        partition.record(about(1))
+        run_until_idle(exporter)
+        time.sleep(1)
+    assert sink.calls == [("create", "message 1", count) for count in tried]
+    assert status_of(partition.bus).dead == len(tried)
+
+
+def test_a_refused_repeat_of_what_the_sink_has_is_followed_by_a_patch_and_else_by_a_create(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    for fails in ("message 2", "message", "nothing"):
+        sink.fail = fail_with(EventRejected("no"), message=fails)
+        partition.record(about(1), about(2))
+        run_until_idle(exporter)
+    assert [call for call in sink.calls if call[1] == "message 1"] == [
+        ("create", "message 1", 1),
+        ("patch", "message 1", 2),
+        ("patch", "message 1", 3),
+    ]
+    assert [call for call in sink.calls if call[1] == "message 2"] == [
+        ("create", "message 2", 1),
+        ("create", "message 2", 2),
+        ("create", "message 2", 3),
+    ]
+    assert {patch.version for patch in sink.patches} == {"theirs-1"}
+    assert sink.counts() == {"message 1": 3, "message 2": 3}
+
+
+@pytest.mark.parametrize("repeats", [First(), Every()], ids=str)
+def test_what_was_buried_and_written_again_is_patched_from_then_on(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, repeats: Repeats
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=repeats)
+    sink.fail = fail_with(EventRejected("no"), times=1)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    dead = DeadLetter(partition.bus, partition.admin)
+    dead.replay(next(dead.list()).id)
+    time.sleep(1)
+    run_until_idle(exporter)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    assert sink.verbs() == ["create", "update", *(["patch"] if repeats == Every() else [])]
+
+
+def test_what_was_buried_once_more_after_it_had_expired_is_a_first_one_when_it_comes_back(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, repeats=First())
+    sink.fail = fail_with(EventRejected("no"))
+    partition.record(about(1))
+    run_until_idle(exporter)
+    partition.expire(in_ms=2 * HOUR_MS)
+    run_until_idle(exporter)
+    dead = DeadLetter(partition.bus, partition.admin)
+    dead.replay(next(dead.list()).id)
+    time.sleep(1)
+    run_until_idle(exporter)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    assert sink.verbs() == ["create", "update", "create"]
 
 
 def test_a_buried_event_that_has_expired_is_written_as_it_was(
