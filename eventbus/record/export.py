@@ -285,7 +285,7 @@ class PartitionExporter:
                 settled.returned[delivery.key] = None
                 settled.done.append(delivery.key)
             elif delivery.waited and delivery.key not in settled.later:
-                settled.done.append(delivery.waited)
+                settled.done.extend(delivery.waited)
         self._progress.round_done(settled)
         settled.position = position
         crash_point("settled")

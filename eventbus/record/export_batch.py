@@ -16,7 +16,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """One event on its way to a sink. What the sink knows is patched; else *verb* says how, None: by the changes.
 
     *known* is what the sink returned last. *forget*: the event is gone from the store, and so is what is known of it.
-    *waited*: what stands for it in `later`, to be taken out when it is settled.
+    *waited*: what stands for it in `later`, its key or dead entries, to be taken out when it is settled.
     """
 
     key: str
@@ -27,7 +27,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     forget: bool = False
     only_forget: bool = False  #: nothing is to be written
     forced: bool = False  #: somebody asked for it: written even if the sink has it
-    waited: str = ""
+    waited: tuple[str, ...] = ()
 
     @property
     def version(self) -> int:

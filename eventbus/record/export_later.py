@@ -34,32 +34,44 @@ class Waiting:
         members = self._store.due(now_ms, LIMIT)
         # Ids of dead entries have a hyphen, keys of events have none.
         dead = [member for member in members if "-" in member]
-        for member in dead:
-            delivery = self._again(member)
-            yield ([delivery], []) if delivery else ([], [member])
+        if dead:
+            yield self._again(dead)
         keys = [member for member in members if "-" not in member]
         deliveries, gone = [], []
         for key, event in zip(keys, self._stored(keys), strict=True):
             if event is None:
                 gone.append(key)
             else:
-                deliveries.append(Delivery(key=key, event=event, waited=key))
+                deliveries.append(Delivery(key=key, event=event, waited=(key,)))
         if deliveries or gone:
             yield deliveries, gone
 
-    def _again(self, entry_id: str) -> Delivery | None:
-        """The buried event as the store has it now, else as it was buried."""
-        fields = self._store.buried(entry_id)
-        if fields is None:
-            return None
-        key = fields.get(b"k", b"").decode("ascii", "replace")
-        event = self._stored([key])[0] or _unpack(fields.get(b"b", b""))
-        if event is None:
-            return None
-        return Delivery(key=key, event=event, verb=Verb.UPDATE, forced=True, waited=entry_id)
+    def _again(self, entry_ids: list[str]) -> tuple[list[Delivery], list[str]]:
+        """Each buried event once, as the store has it now, else as it was buried last."""
+        buried: dict[str, dict[str, bytes]] = {}  # event key → entry id → body, oldest first
+        gone = []
+        for entry_id in sorted(entry_ids, key=_age):
+            fields = self._store.buried(entry_id)
+            if fields is None:
+                gone.append(entry_id)
+            else:
+                key = fields.get(b"k", b"").decode("ascii", "replace")
+                buried.setdefault(key, {})[entry_id] = fields.get(b"b", b"")
+        deliveries = []
+        for (key, bodies), stored in zip(buried.items(), self._stored(list(buried)), strict=True):
+            event = stored or next(filter(None, map(_unpack, reversed(bodies.values()))), None)
+            if event is None:
+                gone.extend(bodies)
+            else:
+                deliveries.append(Delivery(key=key, event=event, verb=Verb.UPDATE, forced=True, waited=tuple(bodies)))
+        return deliveries, gone
 
     def _stored(self, keys: list[str]) -> list[Event | None]:
         return [None if packed is None else _decode(packed) for packed in self._store.stored(keys)]
+
+
+def _age(entry_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in entry_id.split("-"))
 
 
 def _decode(packed: bytes) -> Event | None:

@@ -527,6 +527,34 @@ def test_what_was_buried_and_written_again_is_patched_from_then_on(
     assert sink.verbs() == ["create", "update", *(["patch"] if repeats == Every() else [])]
 
 
+@pytest.mark.parametrize("expired", [False, True])
+def test_an_event_that_was_buried_several_times_is_written_again_once_in_its_newest_state(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, expired: bool
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink)
+    sink.fail = fail_with(EventRejected("no"))
+    for _ in range(12):
+        partition.record(about(1), about(2))
+        run_until_idle(exporter)
+    if expired:
+        partition.expire(in_ms=2 * HOUR_MS)
+        run_until_idle(exporter)
+    sink.fail = lambda _event: None
+    sink.calls.clear()
+    dead = DeadLetter(partition.bus, partition.admin)
+    ids = [entry.id for entry in dead.list()]
+    assert len(ids) == 24
+    for entry_id in reversed(ids):
+        dead.replay(entry_id)
+    dead.discard(ids[0])
+    time.sleep(1)
+    run_until_idle(exporter)
+    assert sorted(sink.calls) == [("update", "message 1", 12), ("update", "message 2", 12)]
+    assert list(dead.list()) == []
+    assert status_of(partition.bus).waiting == 0
+
+
 def test_what_was_buried_once_more_after_it_had_expired_is_a_first_one_when_it_comes_back(
     partition: Partition, exporter_of: MakeExporter, time: OwnTime
 ) -> None:
