@@ -119,7 +119,7 @@ class ExportProgress:
         self.figures.written += 1
         _raise(settled, "written")
         settled.figures["written_ms"] = str(now_ms)
-        if outcome.returned is not None:
+        if outcome.returned is not None and delivery.version:  # else as in `_buried`
             name, version = outcome.returned.metadata.name, outcome.returned.metadata.resource_version
             settled.returned[delivery.key] = Returned(
                 name or delivery.event.metadata.name, version, delivery.version, delivery.event.count, now_ms

@@ -555,8 +555,9 @@ def test_an_event_that_was_buried_several_times_is_written_again_once_in_its_new
     assert status_of(partition.bus).waiting == 0
 
 
-def test_what_was_buried_once_more_after_it_had_expired_is_a_first_one_when_it_comes_back(
-    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+@pytest.mark.parametrize("refused_again", [False, True])
+def test_what_was_written_again_after_it_had_expired_is_a_first_one_when_it_comes_back(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, refused_again: bool
 ) -> None:
     sink = MemorySink()
     exporter = exporter_of(sink, repeats=First())
@@ -565,13 +566,15 @@ def test_what_was_buried_once_more_after_it_had_expired_is_a_first_one_when_it_c
     run_until_idle(exporter)
     partition.expire(in_ms=2 * HOUR_MS)
     run_until_idle(exporter)
+    if not refused_again:
+        sink.fail = lambda _event: None
     dead = DeadLetter(partition.bus, partition.admin)
     dead.replay(next(dead.list()).id)
     time.sleep(1)
     run_until_idle(exporter)
     partition.record(about(1))
     run_until_idle(exporter)
-    assert sink.verbs() == ["create", "update", "create"]
+    assert sink.verbs() == ["create", "update", "create", *([] if refused_again else ["patch"])]
 
 
 def test_a_buried_event_that_has_expired_is_written_as_it_was(
