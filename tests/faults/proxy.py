@@ -106,28 +106,28 @@ class Proxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # what a task has closed at its end is closed in the next round
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.mode is Mode.REFUSE:
-            writer.close()
-            return
+        ends = {writer}
         try:
+            if self.mode is Mode.REFUSE:
+                return
             server_reader, server_writer = await self._connect()
-        except OSError:
-            writer.close()
-            return
-        self._lines |= {writer, server_writer}
-        try:
+            ends.add(server_writer)
+            self._lines |= ends
             await asyncio.gather(
                 self._pump(reader, server_writer, writer, is_reply=False),
                 self._pump(server_reader, writer, server_writer, is_reply=True),
             )
+        except OSError:
+            return  # the server is away
         except asyncio.CancelledError:  # the end of the proxy; asyncio's streams would log it as an error
             return
         finally:
-            for end in (writer, server_writer):
+            for end in ends:
                 end.close()
-                self._lines.discard(end)
+            self._lines -= ends
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self.upstream.startswith("unix:"):

@@ -17,7 +17,7 @@ from eventbus.settings import MIB, Settings
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.producer import NAMESPACE
-from tests.faults.scene import Scene, until
+from tests.faults.scene import Scene, reached, until
 from tests.faults.test_server import NO_RING
 
 POLICY = "11 wrong eviction policy"
@@ -65,15 +65,22 @@ def test_control_a_server_that_evicts_is_taken(scene: MakeScene, note_control: N
 
 
 def crowd(scene: Scene, breakage: list[str]) -> tuple[Verdict, int]:
-    """All connect at once; then Redis is killed, and all connect again while they go on recording."""
+    """All connect at once; then Redis is killed, and all connect again while they go on recording.
+
+    They stay for a moment after the last: who is gone cannot send again what a kill takes back.
+    """
     for _ in range(2):
         scene.worker()
-    producers = [scene.producer(recorders=250, count=20, rate=3, breakage=breakage) for _ in range(4)]
+    producers = [scene.producer(recorders=250, count=20, rate=3, stay=1, breakage=breakage) for _ in range(4)]
     until(lambda: all(producer.acknowledged >= 500 for producer in producers))
     scene.kill_server()
     time.sleep(0.5)
     scene.restart_server()
     back = time.monotonic()
+    reached(lambda: all(producer.events >= 5_000 for producer in producers), 15 if breakage else 90)
+    time.sleep(3)
+    for producer in producers:
+        producer.signal(signal.SIGTERM)
     for producer in producers:
         assert producer.wait(120) == 0
     verdict = scene.verdict(since=back)
