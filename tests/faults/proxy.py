@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
@@ -45,6 +46,8 @@ class Proxy:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="faults-proxy", daemon=True)
         self._lines: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
 
     @property
     def url(self) -> str:
@@ -94,19 +97,28 @@ class Proxy:
 
     async def _serve(self) -> None:
         self._end = asyncio.Event()
-        server = await asyncio.start_server(self._line, "127.0.0.1", self._port)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._end.wait()
         self.mode = Mode.REFUSE
         server.close()
-        await asyncio.sleep(0.02)  # a line that was just accepted is closed by its own task, once that has begun
         self._close_lines()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # what a task has closed at its end is closed in the next round
+        # Closed already, and held open by what somebody who stands still has not read.
+        for transport in list(self._transports):
+            transport.abort()
+        await asyncio.sleep(0)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Known at once: a task that is cancelled before it has begun closes nothing."""
+        self._transports.add(writer.transport)
+        task = self._loop.create_task(self._line(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = {writer}
@@ -116,6 +128,7 @@ class Proxy:
             server_reader, server_writer = await self._connect()
             ends.add(server_writer)
             self._lines |= ends
+            self._transports.add(server_writer.transport)
             await asyncio.gather(
                 self._pump(reader, server_writer, writer, is_reply=False),
                 self._pump(server_reader, writer, server_writer, is_reply=True),
