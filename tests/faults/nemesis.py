@@ -142,8 +142,8 @@ class Nemesis:
     def spoil_key(self) -> None:
         keys = self._scene.keys
         key = self._chance.choice([keys.incoming, keys.meta, keys.changes, keys.index_expiry])
-        self._scene.client.rename(key, key + b":aside")
-        self._scene.client.set(key, "not yours")
+        # At once: a key that is nowhere for a moment would be made anew, as one that was destroyed is.
+        self._scene.client.pipeline(transaction=True).rename(key, key + b":aside").set(key, "not yours").execute()
         time.sleep(self._chance.uniform(0.1, 2))
         self._scene.client.rename(key + b":aside", key)
 

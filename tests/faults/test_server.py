@@ -207,8 +207,7 @@ def test_control_flushall_without_a_ring(scene: MakeScene, note_control: NoteCon
 
 def spoil_for_a_while(scene: Scene, key: bytes) -> None:
     eventually(lambda: scene.client.exists(key))
-    scene.client.rename(key, key + b":aside")
-    scene.client.set(key, "not yours")
+    scene.client.pipeline(transaction=True).rename(key, key + b":aside").set(key, "not yours").execute()
     time.sleep(1)
     scene.client.rename(key + b":aside", key)
 
