@@ -148,7 +148,7 @@ def test_what_is_taken_over_says_how_many_died_of_it(partition: Partition) -> No
     publish(partition, 1)
     partition.reader("first").read(0)
     (second_hand,) = partition.reader("second").claim("first", "")
-    (third_hand,) = partition.reader("third").claim("second", "")
+    (third_hand,) = partition.reader("third").claim("second", "1")  # it beat when it claimed
     assert (second_hand.deaths, third_hand.deaths) == (1, 2)
     assert third_hand.again
 
