@@ -45,13 +45,11 @@ def test_ten_thousand_events_end_in_the_sink_with_their_final_counts(
         survived = survive(
             system, url=embedded_url, prefix=prefix, folder=tmp_path, events=EVENTS, down_s=DOWN_S, within_s=300
         )
-    print(
-        f"{name}: another sink had {EVENTS} events after {survived.other_up_s:.1f} s while this one lived, "
-        f"after {survived.other_down_s:.1f} s while it was down"
-    )
     note(
         f"{FAULT}, {name}",
         Verdict(accepted=sum(survived.wanted.values()), missing=survived.wrong, recovery_s=survived.recovery_s),
+        f"another sink had its {EVENTS} events after {survived.other_up_s:.1f} s while this one lived, after"
+        f" {survived.other_down_s:.1f} s while it was down",
     )
     survived.assert_good()
 
