@@ -41,11 +41,13 @@ _passing: set[int] = set()
 
 
 def _server_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the server gets of ours. It is built with the C library's allocator: glibc's keeps 7 freed pieces of a size
-    at hand, and a call of `record` frees hundreds; with more of them the call takes a sixth less time.
+    """What the server gets of ours.
+
+    It is built with the C library's allocator: glibc's keeps 7 freed pieces of a size at hand, and a call of `record`
+    frees hundreds. With 500 a call takes an eighth less time, for 9 MiB more; 4 000 were worth 5 % and 40 MiB more.
     """
     ours = {name: value for name, value in environ.items() if not name.startswith("EVENTBUS_")}
-    return {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=4000"} | ours
+    return {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=500"} | ours
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
