@@ -20,6 +20,7 @@ from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Functions
 from eventbus.faults import crash_point
 from eventbus.record.isolation import HandleAlone, must_be_isolated, work_alone
 from eventbus.record.pulse import Pulse
+from eventbus.record.stillness import Stillness
 from eventbus.record.vitals import Vitals
 
 log = logging.getLogger("eventbus")
@@ -75,10 +76,8 @@ class Consumer:
             bus=bus, client=self._client, partition=partition, group=group, consumer=name, policy=policy, start=start
         )
         self._pulse = Pulse(reader=self._reader, clock=clock, every_s=BEAT_EVERY_S)
-        self._seen: dict[
-            str, tuple[str, float]
-        ] = {}  #: of others: the counter, and for how many seconds it stood still
-        self._looked_at = clock.monotonic()
+        self._look_every_s = min(LOOK_EVERY_S, take_over_s / 5)
+        self._stillness = Stillness(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
         self._next_beat = 0.0
         self._next_look = 0.0
         self._failures = 0
@@ -171,21 +170,12 @@ class Consumer:
         now = self._clock.monotonic()
         if now < self._next_look:
             return
-        every_s = min(LOOK_EVERY_S, self._take_over_s / 5)
-        self._next_look = now + every_s * random.uniform(0.7, 1.3)
-        # Who could not look for a while has not seen anybody stand still: what was wrong may have been wrong for all.
-        watched_s = min(now - self._looked_at, 2 * every_s + self._block_ms / 1000)
-        self._looked_at = now
+        self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
         beats = self._reader.heartbeats()
-        self._seen = {name: seen for name, seen in self._seen.items() if name in beats}
-        for name, count in beats.items():
-            if name == self._reader.consumer:
-                continue
-            before, still_s = self._seen.get(name, (None, 0.0))
-            still_s = still_s + watched_s if count == before else 0.0
-            self._seen[name] = (count, still_s)
+        others = {name: count for name, count in beats.items() if name != self._reader.consumer}
+        for name, still_s in self._stillness.look(others).items():
             if still_s >= self._take_over_s:
-                self._take_over(name, count)
+                self._take_over(name, others[name])
 
     def _take_over(self, name: str, count: str) -> None:
         while not self._stop.is_set():

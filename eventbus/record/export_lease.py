@@ -14,6 +14,7 @@ from eventbus.broker.export import ExportStore, Lease
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 from eventbus.record.export_pulse import Pulse
+from eventbus.record.stillness import Stillness
 
 log = logging.getLogger("eventbus")
 
@@ -50,10 +51,8 @@ class ExportLease:
         self._sleep = sleep
         self._what = what
         self._on_beat = on_beat
-        self._seen = ("", "")  # the holder and its counter
+        self._stillness = Stillness(clock, longest_gap_s=LONGEST_GAP_S)
         self._stands_by = ""  #: for whom, as was said
-        self._still_s = 0.0  #: for how long it was watched standing still
-        self._looked_at: float | None = None  #: None: the last look failed
         self._next_beat = 0.0
         #: When the worker last came round, or waited on purpose; seconds, monotonic.
         self.last_sign = clock.monotonic()
@@ -62,28 +61,22 @@ class ExportLease:
     def acquire(self) -> Lease | None:
         """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
         self.last_sign = now = self._clock.monotonic()
-        # What one could not watch one has not seen: what kept this worker from looking may have kept the holder from
-        # beating.
-        watched_s = 0.0 if self._looked_at is None else min(now - self._looked_at, LONGEST_GAP_S)
-        self._looked_at = None
-        stands_still = bool(self._seen[0]) and self._still_s + watched_s >= self._take_over_s
-        lease = self._store.lease(*(self._seen if stands_still else ()))
-        self._looked_at = now
+        lease, dead = self._store.lease(), ""
         if not lease.ours:
-            if (lease.holder, lease.beats) == self._seen:
-                self._still_s += watched_s
-            else:
-                self._seen, self._still_s = (lease.holder, lease.beats), 0.0
+            still_s = self._stillness.look({lease.holder: lease.beats})[lease.holder]
+            if still_s >= self._take_over_s:
+                dead = lease.holder
+                lease = self._store.lease(lease.holder, lease.beats)  # unless it has beaten meanwhile
+        if not lease.ours:
             if lease.holder != self._stands_by:
                 self._stands_by = lease.holder
                 log.info("%s stands by: %s writes", self._what, lease.holder)
             return None
-        if stands_still:
-            log.warning("%s: took over from %s", self._what, self._seen[0])
+        if dead:
+            log.warning("%s: took over from %s", self._what, dead)
         elif self._stands_by:
             log.info("%s stands by no more, and writes", self._what)
         self._stands_by = ""
-        self._seen = ("", "")
         self._next_beat = now + BEAT_EVERY_S
         return lease
 

@@ -116,7 +116,7 @@ def test_a_worker_that_loses_redis_waits_goes_on_and_says_so_once(short_path: Pa
             server.start()
             record(broadcaster, 100)
             eventually(lambda: counted(bus) == 200)
-            assert changes == ["LostRedis", "Reconnected"]
+            eventually(lambda: changes == ["LostRedis", "Reconnected"])  # said behind the round that recorded
 
 
 def test_redis_killed_in_the_middle_of_the_work_leaves_every_event_counted_once(

@@ -1,0 +1,33 @@
+"""For how long the heartbeat counters of others were watched standing still: who could not look has not seen it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from eventbus.clock import Clock
+
+
+class Stillness:
+    """What one observer has seen of the counters of others, by their names. Not thread-safe.
+
+    What kept him from looking may have kept them from beating, so a gap between two looks counts for no more than
+    *longest_gap_s*.
+    """
+
+    def __init__(self, clock: Clock, *, longest_gap_s: float) -> None:
+        self._clock = clock
+        self._longest_gap_s = longest_gap_s
+        self._looked_at = -math.inf
+        self._seen: dict[str, tuple[str, float]] = {}  # the counter, and for how many seconds it stood still
+
+    def look(self, counters: Mapping[str, str]) -> Mapping[str, float]:
+        """Take what the counters are now, of all that there are. Returns: of each, how many seconds it stood still."""
+        now = self._clock.monotonic()
+        watched_s = min(now - self._looked_at, self._longest_gap_s)
+        self._looked_at, before = now, self._seen
+        self._seen = {}
+        for name, counter in counters.items():
+            last, still_s = before.get(name, (None, 0.0))
+            self._seen[name] = (counter, still_s + watched_s if counter == last else 0.0)
+        return {name: still_s for name, (_, still_s) in self._seen.items()}
