@@ -7,7 +7,7 @@ INSTALL_LOG := .venv/install.log
 QUIETLY := --disable-pip-version-check --progress-bar off
 OR_TELL := || { tail -n 20 $(INSTALL_LOG); echo "make: pip failed; all it said is in $(INSTALL_LOG)"; exit 1; } >&2
 
-.PHONY: install lint test test-long faults soak demo bench docs constraints clean model
+.PHONY: install lint test test-long faults soak ends demo bench docs constraints clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -34,9 +34,9 @@ lint: install
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-# What `make test` does with some thousand events, with tens of thousands; half a minute.
+# What `make test` does with some thousand events or a few cases, with tens of thousands and all; some minutes.
 test-long: install
-	$(BIN)/python -m pytest tests/acceptance tests/integration -m volume -n 2 $(ARGS)
+	$(BIN)/python -m pytest tests/acceptance tests/integration tests/functions -m volume -n 2 $(ARGS)
 
 # Everything that can go wrong, each with its control run; about ten minutes. The table at the end is that of
 # docs/reliability.md. ARGS='-k failover' for one of them, EVENTBUS_TEST_SEED=… for a seed that was printed.
@@ -46,6 +46,11 @@ faults: install
 MINUTES ?= 30
 soak: install
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
+
+RUNS ?= 20
+# The ends of a process that races decide, RUNS times each: some minutes.
+ends: install
+	$(BIN)/python -m tests.faults.ends --runs $(RUNS) $(ARGS)
 
 demo: install
 	$(BIN)/python -m examples.demo

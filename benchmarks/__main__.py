@@ -17,7 +17,10 @@ LONG = {"growth"}
 
 
 def main(words: list[str]) -> int:
-    """Each benchmark is a process of its own, so that none inherits another's memory. Returns: 1 if one failed."""
+    """Run each benchmark in a process of its own, so that none inherits another's memory.
+
+    Returns: 1 if one could not measure; a target that was missed is a row of its table.
+    """
     names = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in _PARTS)
     names.sort(key=lambda name: name != FIRST)
     if "--list" in words:

@@ -112,7 +112,7 @@ def measure_mirror(store: ObjectStore, client: Any, events: int) -> None:
             assert factory.wait_for_cache_sync(300) == {"events": True}
         before = informer.last_sync_resource_version
         with measured("relist all, after a loss", client, events):
-            client.xtrim(store._bus.keys[0].changes, maxlen=0, approximate=False)
+            client.xtrim(store._bus.keys[0].changes_of("events"), maxlen=0, approximate=False)
             client.hincrby(store._bus.keys[0].meta, "rv", 1)  # a version without a change: the watch is expired
             wait_for(lambda: informer.last_sync_resource_version != before)
             wait_for(lambda: not len(informer._fifo))

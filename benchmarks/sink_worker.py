@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from eventbus.broker.bus import SINK_GROUP, Bus, open_bus
+from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.broker.functions import Functions, RecordCall, Sent
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import GroupReader
 from eventbus.event import Event
 from eventbus.record.sink import Relieve, StoreSink

@@ -14,7 +14,7 @@ import msgspec
 
 from eventbus.decoding import KIND, convert, decode_fast, load
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event, EventSeries, EventSource, Instant, Int32, ObjectMeta, ObjectReference
+from eventbus.event import Event, EventSeries, EventSource, Instant, Int32, ObjectMeta, ObjectReference, OwnerReference
 from eventbus.validation import check_values
 
 CORE_VERSION: Final = "v1"
@@ -167,14 +167,28 @@ def metadata_to_json(meta: ObjectMeta) -> dict[str, Any]:
     """The metadata of any object as Go writes it."""
     plain: dict[str, Any] = {}
     _put(plain, name=meta.name, generateName=meta.generate_name, namespace=meta.namespace)
-    _put(plain, uid=meta.uid, resourceVersion=meta.resource_version)
+    _put(plain, uid=meta.uid, resourceVersion=meta.resource_version, generation=meta.generation)
     if meta.creation_timestamp is not None and (created := seconds_to_json(meta.creation_timestamp)):
         plain["creationTimestamp"] = created
+    if meta.deletion_timestamp is not None:
+        plain["deletionTimestamp"] = seconds_to_json(meta.deletion_timestamp)
+    if meta.deletion_grace_period_seconds is not None:
+        plain["deletionGracePeriodSeconds"] = meta.deletion_grace_period_seconds
     if meta.labels:
         plain["labels"] = dict(sorted(meta.labels.items()))
     if meta.annotations:
         plain["annotations"] = dict(sorted(meta.annotations.items()))
+    if meta.owner_references:
+        plain["ownerReferences"] = [_owner_to_json(owner) for owner in meta.owner_references]
+    if meta.finalizers:
+        plain["finalizers"] = list(meta.finalizers)
+    if meta.managed_fields:  # plain again, tuples and all
+        plain["managedFields"] = msgspec.json.decode(_ENCODE(meta.managed_fields))
     return plain
+
+
+def _owner_to_json(owner: OwnerReference) -> dict[str, Any]:
+    return {key: value for key, value in msgspec.to_builtins(owner).items() if value is not None}
 
 
 def seconds_to_json(time: datetime | None) -> str | None:
@@ -221,8 +235,9 @@ def _finish(event: Event) -> Event:
     """What the shape cannot say: text that can be stored, times in UTC, Go's zero time as None."""
     check_values(event)
     metadata, series = event.metadata, event.series
-    if metadata.creation_timestamp is not (created := _in_utc(metadata.creation_timestamp)):
-        metadata = msgspec.structs.replace(metadata, creation_timestamp=created)
+    created, deleted = _in_utc(metadata.creation_timestamp), _in_utc(metadata.deletion_timestamp)
+    if metadata.creation_timestamp is not created or metadata.deletion_timestamp is not deleted:
+        metadata = msgspec.structs.replace(metadata, creation_timestamp=created, deletion_timestamp=deleted)
     if series is not None and series.last_observed_time is not (observed := _in_utc(series.last_observed_time)):
         series = msgspec.structs.replace(series, last_observed_time=observed)
     first, last = _in_utc(event.first_timestamp), _in_utc(event.last_timestamp)

@@ -40,6 +40,10 @@ class BusUnavailable(EventBusError):
     """Redis does not answer (refused, reset, timed out, loading). Cure: wait and call again."""
 
 
+class BusFull(BusUnavailable):
+    """There is no room for what was to be written, and nothing of it was. Cure: wait and call again; let it drain."""
+
+
 class BusRefused(EventBusError):
     """Redis answered and refused (wrong password, no permission, too old). Cure: what the message says."""
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from eventbus.codec import from_core, to_core
+from eventbus.codec import EVENTS_VERSION, from_core, from_events_v1, to_core, to_events_v1
 from eventbus.event import Event
 from eventbus.list_watch import HasMetadata
 from eventbus.names import is_dns_label
@@ -15,7 +15,7 @@ from eventbus.objects.frozen import mutable_parts
 from eventbus.objects.json_form import lease_to_json, node_to_json, struct_from_json, struct_to_json
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
-from eventbus.selectors import EVENT_FIELDS, OBJECT_FIELDS
+from eventbus.selectors import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -23,14 +23,17 @@ T = TypeVar("T", bound=HasMetadata)
 class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What the store must know of a kind.
 
-    Its values are `msgspec.Struct`s, frozen all the way down, with `metadata: ObjectMeta` and the class attributes
-    `kind` and `api_version`, so that every object handed out carries them.
+    Its values are `msgspec.Struct`s, frozen all the way down (see `eventbus.frozen`), with `metadata: ObjectMeta` and
+    the class attributes `kind` and `api_version`, so that every object handed out carries them.
 
     Args:   name: as `Node`.  plural: as `nodes`, a DNS label.  type: of its values.
             has_status: `update` leaves the field *status* alone, and `update_status` everything else.
             short_names: what people may type as well.
             fields: what field selectors may name besides metadata.name and, of a namespaced kind, metadata.namespace.
             to_json: the plain dict that is an object's JSON; by default as msgspec writes it.
+            from_json: reads it; by default as `struct_from_json`.
+            version: the apiVersion, of a second shape of the type's objects; by default the type's own.
+            has_generation: the store counts the changes of *spec* in metadata.generation; by default if there is one.
     Raises: TypeError: *type* is none of these.  ValueError: *plural* is no DNS label.
     """
 
@@ -42,6 +45,9 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     short_names: tuple[str, ...] = ()
     fields: Mapping[str, Callable[[T], str]] = msgspec.field(default_factory=dict)
     to_json: Callable[[T], dict[str, Any]] | None = None
+    from_json: Callable[[Mapping[str, Any]], T] | None = None
+    version: str = ""
+    has_generation: bool | None = None
 
     def __post_init__(self) -> None:
         if not is_dns_label(self.plural):  # it is part of the names of keys
@@ -55,8 +61,10 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if missing or not hasattr(shape, "kind") or not hasattr(shape, "api_version"):
             raise TypeError(f"{self.name}: its type needs the fields metadata (and status), and kind and api_version")
         if mutable := ", ".join(mutable_parts(shape)):
-            problem = "its type must be frozen all the way down, of tuples, frozensets and FrozenDicts"
+            problem = "its type must be frozen all the way down, of tuples and FrozenDicts or as a FrozenStruct"
             raise TypeError(f"{self.name}: {problem}: {mutable}")
+        if self.has_generation is None:
+            msgspec.structs.force_setattr(self, "has_generation", "spec" in shape.__struct_fields__)
         said = getattr(shape, "kind", "")
         if said != self.name and isinstance(said, str):
             raise TypeError(f"{self.name}: its type says that its kind is {said}")
@@ -67,6 +75,8 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     @property
     def api_version(self) -> str:
         """As `v1`, `coordination.k8s.io/v1`."""
+        if self.version:
+            return self.version
         found: Any = self.type
         return found.api_version if isinstance(found.api_version, str) else "v1"
 
@@ -85,11 +95,24 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def decode(self, mapping: Mapping[str, Any]) -> T:
         """Read JSON that is already a mapping. Raises: InvalidObject, of an event InvalidEvent."""
-        if self.type is Event:
-            return cast("T", from_core(mapping))
+        if self.from_json is not None:
+            return self.from_json(mapping)
         return struct_from_json(mapping, self.type, kind=self.name, api_version=self.api_version)
 
 
+#: The same events in the shape, and by the fields, of events.k8s.io/v1.
+EVENTS_V1: Kind[Event] = Kind(
+    name="Event",
+    plural="events",
+    namespaced=True,
+    type=Event,
+    short_names=("ev",),
+    fields=EVENTS_V1_FIELDS,
+    to_json=to_events_v1,
+    from_json=from_events_v1,
+    version=EVENTS_VERSION,
+)
+# Nodes and Leases have no generation, as the API server keeps none of them.
 EVENT: Kind[Event] = Kind(
     name="Event",
     plural="events",
@@ -98,6 +121,7 @@ EVENT: Kind[Event] = Kind(
     short_names=("ev",),
     fields=EVENT_FIELDS,
     to_json=to_core,
+    from_json=from_core,
 )
 NODE: Kind[Node] = Kind(
     name="Node",
@@ -108,8 +132,16 @@ NODE: Kind[Node] = Kind(
     short_names=("no",),
     fields={"spec.unschedulable": lambda node: "true" if node.spec.unschedulable else "false"},
     to_json=node_to_json,
+    has_generation=False,
 )
-LEASE: Kind[Lease] = Kind(name="Lease", plural="leases", namespaced=True, type=Lease, to_json=lease_to_json)
+LEASE: Kind[Lease] = Kind(
+    name="Lease",
+    plural="leases",
+    namespaced=True,
+    type=Lease,
+    to_json=lease_to_json,
+    has_generation=False,
+)
 
 
 class Kinds:
@@ -141,4 +173,4 @@ class Kinds:
 #: The kinds of this process; a user's are registered here.
 KINDS = Kinds()
 
-__all__ = ["EVENT", "KINDS", "LEASE", "NODE", "Kind", "Kinds"]
+__all__ = ["EVENT", "EVENTS_V1", "KINDS", "LEASE", "NODE", "Kind", "Kinds"]

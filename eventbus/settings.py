@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes: int = 16 * MIB  #: the same in bytes
     buffer_full: FullBuffer = FullBuffer.DROP
     buffer_wait_s: float = 5.0  #: longest wait for room under `wait`
-    ring_bytes: int = 64 * MIB  #: sent batches kept to repair a Redis that lost its tail
+    ring_bytes: int = 64 * MIB  #: memory for sent batches, kept to repair a Redis that lost its tail
     flush_s: float = 5.0  #: longest flush at exit
     worker_block_ms: int = 1_000  #: one blocking read; also how fast a quiet worker notices a stop
     drain_s: float = 10.0  #: longest drain of a worker after SIGTERM
@@ -126,6 +126,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_records: int = 400_000  #: stored events and remembered counts together, a partition
     incoming_bytes: int = 256 * MIB  #: queued bytes a partition; beyond it publish answers FULL
     changes_bytes: int = 64 * MIB  #: how far back a watch can begin, a partition
+    refresh_s: int = 10  #: an event that is counted and not written is shown anew at most so often
+    occurrences_s: int = 21_600  #: occurrences are counted a minute, and kept so long; 0: not at all
     dead_bytes: int = 64 * MIB  #: buried events, a partition
     hold_s: int = 86_400  #: a WAIT group without a live worker holds the stream this long
 
@@ -145,10 +147,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 _LEAST = dict(burst=0, max_events=1, max_interval_s=1, event_ttl_s=1, record_ttl_s=60, max_stored=100)
 _LEAST |= dict(max_records=100, incoming_bytes=MIB, changes_bytes=MIB, dead_bytes=65_536, hold_s=1)
+_LEAST |= dict(refresh_s=1, occurrences_s=0)
 _TEN_YEARS_S = 10 * 366 * 86_400
 #: One record holds all max_events. The longest interval is the longest that a Go Duration holds, in nanoseconds.
 _MOST = dict(max_events=1_000, burst=2**31 - 1, max_interval_s=2**63 // 10**9, event_ttl_s=_TEN_YEARS_S)
 _MOST |= dict(record_ttl_s=_TEN_YEARS_S, hold_s=_TEN_YEARS_S)
+_MOST |= dict(refresh_s=86_400, occurrences_s=14 * 86_400)
 
 
 def float32(number: float) -> float:

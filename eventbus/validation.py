@@ -204,6 +204,9 @@ def _strings(event: Event) -> list[str]:
     for mapping in (meta.labels, meta.annotations):
         if mapping:
             strings += [*mapping, *mapping.values()]
+    if meta.owner_references or meta.finalizers or meta.managed_fields:
+        more = (meta.owner_references, meta.finalizers, meta.managed_fields)
+        strings += [text for _, text in _texts(_plain(more), "")]
     return strings
 
 
@@ -227,6 +230,7 @@ def _numbers_and_times_fit(event: Event) -> bool:
         and (event.last_timestamp is event.first_timestamp or _has_zone(event.last_timestamp))
         and _has_zone(event.event_time)
         and _has_zone(event.metadata.creation_timestamp)
+        and _has_zone(event.metadata.deletion_timestamp)
         and (series is None or (_is_int32(series.count) and _has_zone(series.last_observed_time)))
     )
 
@@ -255,6 +259,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
         return {field.encode_name: _plain(getattr(value, field.name)) for field in fields}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
     return str.__str__(value) if isinstance(value, str) else value
 
 
@@ -266,6 +272,9 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
             inner_path = f"{path}.{key}" if path else key
             yield inner_path, key
             yield from _texts(inner, inner_path)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, path)
 
 
 def _shown(text: str) -> str:

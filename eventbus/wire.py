@@ -16,7 +16,9 @@ import msgspec
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+#: How the events of a batch are packed: as they are. A number that a reader does not know is a batch it cannot open.
+CODEC_NONE = 0
 MAX_BATCH_EVENTS = 64  #: events in one stream entry: bounds the cost of a redelivery
 MAX_BATCH_BYTES = 128 * 1024  #: the same in bytes
 MAX_EVENT_BYTES = 16 * 1024  #: one packed event; checked before it is unpacked
@@ -91,7 +93,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 def pack_batch(producer: str, first: int, events: Sequence[bytes]) -> bytes:
     """One stream entry's body."""
-    packed: bytes = msgpack.packb([SCHEMA_VERSION, producer, first, events])
+    packed: bytes = msgpack.packb([SCHEMA_VERSION, producer, first, CODEC_NONE, events])
     return packed
 
 
@@ -116,11 +118,13 @@ def unpack_batch(body: bytes) -> Batch:
         raise PoisonBatch("unreadable") from error
     if not isinstance(parts, list) or not parts or type(parts[0]) is not int or parts[0] != SCHEMA_VERSION:
         raise PoisonBatch("unknown-version")
-    if len(parts) != 4 or type(parts[1]) is not str or type(parts[2]) is not int or type(parts[3]) is not list:
+    if len(parts) != 5 or type(parts[1]) is not str or type(parts[2]) is not int or type(parts[3]) is not int:
         raise PoisonBatch("unreadable")
-    if not all(type(event) is bytes for event in parts[3]):
+    if parts[3] != CODEC_NONE:
+        raise PoisonBatch("unknown-codec")
+    if type(parts[4]) is not list or not all(type(event) is bytes for event in parts[4]):
         raise PoisonBatch("unreadable")
-    return Batch(parts[1], parts[2], parts[3])
+    return Batch(parts[1], parts[2], parts[4])
 
 
 def unpack_wire(packed: bytes) -> WireEvent:

@@ -1,4 +1,4 @@
-"""Events in a SQLite file: eventbus worker export --to 'python:examples.sqlite_sink:SqliteSink?events.db'"""
+"""Events in a SQLite file: eventbus worker export --to sqlite:events.db"""
 
 import sqlite3
 
@@ -17,7 +17,7 @@ class SqliteSink:
 
     def __init__(self, url: str, options: SinkOptions) -> None:
         self.name = options.name
-        self._path, self._timeout_s = url.partition("?")[2], options.timeout_s
+        self._path, self._timeout_s = url.partition(":")[2], options.timeout_s
 
     def update(self, event: Event) -> Event:
         row = (event.metadata.uid, int(event.metadata.resource_version), event.count, encode_core(event).decode())

@@ -10,6 +10,7 @@ import gc
 import os
 import secrets
 import signal
+import sys
 import tempfile
 import threading
 import warnings
@@ -26,6 +27,11 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
 pytest_plugins = ["tests.plugins.summary", "tests.plugins.threads", "tests.plugins.faults"]
+
+# Sinks of the tests' own, registered as an installed package has them; for the processes that tests start as well.
+_REGISTERED = str(Path(__file__).parent / "registered")
+sys.path.append(_REGISTERED)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), _REGISTERED)))
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
@@ -96,8 +102,10 @@ def valkey_url(_docker_engine: None) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _docker_engine() -> None:
+    from tests.plugins.summary import NO_ENGINE
+
     if not _engine_answers():
-        _unavailable("no Docker engine answers")
+        _unavailable(NO_ENGINE)
 
 
 def _engine_answers() -> bool:

@@ -1,5 +1,5 @@
 """`python -m workers`: the console command `eventbus`."""
 
-from workers.entry import main
+from eventbus_command import main
 
 main()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eventbus.cli.finite import Finite
 from workers.options import metrics_option, worker_help
 
 if TYPE_CHECKING:
@@ -40,14 +41,12 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0.1, 300),
+    type=Finite(0.1, 300),
     default=10.0,
     show_default=True,
     help="Longest wait for an answer of the sink, seconds; of a webhook never more than 10.",
 )
-@click.option(
-    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events a second and partition, at most.  [default: any]"
-)
+@click.option("--rate", type=Finite(min=0), default=0.0, help="Events a second and partition, at most.  [default: any]")
 @click.option(
     "--outage",
     type=click.Choice(["pause", "count"]),
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     help="A sink that does not answer: wait for it for ever, or give an event up after 12 tries as client-go does.",
 )
 @metrics_option
-@click.option("--take-over-s", type=float, default=25.0, hidden=True)
+@click.option("--take-over-s", type=Finite(min=0), default=25.0, hidden=True)
 def export(
     url: str,
     name: str,
@@ -77,7 +76,10 @@ def export(
     https://host/path                CloudEvents by POST
     file:/var/log/events.jsonl       JSON Lines, rotated
     stdout:                          JSON Lines
-    python:package.module:function   a sink of your own
+    scheme:…                         a sink that an installed package has registered
+
+    counts=shown in the URL's query writes the counts that `eventbus get events` shows, too, of repeats that were held
+    back; otherwise a sink is told what client-go would have written.
 
     Secrets are taken from the environment or from files, never from the command line; docs/sinks.md says which. A URL
     that is a secret itself may stand in EVENTBUS_EXPORT_TO, or in the file that EVENTBUS_EXPORT_TO_FILE names. One
@@ -92,23 +94,23 @@ def export(
       eventbus worker export --to https://hooks.example.com/events --repeats at-most-every=5m
     """
     from eventbus.clock import SystemClock
-    from eventbus.record.export import make_options
+    from eventbus.record.export_options import make_options
     from eventbus.record.export_runner import ExportRunner
     from eventbus.sinks import EventSink, make_sink
-    from eventbus.sinks.opening import given_url, safe_sink_url
+    from eventbus.sinks.opening import given_url, safe_sink_url, split_counts
     from workers.runtime import run
 
+    to, counts = split_counts(given_url(url, os.environ))
     options = make_options(
         SystemClock(),
         start=start,
         repeats=repeats,
         outage=outage,
+        counts=counts,
         batch_events=batch,
         rate_per_s=rate,
         take_over_s=take_over_s,
     )
-
-    to = given_url(url, os.environ)
 
     def open_sink() -> EventSink:
         return make_sink(to, os.environ, name=name, timeout_s=timeout_s)

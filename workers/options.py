@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from eventbus.cli.finite import Finite
+
 #: Hidden: shorter than a living worker's pause makes workers rob each other. For tests.
-take_over_option = click.option("--take-over-s", type=float, default=15.0, hidden=True)
+take_over_option = click.option("--take-over-s", type=Finite(min=0), default=15.0, hidden=True)
 
 #: Prometheus metrics, /livez and /readyz of any worker.
 metrics_option = click.option(

@@ -35,6 +35,8 @@ OTHER_REASONS = {
     "SinkReachable": "Normal",
     "GroupReleased": "Warning",
 }
+#: How long a part is given to stop: longer than any drain.
+STOP_S = 100_000.0
 #: How often the options are compared with those of the bus.
 LOOK_EVERY_S = 1.0
 
@@ -174,8 +176,9 @@ class Worker:
                     if not changed:
                         # While the consumers still run: they are told of it too.
                         self._say_stopping()
-                    drained = self._drain(part, deadline)
+                    drained = drain(part, deadline)
                 if not drained:
+                    log.error("not finished within %g s: what is left will be taken over", self._settings.drain_s)
                     return 1
                 if not changed:
                     return self._signals.exit_code or 0
@@ -215,15 +218,14 @@ class Worker:
         log.info("%s stops: finishing what is begun", self._component)
         self._diary.write("Stopping", f"Stopping {self._component}.")
 
-    def _drain(self, part: Part, deadline: float) -> bool:
-        """Stop *part*; False if it did not manage in time."""
-        # In a thread: a part joins several, each with the whole timeout.
-        stopper = threading.Thread(target=part.stop, args=(self._settings.drain_s,), name="eventbus-stop", daemon=True)
-        stopper.start()
-        stopper.join(max(0.0, deadline - time.monotonic()))
-        if stopper.is_alive():
-            log.error("not finished within %g s: what is left will be taken over", self._settings.drain_s)
-        return not stopper.is_alive()
+
+def drain(part: Part, deadline: float) -> bool:
+    """Stop *part*, until *deadline* of the monotonic clock; False if it did not manage in time."""
+    # In a thread, which gives up long after we do: a part that gave up first would look as if it had finished.
+    stopper = threading.Thread(target=part.stop, args=(STOP_S,), name="eventbus-stop", daemon=True)
+    stopper.start()
+    stopper.join(max(0.0, deadline - time.monotonic()))
+    return not stopper.is_alive()
 
 
 class Diary:

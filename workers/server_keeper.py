@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.cli.backoff import Backoff
-from eventbus.cli.keeper_lock import hold, holder
+from eventbus.cli.keeper_lock import KeeperLock, holders
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 
@@ -37,15 +36,17 @@ class ServerKeeper:
         self._ours = not server.running()
         self._began = clock.monotonic()
         self._not_before = 0.0
-        self._lock: int | None = None
+        self._told_of_others = False
+        self._lock = KeeperLock(server.directory)
 
     def start(self) -> str:
         """Find or start it; its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
         url = self._server.start()
-        if self._lock is None:
-            if process := holder(self._server.directory):
-                self._tell(f"another eventbus up (process {process}) runs here; these workers join it")
-            self._lock = hold(self._server.directory)  # `eventbus down` would be of no use from now on
+        if not self._told_of_others:
+            if processes := holders(self._server.directory):
+                self._tell(f"another eventbus up (process {', '.join(processes)}) runs here; these workers join it")
+            self._told_of_others = True
+        self._lock.take()  # `eventbus down` would be of no use from now on
         self._began = self._clock.monotonic()
         return url
 
@@ -75,6 +76,4 @@ class ServerKeeper:
         """Stop it, unless somebody else had started it."""
         if self._ours:
             self._server.stop()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()

@@ -15,6 +15,7 @@ import click
 from eventbus.broker.connection import safe_url
 from eventbus.broker.embedded import EmbeddedServer, default_directory
 from eventbus.cli.backoff import BASE_S, MAX_S, Backoff
+from eventbus.cli.finite import Finite
 from eventbus.cli.session import find_url
 from eventbus.cli.signal_queue import JOB_CONTROL, SignalQueue, passed_on
 from eventbus.clock import SystemClock
@@ -53,8 +54,8 @@ FLUSH_S = 1.0
     default="",
     help="Metrics and health of the worker log there, of the worker sink at the next port (see `worker log`).",
 )
-@click.option("--backoff-base", type=click.FloatRange(min=0, min_open=True), default=BASE_S, hidden=True)
-@click.option("--backoff-max", type=click.FloatRange(min=0, min_open=True), default=MAX_S, hidden=True)
+@click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
+@click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
 def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base: float, backoff_max: float) -> None:
     """Run everything in the foreground: the embedded server, the workers log and sink, the lines of a Procfile.
 
@@ -178,7 +179,7 @@ class Everything:
         """The workers below, the Procfile's lines above: who records ends before who stores."""
         environ = environment(os.environ, url)
         workers = {
-            name: [sys.executable, "-P", "-m", "workers", "worker", name, *self._ports[name]]
+            name: [sys.executable, "-P", "-m", "eventbus_command", "worker", name, *self._ports[name]]
             for name in WORKERS
             if name not in self._commands
         }

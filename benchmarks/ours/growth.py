@@ -15,7 +15,8 @@ from benchmarks.ours import bus as shared
 from benchmarks.ours.bus import fill, record, recorded, sink_workers, until
 from benchmarks.sample import POOL, numbers
 from benchmarks.servers import a_server
-from eventbus.broker.bus import SINK_GROUP, Bus, open_bus
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import GroupReader
 from eventbus.settings import MIB, Options, Settings
 from eventbus.store.object_store import ObjectStore

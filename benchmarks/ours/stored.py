@@ -18,7 +18,7 @@ def main() -> None:
         until(lambda: recorded(bus, client) >= EVENTS)
         until(lambda: not client.xlen(keys.incoming), every_s=0.1)
     # `changes` is bounded by its bytes and dead for readers that keep up, so it is no cost of an event that stays.
-    changes = client.memory_usage(keys.changes, samples=0)
+    changes = client.memory_usage(keys.changes_of("events"), samples=0)
     each = (client.info("memory")["used_memory_dataset"] - before - changes) / EVENTS
     object_key = keys.object + client.zrandmember(keys.index_expiry)
     report("memory", "a stored event, with indexes and correlation state", bytes=each)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from hashlib import sha256
 
+from eventbus.broker.function_commands import Function, Use, functions_used
 from eventbus.broker.keys import Keys, bus_key
-from eventbus.broker.lua_commands import Function, Use, functions_used
 
 
 class Role(StrEnum):
@@ -39,23 +39,26 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
     Role.PRODUCER: frozenset({"publish"}),
     Role.READER: frozenset(),
     Role.WORKER: frozenset(
-        {"open", "record", "trim", "bury", "beat", "try", "claim", "expire", "forget", "put", "lease"}
-        | {"release", "exported"}
+        {"open", "record", "trim", "bury", "beat", "try", "claim", "expire", "refresh", "forget", "finish", "put"}
+        | {"remove_event", "write_event", "overlay_event", "lease", "release", "exported"}
     ),
     Role.METRICS: frozenset(),
-    Role.DEPLOY: frozenset({"open", "put", "remove", "replay", "discard", "again"}),
+    Role.DEPLOY: frozenset(
+        {"open", "put", "remove", "write_event", "overlay_event", "remove_event", "replay", "discard", "again"}
+    ),
 }
 
 #: What each role calls besides functions: the commands in `broker/`, `store/` and `cli/`, by key.
 _DIRECT: Mapping[Role, Mapping[str, str]] = {
     Role.PRODUCER: {"producer": "HMGET"},
     Role.READER: {
-        "meta": "HGET",
+        "version": "GET",
         "index_name": "ZRANGE",
         "index_object": "ZRANGE",
         "object": "GET MGET",
         "changes": "XREAD",
         "suppressed": "HGETALL",
+        "occurrences": "HGETALL",
         "incoming": "XREAD XREVRANGE",
     },
     Role.WORKER: {
@@ -67,21 +70,30 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "index_expiry": "ZCARD ZRANGE",
         "index_forget": "ZCARD ZRANGE",
         "index_subject": "ZCARD ZRANGE",
+        "index_refresh": "ZRANGE",
+        "note": "EXISTS",
         "export": "HGET",
         "exported": "MGET",
         "later": "ZRANGE",
         "dead": "XRANGE",
     },
     Role.METRICS: {
-        "incoming": "XLEN XRANGE XPENDING XINFO|GROUPS XINFO|CONSUMERS",
-        "incoming_meta": "HGETALL",
-        "meta": "HGETALL",
-        "workers": "HGETALL",
-        "changes": "XLEN XRANGE XREVRANGE",
-        "dead": "XLEN XRANGE",
-        "index_expiry": "ZCARD",
-        "index_forget": "ZCARD",
-        "suppressed": "HGETALL",
+        "bus": "TYPE",
+        "incoming": "XLEN XRANGE XPENDING XINFO|GROUPS XINFO|CONSUMERS TYPE",
+        "incoming_meta": "HGETALL TYPE",
+        "meta": "HGETALL TYPE",
+        "workers": "HGETALL TYPE",
+        "changes": "XLEN XRANGE XREVRANGE TYPE",
+        "dead": "XLEN XRANGE XREVRANGE TYPE",
+        "version": "GET TYPE",
+        "note": "TYPE",
+        "index_name": "TYPE",
+        "index_object": "TYPE",
+        "index_expiry": "ZCARD TYPE",
+        "index_forget": "ZCARD TYPE",
+        "index_subject": "TYPE",
+        "index_refresh": "TYPE",
+        "suppressed": "HGETALL TYPE",
         "export": "HGETALL",
         "later": "ZCARD",
     },
@@ -102,11 +114,9 @@ _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
 }
 
 #: How anybody opens a bus that is there.
-_OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXISTS"}
+_OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXISTS", "version": "EXISTS"}
 #: Connecting, also to a cluster; INFO is how a server is judged, and how `record` sees that memory is full.
-_CONNECTING = (
-    "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|SHARDS COMMAND"
-)
+_CONNECTING = "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|MYID ASKING"
 _KEYLESS: Mapping[Role, str] = {
     Role.DEPLOY: "MULTI EXEC DISCARD UNWATCH FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE",
 }
@@ -114,7 +124,7 @@ _KEYLESS: Mapping[Role, str] = {
 #: Commands that only read; a key that sees nothing else is given for reading alone.
 _READS = (
     "EXISTS GET MGET HGET HMGET HGETALL HEXISTS HLEN XLEN XRANGE XREVRANGE XREAD XREADGROUP XPENDING XINFO|GROUPS "
-    "XINFO|STREAM XINFO|CONSUMERS PTTL ZCARD ZSCORE ZRANGE ZRANGEBYLEX WATCH"
+    "XINFO|STREAM XINFO|CONSUMERS TYPE PTTL ZCARD ZSCORE ZMSCORE ZRANGE ZRANGEBYLEX WATCH"
 )
 READS = frozenset(_READS.split())
 
@@ -122,7 +132,7 @@ READS = frozenset(_READS.split())
 def role_functions(role: Role) -> tuple[Function, ...]:
     """The functions that *role* calls, by name."""
     roles = (role, *_INCLUDES.get(role, ()))
-    names = {f"eb1_{verb}" for one in roles for verb in _FUNCTIONS[one]}
+    names = {f"eb2_{verb}" for one in roles for verb in _FUNCTIONS[one]}
     return tuple(function for name, function in sorted(functions_used().items()) if name in names)
 
 
@@ -143,7 +153,7 @@ def acl_rules(role: Role, prefix: str = "eb") -> tuple[str, ...]:
     uses = role_uses(role)
     keyless = sorted(use.command for use in uses if not use.keys)
     rules = ["resetkeys", "resetchannels", "clearselectors", "-@all", *(f"+{_word(name)}" for name in keyless)]
-    rules.append("+fcall|eb1_build")
+    rules.append("+fcall|eb2_build")
     if called := role_functions(role):
         # One pattern, since record passes hundreds of keys. What a function does to them is judged by the rest.
         words = [f"fcall|{function.name}" for function in called]
@@ -173,20 +183,27 @@ def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:
     sample = Keys(prefix, 987654321)
     patterns = []
     for key in keys:
-        name = _name_of(prefix, sample, key).replace(b"{987654321}", b"{*}")
+        name = name_of(prefix, sample, key).replace(b"{987654321}", b"{*}")
         patterns.append(name.decode() + ("*" if name.endswith(b":") else ""))
     return patterns
 
 
-def _name_of(prefix: str, sample: Keys, key: str) -> bytes:
+def name_of(prefix: str, keys: Keys, key: str) -> bytes:
+    """The key, or what keys of this name begin with, which ends in a colon: users register kinds of their own."""
     match key:
         case "bus":
             return bus_key(prefix)
-        case "object":  # of every kind: users register their own
-            return sample.object_of("").removesuffix(b":")
+        case "object":
+            return keys.object_of("").removesuffix(b":")
         case "index_name":
-            return sample.index_name_of("")
-    found: bytes = getattr(sample, key)
+            return keys.index_name_of("")
+        case "changes":
+            return keys.changes_of("")
+        case "version":
+            return keys.version_of("")
+        case "note":
+            return keys.note_of("")
+    found: bytes = getattr(keys, key)
     return found
 
 

@@ -10,25 +10,35 @@ from typing import Any
 import msgspec
 
 from eventbus.broker import functions
-from eventbus.broker.connection import Client, check_server, connect, make_client
+from eventbus.broker.connection import Client, check_server, cluster_client, connect, make_client, safe_url
 from eventbus.broker.functions import Functions, Opened
-from eventbus.broker.keys import Keys, bus_key
-from eventbus.broker.redis_errors import redis_errors, safe_url
+from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key
+from eventbus.broker.numbers import parse_options_version, parse_partitions
+from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, ConfigError, FunctionsMissing, OptionsDiffer
 from eventbus.settings import Options, Settings
 
-#: The store's own group. It exists from the first open, from the oldest entry, and holds the stream.
-SINK_GROUP = "sink"
 #: The fleet's log.
 LOG_GROUP = "log"
+#: Of everything that lies in Redis and of the functions that write it. Builds of another one refuse the bus.
+FORMAT = 2
 
 
 class Bus:
     """An opened bus. Clients are made here, one a thread that wants one; the rest is values."""
 
     def __init__(
-        self, url: str, *, cluster: bool, prefix: str, partitions: int, options: Options, options_version: int
+        self,
+        url: str,
+        *,
+        cluster: bool,
+        prefix: str,
+        partitions: int,
+        options: Options,
+        options_version: int,
+        bus_id: str = "",
     ) -> None:
+        self.id = bus_id  #: random, of this bus alone: one that was made anew after a FLUSHALL has another
         self.url = url
         self.prefix = prefix
         self.options = options
@@ -55,8 +65,8 @@ class Bus:
         return len(self.keys)
 
     def client(self, *, block_ms: int = 0, name: str = "eventbus") -> Client:
-        """A client of one's own: one thread, one connection. Nothing is sent yet (a cluster: its map is read)."""
-        make = connect if self._cluster else make_client
+        """A client of one's own: one thread, one connection (a cluster: one a node). Nothing is sent yet."""
+        make = cluster_client if self._cluster else make_client
         return make(self.url, block_ms=block_ms, name=name)
 
     def functions(self, client: Client, partition: int) -> Functions:
@@ -79,7 +89,14 @@ class Bus:
         if opened.made_stream:
             # After a FLUSHALL the next to open the bus must not decide anew what those who run have agreed on.
             with suppress(BusRefused):  # who may not, leaves it to somebody else
-                _make(client, bus_key(self.prefix), self.partitions, self.options, self.options_version)
+                _make(
+                    client,
+                    bus_key(self.prefix),
+                    self.partitions,
+                    self.options,
+                    self.options_version,
+                    os.urandom(8).hex(),
+                )
         if group and group != SINK_GROUP:
             made = call.open(opened.generation, group, policy, start)
             opened = Opened(opened.generation, opened.made_stream, made.made_group)
@@ -97,8 +114,9 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
     client = connect(url, name="eventbus-open")
     try:
         server = check_server(client)
+        _refuse_other_format(client, bus_key(settings.prefix))
         functions.load(client)
-        partitions, found, version = _read_or_make(client, settings, options)
+        partitions, found, version, bus_id = _read_or_make(client, settings, options)
         if options is not None and options != found:
             raise OptionsDiffer(difference(found, options))
         bus = Bus(
@@ -108,6 +126,7 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
             partitions=partitions,
             options=found,
             options_version=version,
+            bus_id=bus_id,
         )
         for partition in range(partitions):
             if not _is_open(client, bus.keys[partition]):
@@ -120,27 +139,38 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
 def _is_open(client: Client, keys: Keys) -> bool:
     """Whether somebody has made the partition: readers and producers have no right to."""
     with redis_errors():
-        made: Any = client.hmget(keys.meta, [f"floor:{SINK_GROUP}", "rv"])
-        return None not in made and bool(client.exists(keys.incoming))
+        made: Any = client.hmget(keys.meta, [f"floor:{SINK_GROUP}"])
+        return None not in made and bool(client.exists(keys.incoming) and client.exists(keys.version_of(EVENTS)))
 
 
-def _read_or_make(client: Client, settings: Settings, options: Options | None) -> tuple[int, Options, int]:
-    key, fields = bus_key(settings.prefix), ["partitions", "options", "options_version"]
+def _refuse_other_format(client: Client, key: bytes) -> None:
+    """Before anything is loaded or made. Raises: ConfigError: another build's bus is there."""
+    with redis_errors():
+        found: Any = client.hmget(key, ["format", "partitions"])
+    if found == [None, None] or found[0] == str(FORMAT).encode():
+        return
+    made = found[0].decode("ascii", "replace") if found[0] else "1"
+    cure = "use the build that made it, or another EVENTBUS_PREFIX"
+    raise ConfigError(f"the bus has format {made:.20}, this build has format {FORMAT}: {cure}", cure=cure)
+
+
+def _read_or_make(client: Client, settings: Settings, options: Options | None) -> tuple[int, Options, int, str]:
+    key, fields = bus_key(settings.prefix), ["partitions", "options", "options_version", "id"]
     with redis_errors():
         # Read first: a bus that exists must open when memory is full, where every HSETNX is refused.
         found: Any = client.hmget(key, fields)
         if None in found:
-            _make(client, key, settings.partitions, options or Options(), 1)
+            _make(client, key, settings.partitions, options or Options(), 1, os.urandom(8).hex())
             found = client.hmget(key, fields)
-    partitions = int(found[0])
-    if not 1 <= partitions <= 1024:
-        raise ConfigError(f"the bus says it has {partitions} partitions; 1 to 1024 make sense")
-    return partitions, decode_options(found[1]), int(found[2] or 1)
+    partitions, version = parse_partitions(found[0], key), parse_options_version(found[2])
+    return partitions, decode_options(found[1]), version, found[3].decode("ascii", "replace")
 
 
-def _make(client: Client, key: bytes, partitions: int, options: Options, version: int) -> None:
+def _make(client: Client, key: bytes, partitions: int, options: Options, version: int, bus_id: str) -> None:
     """Write what is missing; what is there wins."""
     with redis_errors():
+        client.hsetnx(key, "format", str(FORMAT))
+        client.hsetnx(key, "id", bus_id)
         client.hsetnx(key, "partitions", str(partitions))
         client.hsetnx(key, "options", msgspec.json.encode(options))
         client.hsetnx(key, "options_version", str(version))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventbus.broker.bus import SINK_GROUP, Bus, decode_options
-from eventbus.broker.connection import Client, primaries
+from eventbus.broker.bus import Bus, decode_options
+from eventbus.broker.connection import Client, is_cluster, primaries
 from eventbus.broker.findings import Finding, error, ok, warning
-from eventbus.broker.keys import bus_key
+from eventbus.broker.keys import SINK_GROUP, bus_key
+from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.status import BusStatus, Level, read_status
 from eventbus.errors import BusRefused, EventBusError
@@ -27,16 +28,11 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         found = client.hmget(bus_key(settings.prefix), ["partitions", "options", "options_version"])
     if None in found:
         return [ok("bus", f"none yet under prefix {settings.prefix}: the first recorder or worker makes it")]
-    options, numbers = decode_options(found[1]), (found[0], found[2])
-    if not all(number.isdigit() for number in numbers):
-        problem = "its number of partitions, or the version of its options, is no number"
-        return [error("bus", problem, f"nothing of eventbus does that: remove {bus_key(settings.prefix).decode()}")]
-    partitions, version = map(int, numbers)
-    import redis
-
+    options, version = decode_options(found[1]), parse_options_version(found[2])
+    partitions = parse_partitions(found[0], bus_key(settings.prefix))
     bus = Bus(
         url,
-        cluster=not isinstance(client, redis.Redis),
+        cluster=is_cluster(client),
         prefix=settings.prefix,
         partitions=partitions,
         options=options,

@@ -1,19 +1,15 @@
-"""Where the bus is, and the only maker of redis clients.
-
-redis-py retries every command ten times by default and so duplicates what it sends; no client made here retries
-anything. Who may call again, and when, is decided by the callers around idempotent calls.
-"""
+"""Where the bus is, and a client for whatever is there: a server, the primary of sentinels, or a cluster."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
-from eventbus.broker.redis_errors import redis_errors, safe_url, translate
+from eventbus.broker.address import Address, Endpoint, parse_address, safe_url, with_password
+from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.server_version import OLDEST_VERSION
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError
 from eventbus.settings import Settings
@@ -21,21 +17,8 @@ from eventbus.settings import Settings
 if TYPE_CHECKING:
     import redis
 
-#: every client of the bus: redis.Redis or redis.RedisCluster, whose own types promise awaitables and bytes at random
+#: every client of the bus: redis.Redis or our ClusterClient; redis-py's types promise awaitables and bytes at random
 Client: TypeAlias = Any
-
-SCHEMES = ("redis", "rediss", "unix")
-#: how long a reply may be late, seconds; a blocking read adds its block, else redis-py would give it up in the middle
-REPLY_S = 5.0
-CONNECT_S = 5.0
-
-#: what an url's query may say. redis-py lets it override anything, retries and reply shapes included
-_URL_OPTIONS = {"db", "username", "password"} | {
-    f"ssl_{name}"
-    for name in ("ca_certs", "ca_path", "certfile", "keyfile", "password", "cert_reqs", "check_hostname", "min_version")
-}
-#: those of them that name a file or folder
-_FILE_OPTIONS = {f"ssl_{name}" for name in ("ca_certs", "ca_path", "certfile", "keyfile")}
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -44,6 +27,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     kind: str  #: `redis`, `valkey`; whatever else speaks the protocol counts as `redis`
     version: tuple[int, ...]  #: of that kind: Valkey 9.1 is (9, 1, 2), though it also calls itself Redis 7.2
     cluster: bool
+    replica_of: str = ""  #: where its primary is, or as much as is known of that; '' for a primary
     maxmemory: int | None = None  #: bytes, 0: no limit
     maxmemory_policy: str | None = None
     aof_enabled: bool | None = None
@@ -63,7 +47,8 @@ def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
     if chosen.lower() == "none":
         return None
     if chosen:
-        return _with_password(chosen, _password_of(environ))
+        parse_address(chosen)
+        return with_password(chosen, _password_of(environ))
     from eventbus.broker.embedded import EmbeddedServer, default_directory
 
     return EmbeddedServer(default_directory(environ)).start()
@@ -72,38 +57,60 @@ def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
 def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> Client:
     """A client that has reached its server, and goes to all nodes if that is one of a cluster.
 
-    Arguments, threads and timeouts as in `make_client`. Blocks for 5 s at most (a cluster: per node that is away).
+    Arguments, threads and timeouts as in `make_client`. Blocks for 5 s at most for each host of the url that is away;
+    where this process knows the cluster already, for a second or two for each node that is away.
 
     Raises: BusUnavailable: not reachable now; call again.  BusRefused: it will not have us; the message says why.
-            ConfigError: the url cannot be used, or not for a cluster (unix socket, database other than 0).
+            ConfigError: the url cannot be used, or not for what is there.
     Redis:  INFO, or HELLO where the user may not; a cluster: CLUSTER SLOTS.
     """
-    client = make_client(url, block_ms=block_ms, name=name, password=password)
-    try:
-        with redis_errors(url):
-            if not _facts(client).cluster:
-                return client
-    except BaseException:
-        client.close()
-        raise
-    client.close()
-    return _make_cluster_client(url, block_ms=block_ms, name=name, password=password)
+    from redis.exceptions import RedisError
+
+    from eventbus.broker import cluster
+
+    url = with_password(url, password)
+    address = parse_address(url)
+    if (nodes := cluster.find_map(url)) is not None:
+        with suppress(RedisError):
+            nodes.load()
+            return cluster.cluster_client(nodes, address, block_ms=block_ms, name=name)
+    problem: BusUnavailable | None = None
+    for endpoint in _ways_to(address):
+        try:
+            return _connect_at(endpoint, url, address, block_ms, name)
+        except BusUnavailable as error:
+            problem = error
+    assert problem is not None
+    raise problem
+
+
+def cluster_client(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
+    """A client for the cluster at *url*, to which this process has connected before; nothing is sent yet.
+
+    Where it has not, as `connect`.
+    """
+    from eventbus.broker import cluster
+
+    nodes = cluster.find_map(url)
+    if nodes is None:
+        return connect(url, block_ms=block_ms, name=name)
+    return cluster.cluster_client(nodes, parse_address(url), block_ms=block_ms, name=name)
 
 
 def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> redis.Redis:
     """A client for one server that has not connected yet. Bytes in, bytes out, replies in the shapes of RESP2.
 
-    One thread uses one socket, connected at its first call and again after an error; threads that share a client get a
-    socket each. Nothing is retried: a call that raised BusUnavailable may have had its effect.
+    Where the url has sentinels that is the primary they name, asked for at each connection; where it has several hosts,
+    the first. One thread uses one socket, connected at its first call and again after an error; threads that share a
+    client get a socket each. Nothing is retried: a call that raised BusUnavailable may have had its effect.
 
     Args:   block_ms: the longest BLOCK this client will be used with; a reply may take 5 s longer.
             name: for CLIENT LIST; no spaces.  password: used where the url has none.
     Raises: ConfigError: the url cannot be used.
     """
-    import redis
+    from eventbus.broker.plain_client import plain_client
 
-    _check_url(url)
-    return redis.Redis.from_url(_with_password(url, password), **_options(url, block_ms, name))
+    return plain_client(parse_address(with_password(url, password)), block_ms=block_ms, name=name)
 
 
 def check_server(client: Client) -> ServerInfo:
@@ -119,32 +126,31 @@ def check_server(client: Client) -> ServerInfo:
         servers = [_facts(node) for node in primaries(client)]
     for info in servers:
         _refuse_unfit(info)
+    if primary := next((info.replica_of for info in servers if info.replica_of), ""):
+        raise BusUnavailable(
+            f"this server is a replica of {primary} and takes no writes: give the primary's address, or that of its "
+            "sentinels: redis+sentinel://host:26379/NAME/0"
+        )
     return servers[0]
 
 
-def _check_url(url: str) -> None:
-    scheme, found, _ = url.partition("://")
-    if not found or scheme not in SCHEMES:
-        given = f"{scheme}://" if found else "no scheme"
-        raise ConfigError(
-            f"the url of the bus has {given}; valid are redis://host:6379/0, rediss://host:6379/0 (TLS) and "
-            "unix:///path/to.sock; a cluster is recognised by itself"
-        )
-    if (shown := safe_url(url)) == f"{scheme}://***":
-        raise ConfigError(
-            f"the url of the bus ({shown}) cannot be read: is the port a number? "
-            "In a password / ? # @ [ ] must be quoted as %2F %3F %23 %40 %5B %5D, or use EVENTBUS_REDIS_PASSWORD"
-        )
-    parts = urlsplit(url)
-    if unknown := parse_qs(parts.query).keys() - _URL_OPTIONS:
-        raise ConfigError(f"{shown} has options {sorted(unknown)}; valid are {', '.join(sorted(_URL_OPTIONS))}")
-    if scheme == "unix" and not parts.path:
-        raise ConfigError(f"{shown} names no socket; say unix:///path/to.sock, with three slashes")
-    for option, paths in parse_qs(parts.query).items():
-        if option in _FILE_OPTIONS and not os.path.exists(paths[0]):
-            raise ConfigError(f"{shown}: {option}={paths[0]}: there is no such file")
-    if scheme != "unix" and parts.path.strip("/") and not parts.path.strip("/").isdecimal():
-        raise ConfigError(f"{shown} must end with the number of a database, or nothing")
+def is_cluster(client: Client) -> bool:
+    """Whether *client* goes to the nodes of a cluster."""
+    return hasattr(client, "primaries")
+
+
+def primaries(client: Client, keys: Iterable[bytes] | None = None) -> list[Client]:
+    """A client for each server that takes writes, with *keys* for each that has one of them.
+
+    That is the client itself, or one for each of the primaries of a cluster.
+
+    Raises: BusUnavailable: a key's node is away.
+    """
+    if not is_cluster(client):
+        return [client]
+    with redis_errors():
+        found: list[Client] = client.primaries(keys)
+        return found
 
 
 def _password_of(environ: Mapping[str, str]) -> str | None:
@@ -154,88 +160,92 @@ def _password_of(environ: Mapping[str, str]) -> str | None:
     ).password
 
 
-def _with_password(url: str, password: str | None) -> str:
-    _check_url(url)
-    parts = urlsplit(url)
-    if not password or parts.password or "password" in parse_qs(parts.query):
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{user.rstrip(':')}:{quote(password, safe='')}@{host}").geturl()
+def _ways_to(address: Address) -> Sequence[Endpoint | None]:
+    """One after the other is tried. None: the socket, or what the sentinels say."""
+    return [None] if address.socket or address.primary else address.endpoints
 
 
-def _options(url: str, block_ms: int, name: str) -> dict[str, Any]:
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
+def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms: int, name: str) -> Client:
+    from eventbus.broker import cluster
+    from eventbus.broker.plain_client import plain_client
 
-    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}  # that class does not know the word
-    return {
-        "socket_timeout": block_ms / 1000 + REPLY_S,
-        "socket_connect_timeout": CONNECT_S,
-        "client_name": name,
-        "decode_responses": False,
-        # RESP2 on the wire too: no HELLO, no push messages, and shapes that no later default can change.
-        "protocol": 2,
-        "legacy_responses": True,
-        # CLIENT SETINFO does not exist in 7.0: two refused commands a connection, and two denials in the ACL log.
-        "driver_info": None,
-        "retry": Retry(NoBackoff(), 0),
-        "health_check_interval": 0,
-        **keepalive,
-        **({"ssl_check_hostname": True} if url.startswith("rediss:") else {}),
-    }
-
-
-def _make_cluster_client(url: str, *, block_ms: int, name: str, password: str | None) -> redis.RedisCluster:
-    """A client for all nodes; it follows MOVED and ASK (the call had no effect yet) and retries nothing else."""
-    import redis
-
-    parts = urlsplit(url)
-    if parts.scheme == "unix" or parts.path.strip("/0") or parse_qs(parts.query).get("db", ["0"]) != ["0"]:
-        raise ConfigError(f"{safe_url(url)} is a node of a cluster: give its host and port, and database 0")
+    client = plain_client(address, endpoint=endpoint, block_ms=block_ms, name=name)
     try:
         with redis_errors(url):
-            # Slots of other partitions may be without a node; ours still work.
-            return redis.RedisCluster.from_url(
-                _with_password(url, password), require_full_coverage=False, **_options(url, block_ms, name)
-            )
-    except IndexError as error:  # how redis-py says that no slot at all has a node
-        raise BusUnavailable(f"{safe_url(url)}: the cluster has no slots yet: wait, or add its nodes") from error
+            in_cluster = _facts(client).cluster
+        if not in_cluster:
+            _refuse_several(address)
+            cluster.forget_map(url)
+            return client
+    except BaseException:
+        client.close()
+        raise
+    client.close()
+    if endpoint is None or address.database:
+        cure = "give the host and port of some of its nodes, and database 0"
+        raise ConfigError(f"{address.shown} is a node of a cluster: {cure}", cure=cure)
+    nodes = cluster.keep_map(url, address)
+    with redis_errors(url):
+        nodes.load(endpoint)
+    return cluster.cluster_client(nodes, address, block_ms=block_ms, name=name)
 
 
-def primaries(client: Client) -> list[redis.Redis]:
-    """A client for each server that takes writes: the one, or the primaries of a cluster."""
-    import redis
-
-    if isinstance(client, redis.Redis):
-        return [client]
-    nodes = client.get_primaries()  # redis-py leaves some untyped
-    return [client.get_redis_connection(node) for node in nodes]
+def _refuse_several(address: Address) -> None:
+    if len(address.endpoints) > 1 and not address.primary:
+        raise ConfigError(
+            f"{address.shown}: several hosts are nodes of one cluster, and this server is of none: give one host, or "
+            "the sentinels of a primary and its replicas: redis+sentinel://s1:26379,s2:26379/NAME/0"
+        )
 
 
-def _facts(client: redis.Redis) -> ServerInfo:
+def _facts(client: Client) -> ServerInfo:
     from redis.exceptions import NoPermissionError
 
     try:
         info = client.info()
     except NoPermissionError:
         return _facts_of_hello(client)
+    if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
+        raise BusRefused(_is_sentinel(client))
     aof = info.get("aof_enabled")
+    primary = f"{info.get('master_host')}:{info.get('master_port')}"
     return ServerInfo(
         kind="valkey" if "valkey_version" in info else "redis",
         version=_numbers(info.get("valkey_version") or info.get("redis_version", "")),
         cluster=info.get("cluster_enabled") == 1,
+        replica_of=primary if info.get("role") == "slave" else "",
         maxmemory=info.get("maxmemory"),
         maxmemory_policy=info.get("maxmemory_policy"),
         aof_enabled=None if aof is None else bool(aof),
     )
 
 
-def _facts_of_hello(client: redis.Redis) -> ServerInfo:
+def _facts_of_hello(client: Client) -> ServerInfo:
     """The little that no ACL can forbid to know."""
-    reply = client.execute_command("HELLO", 2)  # type: ignore[no-untyped-call]
+    reply = client.execute_command("HELLO", 2)
     said = dict(zip(reply[::2], reply[1::2], strict=True))
+    if said.get(b"mode") == b"sentinel":
+        raise BusRefused(_is_sentinel(client))
     kind = "valkey" if said.get(b"server") == b"valkey" else "redis"
-    return ServerInfo(kind, _numbers(said.get(b"version", b"").decode()), said.get(b"mode") == b"cluster")
+    return ServerInfo(
+        kind,
+        _numbers(said.get(b"version", b"").decode()),
+        said.get(b"mode") == b"cluster",
+        replica_of="another server" if said.get(b"role") in (b"replica", b"slave") else "",
+    )
+
+
+def _is_sentinel(client: Client) -> str:
+    """What to say of a sentinel, with the names of what it watches where it tells them."""
+    from redis.exceptions import RedisError
+
+    names: list[str] = []
+    with suppress(RedisError):
+        watched = client.execute_command("SENTINEL", "MASTERS")
+        names = [dict(zip(one[::2], one[1::2], strict=True))[b"name"].decode("utf-8", "replace") for one in watched]
+    watches = f"; it watches {', '.join(names)}" if names else ""
+    name = names[0] if names else "NAME"
+    return f"that is a sentinel, which keeps no events{watches}: say redis+sentinel://host:26379/{name}/0"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -257,7 +267,9 @@ __all__ = [
     "Client",
     "ServerInfo",
     "check_server",
+    "cluster_client",
     "connect",
+    "is_cluster",
     "make_client",
     "primaries",
     "redis_errors",

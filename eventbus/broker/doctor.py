@@ -15,6 +15,7 @@ from eventbus.broker.findings import Finding, failed, ok
 from eventbus.broker.network import check_default_user, check_tls
 from eventbus.broker.rights import check_rights
 from eventbus.broker.server_checks import check_functions, check_server_of
+from eventbus.broker.spoiled_checks import check_keys
 from eventbus.errors import EventBusError
 from eventbus.settings import Settings
 
@@ -34,6 +35,7 @@ def examine(url: str, settings: Settings, *, role: Role | None = None) -> list[F
             findings += _guarded("server", partial(check_server_of, node))
         findings += _guarded("functions", lambda: [check_functions(client, settings.prefix)])
         findings += _guarded("bus", lambda: check_bus(client, url, settings))
+        findings += _guarded("keys", lambda: check_keys(client, settings.prefix))
         findings += _guarded("acl", lambda: [check_rights(client, settings.prefix, role)])
         return findings
     finally:

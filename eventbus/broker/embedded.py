@@ -18,11 +18,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from eventbus.broker.private_folder import ANYTHING, check_private
 from eventbus.broker.server_binary import ServerBinary, find_binary, inspect_binary
+from eventbus.broker.server_process import has_open, peer_of, processes_with, send_signal
 from eventbus.errors import BusUnavailable, ConfigError
 
 #: bytes of a socket's path: sun_path has room for 108 on Linux, 104 on macOS, with the closing zero
@@ -30,6 +32,9 @@ SOCKET_PATH_BYTES = 100
 #: bytes of log after which a start puts the old one aside
 LOG_BYTES = 1024 * 1024
 POLL_S = 0.002
+#: What lies in a state directory, besides the locks of `eventbus up` and the folders of data; and in one of those.
+_NAMES = ("lock", "url", "url.new", "server.pid", "server.sock")
+_HOME_NAMES = ("server.log", "server.log.1", "appendonlydir")
 
 _LOG_PREFIX = re.compile(r"^\d+:\S+ .*?\d\d:\d\d:\d\d\.\d+ \S ")
 
@@ -73,9 +78,9 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 class EmbeddedServer:
     """One state directory and the server that owns it, if any. Any number of processes may hold one each.
 
-    Args: directory: private to the user; made when missing. Data of each kind and major version of server has its own
-    folder below, since one need not read the other's.  config: directives of the server's configuration, over ours.
-    binary: the program to run; default: `find_binary()`.
+    Args: directory: this user's own and no symbolic link, where nobody else may write; made when missing. Data of each
+    kind and major version of server has its own folder below, since one need not read the other's.  config: directives
+    of the server's configuration, over ours.  binary: the program to run; default: `find_binary()`.
     """
 
     def __init__(self, directory: Path, *, config: Mapping[str, str] | None = None, binary: Path | None = None) -> None:
@@ -93,7 +98,8 @@ class EmbeddedServer:
         is, whatever its kind and configuration. *timeout_s*: a long append-only file takes its time to load.
 
         Returns: url, `unix:///….sock`.
-        Raises:  ConfigError: no program, directory not usable, or the server gave up (its last words are quoted).
+        Raises:  ConfigError: no program, directory or socket not this user's alone, or the server gave up (its last
+                 words are quoted).
                  BusUnavailable: a server owns the directory and does not answer; call again, or `stop`.
         """
         deadline = time.monotonic() + timeout_s
@@ -120,30 +126,39 @@ class EmbeddedServer:
         """Stop the directory's server, whoever started it; no server: nothing happens. Data stays.
 
         Blocks until it is gone: asks, and kills it after *timeout_s*, which may lose what `everysec` had not written.
+        A process is signalled only if it is the server by the kernel's word, whatever `server.pid` says.
 
-        Raises: BusUnavailable: it does not even die (or a child still rewrites its files); call again.
+        Raises: BusUnavailable: it does not even die, a child still rewrites its files (call again), or nobody can tell
+                which process it is.  ConfigError: the directory is not this user's alone.
         """
         if not self.running():
             return
         if self._ask("SHUTDOWN", timeout_s=min(timeout_s, 1)) != "":
             self._signal(signal.SIGTERM)  # refused or not heard: it may want a password, or stand still
         if not self._wait_until_free(timeout_s):
-            logger.warning("the server in %s did not stop within %s s: killed", self.directory, timeout_s)
-            self._signal(signal.SIGKILL)
-            if not self._wait_until_free(5):
-                raise BusUnavailable(f"the server in {self.directory} cannot be stopped: kill process {self.pid}")
+            if killed := self._signal(signal.SIGKILL):
+                logger.warning("the server in %s did not stop within %s s: killed", self.directory, timeout_s)
+            if not self._wait_until_free(5 if killed else 0):
+                raise BusUnavailable(self._say_unstoppable())
         self._forget_far_socket()
 
     def running(self) -> bool:
         """Does a server own the directory? True also while it starts, loads or stands still.
 
-        Raises: ConfigError: this user may not look.
+        Raises: ConfigError: this user may not look, or others may write there.
         """
         try:
-            lock = os.open(self._lock_path, os.O_RDONLY)
+            check_private(self.directory, _NAMES)
+            return self._is_locked()
         except PermissionError as error:
             raise self._unusable(error) from error
         except OSError:
+            return False
+
+    def _is_locked(self) -> bool:
+        try:
+            lock = os.open(self._lock_path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
             return False
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look must not see each other
@@ -163,11 +178,12 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int | None:
-        """The server's process id; None if none is running, or it has not written it yet."""
-        try:
-            return int(self._pid_path.read_text("ascii")) if self.running() else None
-        except (OSError, ValueError):
-            return None
+        """The server's process id; None if none is running, it has not written it yet, or something else stands there.
+
+        Raises: ConfigError: as `running`.
+        """
+        pid = self._written_pid() if self.running() else None
+        return pid if pid is not None and self._is_server(pid) else None
 
     def _unusable(self, error: OSError) -> ConfigError:
         cure = "set EVENTBUS_STATE_DIR to another, or EVENTBUS_REDIS_URL"
@@ -175,8 +191,10 @@ class EmbeddedServer:
 
     def _take_lock(self) -> int | None:
         """The exclusive lock as an open descriptor, or None if somebody has it."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        with suppress(FileExistsError):  # a file, or a link that leads nowhere: told by the check
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_private(self.directory, _NAMES)
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -244,6 +262,7 @@ class EmbeddedServer:
         if not home.exists() and (others := [path.parent.name for path in self.directory.glob("*/appendonlydir")]):
             logger.warning("a new server, %s, starts empty; the data of %s stays unread", home.name, others)
         home.mkdir(mode=0o700, exist_ok=True)
+        check_private(home, _HOME_NAMES)
         return home
 
     def _write_url(self) -> str:
@@ -257,29 +276,34 @@ class EmbeddedServer:
         near = self.directory / "server.sock"
         if len(os.fsencode(near)) <= SOCKET_PATH_BYTES:
             return near
-        folder = f"eventbus-{os.getuid()}-{hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]}"
         for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
-            far = Path(base, folder, "server.sock")
+            far = Path(base, self._far_name, "server.sock")
             if os.access(base, os.W_OK) and len(os.fsencode(far)) <= SOCKET_PATH_BYTES:
-                _make_private(far.parent)
+                far.parent.mkdir(mode=0o700, exist_ok=True)
+                check_private(far.parent, forbidden=ANYTHING)
                 return far
         raise ConfigError(f"no place for a socket with a short path: {self.directory} is too deep, and so is $TMPDIR")
 
     def _forget_far_socket(self) -> None:
         far = _socket_of(self.url or "").parent
-        lock = self._take_lock() if far != self.directory else None
+        lock = self._take_lock() if far.name == self._far_name else None
         if lock is not None:  # nobody starts meanwhile
             shutil.rmtree(far, ignore_errors=True)
             os.close(lock)
 
+    @property
+    def _far_name(self) -> str:
+        """Of the folder in a common place that has the socket where the directory's own path is too long for one."""
+        return f"eventbus-{os.geteuid()}-{hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]}"
+
     def _ask(self, command: str, timeout_s: float = 1) -> str | None:
-        """The first words of the reply; empty: it hung up; None: nobody there, or no reply in time."""
-        if not (url := self.url):
-            return None
+        """The first words of the reply; empty: it hung up; None: nobody there, or no reply in time.
+
+        Raises: ConfigError: another user's process listens there.
+        """
         try:
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(timeout_s)
-                connection.connect(str(_socket_of(url)))
+            with self._connect(timeout_s) as connection:
+                self._check_peer(connection)
                 connection.sendall(command.encode() + b"\r\n")
                 return connection.recv(64).decode("utf-8", "replace")
         except ConnectionResetError:
@@ -287,16 +311,54 @@ class EmbeddedServer:
         except OSError:
             return None
 
-    def _signal(self, number: signal.Signals) -> None:
-        if pid := self.pid:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                return
+    def _connect(self, timeout_s: float) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(str(_socket_of(self.url or "")))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_peer(self, connection: socket.socket) -> None:
+        uid = peer_of(connection).uid
+        if uid not in (None, os.geteuid()):
+            cure = f"remove {self._url_path}, and that socket if it is not that user's own"
+            raise ConfigError(f"at the socket {connection.getpeername()} listens user {uid}: {cure}", cure=cure)
+
+    def _signal(self, number: signal.Signals) -> bool:
+        """Send *number* to the server. False: it is gone, or the process of `server.pid` is not the server."""
+        pid = self._written_pid()
+        return pid is not None and send_signal(pid, number, if_true=lambda: self._is_server(pid))
+
+    def _written_pid(self) -> int | None:
+        try:
+            text = self._pid_path.read_bytes().strip()
+        except OSError:
+            return None
+        return int(text) if text.isdigit() and len(text) < 10 else None
+
+    def _is_server(self, pid: int) -> bool:
+        """True if *pid* has the lock, which only the server inherits; where nobody can tell, if it listens there."""
+        has_lock = has_open(pid, self._lock_path)
+        return self._listener() == pid if has_lock is None else has_lock
+
+    def _listener(self) -> int | None:
+        try:
+            with self._connect(1) as connection:
+                return peer_of(connection).pid
+        except OSError:
+            return None
+
+    def _say_unstoppable(self) -> str:
+        found = ", ".join(map(str, processes_with(self._lock_path)))
+        who = f"process {found} has" if found else "some process has"
+        return f"the server in {self.directory} cannot be stopped: {who} {self._lock_path} open: end that"
 
     def _wait_until_free(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        while self.running():
+        while self._is_locked():
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)
@@ -315,14 +377,6 @@ def _hearing_all_signals() -> Iterator[None]:
 
 def _socket_of(url: str) -> Path:
     return Path(unquote(url.removeprefix("unix://")))
-
-
-def _make_private(folder: Path) -> None:
-    """Make *folder*, or make sure that it is ours alone: it is in a place where everybody may write."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:
-        raise ConfigError(f"{folder} is not a directory that only this user can enter: remove it")
 
 
 def _last_words(log: Path) -> str:

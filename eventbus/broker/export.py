@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
 from eventbus.broker.export_lag import Lag, read_lag
+from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
+from eventbus.broker.numbers import whole_number
 from eventbus.broker.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import ConfigError
 
 #: How much of an error's text is kept, characters.
 WHY_LENGTH = 300
@@ -56,6 +60,7 @@ class Lease(msgspec.Struct, frozen=True):
 class Settled(msgspec.Struct, kw_only=True):
     """What one call of `exported` keeps. *returned* by the store's key: None forgets. Not frozen: it is filled."""
 
+    call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: what Redis knows a repeat by
     position: int | None = None
     returned: dict[str, Returned | None] = {}
     refreshed: list[str] = []  #: keys of which what was returned lives on: their events do, and are held back
@@ -81,6 +86,7 @@ class ExportStore:
         self._keys = keys = bus.keys[partition]
         self._export = keys.export + sink.encode()
         self._later = keys.later + sink.encode()
+        self._note = keys.note_of(f"export:{sink}")
         # With the sink's generation behind it, as soon as the lease is had.
         self._exported = self._exported_of = keys.exported + sink.encode() + b":"
         # Garbage collection only: what is older is not there in the store either.
@@ -89,23 +95,23 @@ class ExportStore:
     def lease(self, holder: str = "", beats: str = "") -> Lease:
         """Take the lease if nobody has it, or if *holder* has and its counter still is *beats*. Safe to repeat."""
         reply = self._call(
-            "eb1_lease",
-            (self._export, self._keys.workers, self._keys.meta),
-            *(self._sink, self._consumer, holder, beats),
+            "eb2_lease",
+            (self._export, self._keys.workers, self._keys.meta, self._note),
+            *(self._sink, self._consumer, name_bytes(holder), name_bytes(beats)),
         )
         if reply[0] == b"OK":
             self._exported = self._exported_of + reply[2] + b":"
-            return Lease(True, int(reply[1]) if reply[1] else None)
-        return Lease(False, None, reply[1].decode(), reply[2].decode())
+            return Lease(True, self._position(reply[1]) if reply[1] else None)
+        return Lease(False, None, name_text(reply[1]), name_text(reply[2]))
 
     def release(self) -> None:
         """Give the lease back, if it is ours. Safe to repeat."""
-        self._call("eb1_release", (self._export, self._keys.workers), self._sink, self._consumer)
+        self._call("eb2_release", (self._export, self._keys.workers), self._sink, self._consumer)
 
     def exported(self, settled: Settled) -> bool:
         """Keep *settled*, all of it or nothing. False: the lease is somebody else's.
 
-        Safe to repeat, but figures in *raised* and burials may then count twice.
+        Safe to repeat with the same *settled*: what was done is not done again.
         """
         kept: dict[str, bytes | bool] = dict.fromkeys(settled.refreshed, True)
         kept |= {key: msgspec.msgpack.encode(value) if value else b"" for key, value in settled.returned.items()}
@@ -113,9 +119,9 @@ class ExportStore:
         given = [settled.figures, settled.raised, list(kept.values()), settled.later, settled.done, burials]
         return bool(
             self._call(
-                "eb1_exported",
+                "eb2_exported",
                 (
-                    *(self._export, self._later, self._keys.dead, self._keys.meta),
+                    *(self._export, self._later, self._keys.dead, self._keys.meta, self._note),
                     *(self._exported + key.encode() for key in kept),
                 ),
                 self._consumer,
@@ -123,6 +129,7 @@ class ExportStore:
                 self._life_ms,
                 # Lua's reader has one kind of string.
                 msgpack.packb(given, use_bin_type=False),
+                settled.call,
             )
         )
 
@@ -138,18 +145,19 @@ class ExportStore:
     def newest_version(self) -> int:
         """The version of the store's last change."""
         with redis_errors():
-            found: Any = self._client.hget(self._keys.meta, "rv")
-        return int(found or 0)
+            found: Any = self._client.get(self._keys.version_of(EVENTS))
+        return version_in(found)
 
     def lag(self, position: int) -> Lag:
         """How far behind the store a sink at *position* is. Raises: BusUnavailable: call again."""
-        return read_lag(node_of(self._client, self._keys.changes), self._keys, position)
+        return read_lag(node_of(self._client, self._keys.meta), self._keys, position)
 
     def paused_since(self) -> float | None:
         """When the sink stopped answering, seconds since 1970, as the last worker of it has said."""
         with redis_errors():
             found: Any = self._client.hget(self._export, "paused_since_ms")
-        return int(found) / 1000 if found else None
+        since_ms = whole_number(found)
+        return since_ms / 1000 if since_ms else None
 
     def due(self, now_ms: int, limit: int) -> list[str]:
         """Event keys and dead entry ids whose time has come, at most *limit*."""
@@ -170,6 +178,14 @@ class ExportStore:
         with redis_errors():
             found: Any = self._client.xrange(self._keys.dead, entry_id, entry_id)
         return found[0][1] if found else None
+
+    def _position(self, text: bytes) -> int:
+        found = whole_number(text)
+        if found is None:  # not taken for a new sink: all would be written again
+            where = f"{self._sink} on partition {self._keys.partition}"
+            cure = f"HDEL {self._export.decode()} position has it write all there again"
+            raise ConfigError(f"the position of sink {where} is no number: {cure}", cure=cure)
+        return found
 
     def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
         with redis_errors():

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker.bus import SINK_GROUP, Bus
+from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
 from eventbus.broker.export_lag import read_lag
 from eventbus.broker.heartbeats import Beats, moving
-from eventbus.broker.keys import Keys
+from eventbus.broker.keys import SINK_GROUP, Keys
+from eventbus.broker.numbers import whole_number
 from eventbus.broker.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors
 
@@ -76,8 +77,8 @@ def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
     for keys in bus.keys:
         with redis_errors():
             meta: Any = client.hgetall(keys.meta)
-        names = [field.removeprefix(b"export:").decode() for field in meta if field.startswith(b"export:")]
-        for name in sorted(names):
+        fields = [field.decode("utf-8", "replace") for field in meta if field.startswith(b"export:")]
+        for name in sorted(field.removeprefix("export:") for field in fields):
             mode, part = _read_part(client, keys, name)
             parts.setdefault(name, []).append(part)
             modes[name] = mode or modes.get(name, "")
@@ -125,7 +126,7 @@ def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
         pipe.zcard(keys.later + name.encode())
         time, found, waiting = pipe.execute()
         now_ms = time[0] * 1000 + time[1] // 1000
-        fields = {field.decode(): value.decode("utf-8", "replace") for field, value in found.items()}
+        fields = {field.decode("utf-8", "replace"): value.decode("utf-8", "replace") for field, value in found.items()}
     position = _number(fields, "position")
     lag = read_lag(node, keys, position)
     return fields.get("mode", ""), SinkPart(
@@ -177,8 +178,7 @@ def _sum(name: str, mode: str, parts: tuple[SinkPart, ...]) -> SinkStatus:
 
 
 def _number(fields: Mapping[str, str], name: str) -> int:
-    text = fields.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    return whole_number(fields.get(name)) or 0
 
 
 __all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "say_unfed", "unfed_partitions"]

@@ -5,8 +5,10 @@ Parameters are those of the Lua headers in `lua/`. Nothing here retries: callers
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -14,35 +16,26 @@ import msgpack
 import msgspec
 
 from eventbus.broker.connection import Client, primaries
-from eventbus.broker.keys import EVENTS, Keys
+from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import FunctionsMissing
 from eventbus.faults import crash_point
 from eventbus.settings import Options
 
-#: The order matters: what is local to the library comes first.
-_PARTS = (
-    "library",
-    "open",
-    "publish",
-    "record",
-    "trim",
-    "bury",
-    "replay",
-    "discard",
-    "beat",
-    "try",
-    "claim",
-    "expire",
-    "forget",
-    "put",
-    "remove",
-    "lease",
-    "release",
-    "exported",
-    "again",
+log = logging.getLogger("eventbus")
+
+#: Changes that refresh may make a second, a partition: they share `changes` with what is written.
+REFRESHED_A_SECOND = 200
+
+#: What the functions share; the order matters: what is local to the library comes before its use.
+_SHARED = ("library", "objects", "incoming", "commit", "counting", "correlation")
+#: A function each.
+_VERBS = (
+    *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "try", "claim"),
+    *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
+    *("lease", "release", "exported", "again"),
 )
-BUILD = 14  #: as in library.lua; raised with every change of the Lua
+BUILD = 1  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -84,8 +77,8 @@ def library() -> str:
     from importlib.resources import files  # 6 ms, and most programs find the library loaded
 
     folder = files("eventbus.broker") / "lua"
-    parts = ((folder / f"{part}.lua").read_text(encoding="utf-8") for part in _PARTS)
-    return "#!lua name=eventbus1\n" + "\n".join(parts)
+    parts = ((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*_SHARED, *_VERBS))
+    return "#!lua name=eventbus2\n" + "\n".join(parts)
 
 
 def load(client: Client) -> bool:
@@ -103,7 +96,7 @@ def load(client: Client) -> bool:
 def _build(server: Client) -> int:
     try:
         with redis_errors():
-            return int(server.execute_command("FCALL", "eb1_build", 0))
+            return int(server.execute_command("FCALL", "eb2_build", 0))
     except FunctionsMissing:
         return 0
 
@@ -122,8 +115,9 @@ class Functions:
     def open(self, generation: str, group: str = "", policy: str = "WAIT", start: str = "0") -> Opened:
         """Make the stream and, if named, a group on it, or find them made. Safe to repeat."""
         keys = self._keys
-        fixed = (keys.incoming, keys.incoming_meta, keys.meta, keys.changes)
-        reply = self._call("eb1_open", fixed, generation, group, policy, start)
+        events = (keys.changes_of(EVENTS), keys.version_of(EVENTS))
+        fixed = (keys.incoming, keys.incoming_meta, keys.meta, *events, keys.note_of("bus:incoming"))
+        reply = self._call("eb2_open", fixed, generation, group, policy, start)
         return Opened(reply[0].decode(), bool(reply[1]), bool(reply[2]))
 
     def record(self, group: str, consumer: str, options: Options, call: RecordCall) -> list[str]:
@@ -145,22 +139,28 @@ class Functions:
             keys.index_object,
             keys.index_expiry,
             keys.index_forget,
-            keys.changes,
+            keys.index_refresh,
+            keys.index_subject,
+            keys.changes_of(EVENTS),
             keys.suppressed,
             keys.dead,
             keys.attempts + group.encode(),
-            keys.index_subject,
+            keys.version_of(EVENTS),
+            keys.note_of(EVENTS),
         )
         every = (*fixed, *call.keys)
         arguments = (group, consumer, *option_arguments(options), call.subjects, *call.batches)
-        return ("FCALL", "eb1_record", len(every), *every, *arguments)
+        return ("FCALL", "eb2_record", len(every), *every, *arguments)
 
     def trim(self, options: Options, limit: int = 10_000) -> Trimmed:
         """Forget what every group has finished with. Safe to repeat."""
         keys = self._keys
         reply = self._call(
-            "eb1_trim",
-            (keys.incoming, keys.incoming_meta, keys.meta, keys.changes, keys.dead, keys.workers),
+            "eb2_trim",
+            (
+                *(keys.incoming, keys.incoming_meta, keys.meta, keys.changes_of(EVENTS), keys.dead, keys.workers),
+                *(keys.version_of(EVENTS), keys.note_of("bus:incoming"), keys.note_of("bus:dead")),
+            ),
             limit,
             options.incoming_bytes,
             options.changes_bytes,
@@ -189,8 +189,8 @@ class Functions:
         crash_point("bury")
         buried = bool(
             self._call(
-                "eb1_bury",
-                (keys.incoming, keys.dead, keys.meta, keys.attempts + group.encode()),
+                "eb2_bury",
+                (keys.incoming, keys.dead, keys.meta, keys.attempts + group.encode(), _note_of_group(keys, group)),
                 group,
                 consumer,
                 entry,
@@ -211,7 +211,7 @@ class Functions:
         """
         keys = self._keys
         fixed = (keys.incoming, keys.attempts + group.encode())
-        return bool(self._call("eb1_try", fixed, group, consumer, entry, position))
+        return bool(self._call("eb2_try", fixed, group, consumer, entry, position))
 
     def replay(self, options: Options, dead: bytes) -> str:
         """Give the dead entry back to the group that buried it. Returns OK, MISSING (done before), FULL or NOGROUP.
@@ -219,30 +219,28 @@ class Functions:
         Safe to repeat: the entry moves once.
         """
         keys = self._keys
-        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta)
-        answer: bytes = self._call("eb1_replay", fixed, dead, options.incoming_bytes)[0]
+        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"))
+        answer: bytes = self._call("eb2_replay", fixed, dead, options.incoming_bytes)[0]
         return answer.decode()
 
     def discard(self, dead: bytes) -> bool:
         """Let the dead entry go for good. False: it was gone already."""
-        return bool(self._call("eb1_discard", (self._keys.dead, self._keys.meta), dead))
+        keys = self._keys
+        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"))
+        return bool(self._call("eb2_discard", fixed, dead))
 
     def again(self, sink: str, dead: bytes) -> bool:
         """Have the dead entry that the export to *sink* has buried written once more. False: it is gone."""
         keys = self._keys
-        return bool(self._call("eb1_again", (keys.dead, keys.later + sink.encode()), dead))
+        return bool(self._call("eb2_again", (keys.dead, keys.later + sink.encode()), dead))
 
     def claim(self, group: str, consumer: str, dead: str, beats: str, limit: int = 64) -> dict[bytes, int]:
         """Take over up to *limit* entries of a dead consumer. Returns deaths by entry id, oldest first."""
         keys = self._keys
         reply = self._call(
-            "eb1_claim",
+            "eb2_claim",
             (keys.incoming, keys.workers, keys.attempts + group.encode()),
-            group,
-            consumer,
-            dead,
-            beats,
-            limit,
+            *(group, consumer, name_bytes(dead), name_bytes(beats), limit),
         )
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
@@ -255,11 +253,13 @@ class Functions:
             keys.index_object,
             keys.index_expiry,
             keys.index_forget,
-            keys.changes,
+            keys.changes_of(EVENTS),
             keys.suppressed,
+            keys.version_of(EVENTS),
+            keys.note_of(EVENTS),
         )
         reply = self._call(
-            "eb1_expire",
+            "eb2_expire",
             (*fixed, *(keys.object + candidate for candidate in candidates)),
             options.max_stored,
             options.max_records,
@@ -273,47 +273,98 @@ class Functions:
         """Let go of those of *subjects* (members of the index, at most 100) that may go. Safe to repeat."""
         keys = self._keys
         pairs = [key for one in subjects for key in (keys.aggregate + one[:32], keys.spam + one[32:])]
-        fixed = (keys.meta, keys.index_subject)
-        reply = self._call("eb1_forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
+        fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS))
+        reply = self._call("eb2_forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
         return int(reply[0])
 
-    def put(self, item: Item, version: str, was: bytes = b"") -> tuple[str, str]:
-        """Create (*version* "") or replace an object that is no event.
+    def refresh(self, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
+        """Show those of *candidates* (32 hex, at most 200) that are due. Returns how many were. Safe to repeat."""
+        keys = self._keys
+        indexes = (keys.meta, keys.index_name, keys.index_object, keys.index_refresh)
+        fixed = (*indexes, keys.changes_of(EVENTS), keys.version_of(EVENTS), keys.note_of(EVENTS))
+        every = (*fixed, *(keys.object + candidate for candidate in candidates))
+        reply = self._call("eb2_refresh", every, REFRESHED_A_SECOND, "" if now_ms is None else now_ms)
+        return int(reply[0])
 
-        Returns: ('OK', its new version); ('EXISTS' or 'CONFLICT', the version it has); ('MISSING' or 'FULL', '').
+    def finish(self, plural: str) -> bool:
+        """Do what a cut-off call on objects of this kind has left to do. False: nothing. Safe to repeat."""
+        return bool(self._call("eb2_finish", (self._keys.note_of(plural),), plural))
+
+    def put(self, options: Options, item: Item, version: str, was: bytes = b"") -> Written:
+        """Create (*version* "") or replace an object that is no event."""
+        body = (version, item.namespace, item.name, item.body, was, options.changes_bytes)
+        return _written(self._call("eb2_put", self._item_keys(item.plural, item.key), *body))
+
+    def remove(self, options: Options, plural: str, key: bytes, version: str = "") -> Written:
+        """Take an object that is no event out."""
+        return _written(self._call("eb2_remove", self._item_keys(plural, key), version, options.changes_bytes))
+
+    def write_event(
+        self, options: Options, key: bytes, version: str, event: bytes, copy: bytes = b"", was: bytes = b""
+    ) -> Written:
+        """Create (*version* "") or replace an event under its own name. *event*: as it is stored, see docs/wire.md.
+
+        *copy*: the body of a batch of this one event for those who read the stream; the group `sink` passes it over.
         """
-        keys = self._keys
-        reply = self._call(
-            "eb1_put",
-            (keys.meta, keys.index_name_of(item.plural), keys.changes, keys.object_of(item.plural) + item.key),
-            item.plural,
-            version,
-            item.namespace,
-            item.name,
-            item.body,
-            was,
-        )
-        return reply[0].decode(), reply[1].decode() if len(reply) > 1 else ""
+        arguments = (version, event, options.event_ttl_s * 1000, copy, options.incoming_bytes, was)
+        return _written(self._call("eb2_write_event", self._event_keys(key), *arguments))
 
-    def remove(self, options: Options, key: bytes, version: str = "", plural: str = EVENTS) -> tuple[str, str]:
-        """Take one stored object out: ('OK', version), ('MISSING', '') or ('CONFLICT', version it has)."""
+    def overlay_event(
+        self,
+        options: Options,
+        key: bytes,
+        version: str,
+        overlay: bytes,
+        once: bytes,
+        copy: bytes = b"",
+        was: bytes = b"",
+    ) -> Written:
+        """Lay *overlay* over a recorded event until it goes, and *once* until its next repeat."""
+        arguments = (version, overlay, once, options.event_ttl_s * 1000, copy, options.incoming_bytes, was)
+        return _written(self._call("eb2_overlay_event", self._event_keys(key), *arguments))
+
+    def remove_event(self, options: Options, key: bytes, version: str = "") -> Written:
+        """Take one event out; the running count of a recorded one stays."""
         keys = self._keys
-        reply = self._call(
-            "eb1_remove",
-            (
-                keys.meta,
-                keys.index_name_of(plural),
-                keys.index_object,
-                keys.index_expiry,
-                keys.index_forget,
-                keys.changes,
-                keys.object_of(plural) + key,
-            ),
-            version,
-            options.record_ttl_s * 1000,
-            "" if plural == EVENTS else plural,
-        )
-        return reply[0].decode(), reply[1].decode() if len(reply) > 1 else ""
+        names = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object)
+        fixed = (*names, keys.index_expiry, keys.index_forget, keys.changes_of(EVENTS), keys.object + key)
+        return _written(self._call("eb2_remove_event", fixed, version, options.record_ttl_s * 1000))
+
+    def _item_keys(self, plural: str, key: bytes) -> tuple[bytes, ...]:
+        keys = self._keys
+        fixed = (keys.version_of(plural), keys.note_of(plural), keys.index_name_of(plural), keys.changes_of(plural))
+        return (*fixed, keys.object_of(plural) + key)
+
+    def _event_keys(self, key: bytes) -> tuple[bytes, ...]:
+        keys = self._keys
+        fixed = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object, keys.index_expiry)
+        return (*fixed, keys.changes_of(EVENTS), keys.incoming, keys.incoming_meta, keys.object + key)
+
+
+class WriteStatus(StrEnum):
+    """What a write of an object came to."""
+
+    OK = "OK"
+    EXISTS = "EXISTS"
+    CONFLICT = "CONFLICT"
+    MISSING = "MISSING"
+    FULL = "FULL"  #: no memory for a new one, or no room in the stream for its copy; nothing was written
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Answer of a write: the new *version* with OK, the one there is with EXISTS and CONFLICT, else ""."""
+
+    status: WriteStatus
+    version: str = ""
+
+
+def _written(reply: Sequence[bytes]) -> Written:
+    return Written(WriteStatus(reply[0].decode()), reply[1].decode() if len(reply) > 1 else "")
+
+
+def _note_of_group(keys: Keys, group: str) -> bytes:
+    """The store's own group shares the note of the events that it writes."""
+    return keys.note_of(EVENTS if group == SINK_GROUP else f"group:{group}")
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -370,13 +421,17 @@ class Sent:
 
 
 def letters(reply: Sequence[bytes]) -> list[str]:
-    """What record answered: one string a batch."""
-    return [each.decode() for each in reply]
+    """What record answered: one string a batch. Keys whose value was not ours are told in the log."""
+    texts = [each.decode() for each in reply]
+    for text in texts:
+        if text.startswith("!"):
+            log.error("%s held something that is not ours: it counted as missing and was written anew", text[1:])
+    return [text for text in texts if not text.startswith("!")]
 
 
 def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
     """The FCALL of one heartbeat, for a pipeline."""
-    return ("FCALL", "eb1_beat", 1, keys.workers, f"{group}/{consumer}")
+    return ("FCALL", "eb2_beat", 1, keys.workers, f"{group}/{consumer}")
 
 
 #: A bucket that never fills again is garbage too, some day: ten years.
@@ -385,7 +440,7 @@ LONGEST_BUCKET_S = 10 * 366 * 86_400
 
 @cache
 def option_arguments(options: Options) -> tuple[Any, ...]:
-    """ARGV[3] to ARGV[12] of record."""
+    """ARGV[3] to ARGV[14] of record."""
     return (
         options.burst,
         f"{options.qps:.17g}",
@@ -396,6 +451,8 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
         options.record_ttl_s * 1000,
         int(options.report_suppressed),
         *subject_lives_ms(options),
+        options.refresh_s * 1000,
+        options.occurrences_s * 1000,
     )
 
 

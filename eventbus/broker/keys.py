@@ -14,6 +14,8 @@ from eventbus.text import repair
 
 #: The kind whose objects `record` writes.
 EVENTS = "events"
+#: The store's own group. It exists from the first open, from the oldest entry, and holds the stream.
+SINK_GROUP = "sink"
 
 _PREFIX = re.compile(r"[a-z0-9-]{1,32}\Z")
 
@@ -24,7 +26,6 @@ class Keys:
     __slots__ = (
         "aggregate",
         "attempts",
-        "changes",
         "dead",
         "export",
         "exported",
@@ -34,10 +35,12 @@ class Keys:
         "index_forget",
         "index_name",
         "index_object",
+        "index_refresh",
         "index_subject",
         "later",
         "meta",
         "object",
+        "occurrences",
         "partition",
         "producer",
         "root",
@@ -73,9 +76,11 @@ class Keys:
         self.index_forget = root + b"index:forget"
         #: ZSET by ms    aggregate key, spam key              of its last use, until `forget`
         self.index_subject = root + b"index:subject"
-        #: STREAM  id <rv>-0                                 trimmed to its byte bound
-        self.changes = root + b"changes"
-        #: HASH    rv, policy:, floor:, floor_to:, lost:, untold: of each group, counters      for ever
+        #: ZSET by ms    key of an event counted, not written until it was shown
+        self.index_refresh = root + b"index:refresh"
+        #: prefix of HASH  namespace, kind, type, reason → occurrences, of a minute since 1970; `occurrences_s`
+        self.occurrences = root + b"occurrences:"
+        #: HASH    policy:, floor:, floor_to:, lost:, untold: of each group, counters          for ever
         self.meta = root + b"meta"
         #: HASH    letter, source, kind, type, reason → count, and its credit under the small letter; names and credit
         #:         of a letter         for ever, at most 500 names a letter
@@ -98,13 +103,50 @@ class Keys:
         return self.root + b"object:%s:" % plural.encode()
 
     def index_name_of(self, plural: str) -> bytes:
-        """The names of a kind's objects."""
+        """ZSET lexical: the names of a kind's objects."""
         return self.root + b"index:name:%s" % plural.encode()
+
+    def changes_of(self, plural: str) -> bytes:
+        """STREAM, id <version>-0: what changed of a kind, an entry a call; trimmed to its byte bound."""
+        return self.root + b"changes:%s" % plural.encode()
+
+    def version_of(self, plural: str) -> bytes:
+        """STRING: a kind's newest version, and the bytes ever added to its changes; for ever."""
+        return self.root + b"version:%s" % plural.encode()
+
+    def note_of(self, what: str) -> bytes:
+        """STRING msgpack: what a call that was cut off has left to do; until it is done.
+
+        *what*: a kind's plural, or `bus:incoming`, `bus:dead`, `group:<name>`, `export:<sink>`.
+        """
+        return self.root + b"note:%s" % what.encode()
 
 
 def bus_key(prefix: str) -> bytes:
-    """HASH partitions, options, options_version: of the whole bus, for ever."""
+    """HASH id, format, partitions, options, options_version: of the whole bus, for ever."""
     return Keys(prefix, 0).root + b"bus"
+
+
+def name_text(name: bytes) -> str:
+    """The name or counter of a worker as text, whatever bytes it has; `name_bytes` gives the same bytes back."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def name_bytes(text: str) -> bytes:
+    """What `name_text` was made of."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def version_in(text: bytes | None) -> int:
+    """The newest version that a version key's value names; 1 where nothing was ever written, since 0 means any."""
+    found = re.match(rb"(\d{1,16}) ", text or b"")
+    return int(found[1]) if found else 1
+
+
+def bytes_in(text: bytes | None) -> int:
+    """The bytes ever added to a kind's changes, as its version key names them."""
+    found = re.match(rb"\d+ (\d{1,16})\Z", text or b"")
+    return int(found[1]) if found else 0
 
 
 def partition_of(reference: ObjectReference, partitions: int) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from eventbus.broker.bus import decode_options
 from eventbus.broker.connection import Client
 from eventbus.broker.keys import bus_key
+from eventbus.broker.numbers import parse_options_version, whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import ConfigError
 from eventbus.settings import Options
@@ -27,10 +28,13 @@ def read_options(client: Client, prefix: str) -> tuple[Options, int] | None:
 
 
 def read_values(client: Client, prefix: str) -> tuple[dict[str, Any], int] | None:
-    """The same as plain values by their names in Redis, valid or not; empty if they are no JSON object."""
+    """The same as plain values by their names in Redis, valid or not; empty if they are no JSON object.
+
+    A version that is no number is 0.
+    """
     with redis_errors():
         found: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
-    return None if found[0] is None else (_values(found[0]), int(found[1] or 1))
+    return None if found[0] is None else (_values(found[0]), whole_number(found[1]) or 0)
 
 
 def change_options(
@@ -51,8 +55,9 @@ def change_options(
         found, version = pipe.hmget(key, ["options", "options_version"])
         if found is None:
             raise ConfigError(f"there is no bus with the prefix {prefix!r} here")
-        wanted, version = change(_values(found)), int(version or 1)
-        differs = not _holds(found, wanted)
+        wanted, number = change(_values(found)), whole_number(version)
+        differs = number is None or not _holds(found, wanted)
+        version = number or 1
         pipe.multi()
         if differs:
             version += 1
@@ -80,4 +85,4 @@ def _values(data: bytes) -> dict[str, Any]:
 
 
 def _read(found: Any) -> tuple[Options, int] | None:
-    return None if found[0] is None else (decode_options(found[0]), int(found[1] or 1))
+    return None if found[0] is None else (decode_options(found[0]), parse_options_version(found[1]))

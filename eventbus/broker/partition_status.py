@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker.connection import Client
-from eventbus.broker.keys import Keys
+from eventbus.broker.connection import Client, is_cluster
+from eventbus.broker.keys import EVENTS, Keys, bytes_in, version_in
+from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused
 from eventbus.settings import Options
@@ -91,14 +92,17 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
     pipe.time()
     pipe.hgetall(keys.incoming_meta)
     pipe.hgetall(keys.meta)
-    pipe.xrange(keys.changes, count=1)
+    pipe.get(keys.version_of(EVENTS))
+    pipe.xrange(keys.changes_of(EVENTS), count=1)
     pipe.xrange(keys.dead, count=1)
+    pipe.xrevrange(keys.dead, count=1)
     pipe.xlen(keys.dead)
     pipe.zcard(keys.index_expiry)
     pipe.zcard(keys.index_forget)
     pipe.hgetall(keys.workers)
     pipe.xinfo_groups(keys.incoming)
-    time, incoming, meta, change, buried, dead_events, stored, forgotten, beats, infos = execute(pipe)
+    time, incoming, meta, version, *replies = execute(pipe)
+    change, buried, last_buried, dead_events, stored, forgotten, beats, infos = replies
     now_ms = time[0] * 1000 + time[1] // 1000 if time else 0
     texts = {_text(field): _text(value) for field, value in (meta or {}).items()}
     numbers, sizes = _numbers(meta), _numbers(incoming)
@@ -108,10 +112,10 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
     partition = Partition(
         number=keys.partition,
         published=None if incoming is None else sizes.get("events", 0),
-        version=numbers.get("rv"),
+        version=None if version is None else version_in(version),
         incoming=Level(None if incoming is None else _queued(sizes), options.incoming_bytes),
-        changes=Level(_since(numbers.get("changes_bytes", 0), change), options.changes_bytes),
-        dead=Level(_since(numbers.get("dead_bytes", 0), buried), options.dead_bytes),
+        changes=Level(_since(bytes_in(version), change), options.changes_bytes),
+        dead=Level(_since(_dead_bytes(last_buried), buried), options.dead_bytes),
         stored=Level(stored, options.max_stored),
         records=Level(records, options.max_records),
         dead_events=dead_events,
@@ -213,13 +217,8 @@ def _worker(name: str, group: str, consumer: Mapping[str, Any]) -> Worker:
 
 
 def node_of(client: Client, key: bytes) -> Any:
-    """The one server that has *key*: the client itself, or a client for a node of the cluster."""
-    import redis
-
-    if isinstance(client, redis.Redis):
-        return client
-    with redis_errors():
-        return client.get_redis_connection(client.get_node_from_key(key))
+    """A client for the one server that has *key*: the client itself, or one for that node of the cluster."""
+    return client.at(key) if is_cluster(client) else client
 
 
 def execute(pipe: Any) -> list[Any]:
@@ -237,7 +236,8 @@ def execute(pipe: Any) -> list[Any]:
 
 
 def _numbers(reply: Mapping[bytes, bytes] | None) -> dict[str, int]:
-    return {_text(field): int(value) for field, value in (reply or {}).items() if value.isdigit()}
+    found = {_text(field): whole_number(value) for field, value in (reply or {}).items()}
+    return {field: number for field, number in found.items() if number is not None}
 
 
 def _queued(sizes: Mapping[str, int]) -> int:
@@ -251,9 +251,13 @@ def _since(total: int, first: Any) -> int | None:
     return max(0, total - _field(first[0], b"at")) if first else 0
 
 
+def _dead_bytes(last: Any) -> int:
+    """Bytes ever buried: what the last entry says of those before it, and its own."""
+    return _field(last[0], b"at") + len((last[0][1] or {}).get(b"b", b"")) if last else 0
+
+
 def _field(entry: Any, name: bytes) -> int:
-    value = (entry[1] or {}).get(name, b"")
-    return int(value) if value.isdigit() else 0
+    return whole_number((entry[1] or {}).get(name)) or 0
 
 
 def _id(entry_id: bytes) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from eventbus.broker.keys import Keys
 PRODUCER_LIFE_MS = 2 * 3600 * 1000
 
 
-class Accepted(StrEnum):
+class PublishStatus(StrEnum):
     """What publish answers."""
 
     OK = "OK"
@@ -26,10 +26,10 @@ class Accepted(StrEnum):
     FULL = "FULL"
 
 
-class Published(msgspec.Struct, frozen=True):
-    """Answer of publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
+class PublishReply(msgspec.Struct, frozen=True):
+    """The answer to one publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
 
-    answer: Accepted
+    status: PublishStatus
     generation: str = ""
     last: int = 0
     group: str = ""
@@ -58,7 +58,7 @@ def publish_command(
     """
     return (
         "FCALL",
-        "eb1_publish",
+        "eb2_publish",
         4,
         keys.incoming,
         keys.incoming_meta,
@@ -75,11 +75,11 @@ def publish_command(
     )
 
 
-def parse_published(reply: Sequence[Any]) -> Published:
+def parse_reply(reply: Sequence[Any]) -> PublishReply:
     """The typed answer of one publish."""
-    answer = Accepted(reply[0].decode())
-    if answer is Accepted.GAP:
-        return Published(answer, last=int(reply[1]))
-    if answer is Accepted.FULL:
-        return Published(answer, group=reply[1].decode())
-    return Published(answer, generation=reply[1].decode() if len(reply) > 1 else "")
+    status = PublishStatus(reply[0].decode())
+    if status is PublishStatus.GAP:
+        return PublishReply(status, last=int(reply[1]))
+    if status is PublishStatus.FULL:
+        return PublishReply(status, group=reply[1].decode())
+    return PublishReply(status, generation=reply[1].decode() if len(reply) > 1 else "")

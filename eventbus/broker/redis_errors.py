@@ -6,8 +6,9 @@ Imports redis only when there is an error to translate.
 from __future__ import annotations
 
 from types import TracebackType
-from urllib.parse import urlsplit
 
+from eventbus.broker.address import safe_url
+from eventbus.broker.tls import explain
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
 
 #: longest quote of a server's own words
@@ -27,12 +28,17 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
     "NOREPLICAS": (BusUnavailable, "has too few replicas (min-replicas-to-write): wait and call again"),
     "OOM": (BusUnavailable, "is out of memory: raise its maxmemory, or let the workers drain it"),
     "NOAUTH": (BusRefused, "wants a password: set EVENTBUS_REDIS_PASSWORD or EVENTBUS_REDIS_PASSWORD_FILE"),
-    "WRONGPASS": (BusRefused, "refused the user or the password: correct the url or EVENTBUS_REDIS_PASSWORD"),
+    "WRONGPASS": (
+        BusRefused,
+        "refused the user or the password: correct the url (a password alone: redis://:PASSWORD@host), or set "
+        "EVENTBUS_REDIS_PASSWORD",
+    ),
     "NOPERM": (BusRefused, "does not permit this to the user: extend its ACL"),
     "DENIED": (BusRefused, "is in protected mode: set a password there, or connect from its own machine"),
     "WRONGTYPE": (
         EventBusError,
-        "has something else under a key of the bus: remove that, or take another EVENTBUS_PREFIX",
+        "has something else under a key of the bus: rename that away (`eventbus doctor` names it), or take another "
+        "EVENTBUS_PREFIX",
     ),
     "NOGROUP": (GroupMissing, "has no such stream or group: make it anew at its floor"),
     "UNBLOCKED": (GroupMissing, "lost the stream while we waited: make it anew at its floor"),
@@ -51,12 +57,10 @@ _BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
     "DB index is out of range": (BusRefused, "has no such database: correct the number at the end of the url"),
 }
 
-#: what the operating system said while connecting, by its class or one above → the same. By name: socket and ssl would
-#: be a tenth of what importing this package takes
+#: what the operating system said while connecting, by its class or one above → the same (TLS: `tls.explain`). By name:
+#: socket would be a part of what importing this package takes
 _BY_CAUSE: dict[str, tuple[type[EventBusError], str]] = {
     "gaierror": (BusUnavailable, "the host's name cannot be resolved: check it, and the DNS"),
-    "SSLCertVerificationError": (BusRefused, "its certificate is not trusted: add ?ssl_ca_certs=/path/ca.pem"),
-    "SSLError": (BusRefused, "no TLS handshake: rediss:// needs a server that speaks TLS, else use redis://"),
     "ConnectionRefusedError": (
         BusUnavailable,
         "nothing listens there: start the server or correct EVENTBUS_REDIS_URL",
@@ -64,9 +68,6 @@ _BY_CAUSE: dict[str, tuple[type[EventBusError], str]] = {
     "FileNotFoundError": (BusUnavailable, "there is no such socket: start the server or correct EVENTBUS_REDIS_URL"),
     "PermissionError": (BusRefused, "the socket belongs to another user: use your own, or change its mode"),
 }
-
-#: OpenSSL's codes for a good certificate that is somebody else's: host name, address
-_OTHER_NAME = (62, 64)
 
 #: reply type byte of a TLS alert, as hiredis and redis-py's own parser quote it
 _TLS_ALERT = ("\\x15", "\x15")
@@ -94,9 +95,9 @@ class redis_errors:
     ) -> None:
         if kind is None or not isinstance(error, Exception):
             return
-        from redis.exceptions import RedisClusterException, RedisError
+        from redis.exceptions import RedisError
 
-        if isinstance(error, RedisError | RedisClusterException):
+        if isinstance(error, RedisError):
             raise translate(error, self._url) from error
 
 
@@ -106,19 +107,22 @@ def translate(error: Exception, url: str = "") -> EventBusError:
     No reply, or one that passes (loading, replica, failover, busy, disk or memory full) → BusUnavailable: the call may
     or may not have had its effect. Refused for good → BusRefused. A reply we do not know → EventBusError itself.
     """
-    from redis.exceptions import ConnectionError, InvalidResponse, RedisClusterException, RedisError, TimeoutError
+    from redis.exceptions import ClusterError, ConnectionError, InvalidResponse, TimeoutError
 
     who = safe_url(url) if url else "the server"
     if found := _by_reply(error):
         leaf, words = found
         return leaf(f"{who} {words} ({_quote(error)})", cure=_cure(words))
-    if found := _by_cause(error):
-        leaf, words = found
-        return leaf(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, InvalidResponse):
         tls = any(sign in str(error) for sign in _TLS_ALERT)
         words = "the server wants TLS: use rediss://" if tls else "that is not a Redis: check host and port"
         return BusRefused(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
+    if type(error).__name__ == "MasterNotFoundError":  # by name: its module is imported only where there are sentinels
+        words = "no primary: wait for the failover, call again; if it never comes, correct the url"
+        return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
+    if found := _by_cause(error):
+        leaf, words = found
+        return leaf(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, TimeoutError):
         words = "does not answer in time: check host, port, firewall, TLS; call again"
         return BusUnavailable(f"{who} {words}", cure=_cure(words))
@@ -126,29 +130,10 @@ def translate(error: Exception, url: str = "") -> EventBusError:
         hint = "; if it never succeeds, the server may want TLS: rediss://" if url.startswith("redis:") else ""
         words = f"connection lost: call again{hint}"
         return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
-    if isinstance(error, RedisError | RedisClusterException) and _is_topology(error):
+    if isinstance(error, ClusterError):
         words = "no way to the slot's node: wait for the failover, call again"
         return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     return EventBusError(f"{who}: {_quote(error)}")
-
-
-def safe_url(url: str) -> str:
-    """*url* for messages: scheme, user, host, port, path; never a password, even of an url that cannot be parsed."""
-    scheme, found, rest = url.partition("://")
-    if not found or not scheme.replace("+", "").replace("-", "").isalnum():
-        return "***"
-    hidden = f"{scheme}://***"
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return hidden
-    # An unquoted /, ? or # in a password ends the host too early; the @ then turns up behind it.
-    is_path = rest.startswith("/")
-    if parts.fragment or (not is_path and "@" in parts.path + parts.query):
-        return hidden
-    user, at, host = parts.netloc.rpartition("@")
-    return f"{scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
 
 
 def _by_reply(error: Exception) -> tuple[type[EventBusError], str] | None:
@@ -163,17 +148,9 @@ def _by_reply(error: Exception) -> tuple[type[EventBusError], str] | None:
 
 def _by_cause(error: Exception) -> tuple[type[EventBusError], str] | None:
     cause = error.__cause__ or error.__context__
-    if getattr(cause, "verify_code", None) in _OTHER_NAME:
-        return BusRefused, "its certificate is for another name: connect by a name or address that stands in it"
+    if found := explain(cause):
+        return found
     return next((_BY_CAUSE[kind.__name__] for kind in type(cause).__mro__ if kind.__name__ in _BY_CAUSE), None)
-
-
-def _is_topology(error: Exception) -> bool:
-    from redis.exceptions import ClusterError, SlotNotCoveredError
-
-    if isinstance(error, ClusterError | SlotNotCoveredError):
-        return True
-    return "cannot be connected" in str(error) or "slots are not covered" in str(error)
 
 
 def _cure(words: str) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker.acl import Role, role_functions, role_uses
+from eventbus.broker.acl import Role, name_of, role_functions, role_uses
 from eventbus.broker.connection import Client
 from eventbus.broker.findings import Finding, error, ok, warning
-from eventbus.broker.keys import Keys, bus_key
-from eventbus.broker.lua_commands import Function, Use, functions_used
+from eventbus.broker.function_commands import Function, Use, functions_used
+from eventbus.broker.keys import Keys
 from eventbus.broker.partition_status import execute, node_of
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused
@@ -137,8 +137,8 @@ def _right(keys: Keys, prefix: str, use: Use) -> Right:
 
 
 def _sample(keys: Keys, prefix: str, name: str) -> bytes:
-    key = bus_key(prefix) if name == "bus" else getattr(keys, name)
-    return bytes(key) + (b"x" if key.endswith(b":") else b"")
+    key = name_of(prefix, keys, name)
+    return key + (b"x" if key.endswith(b":") else b"")
 
 
 def _denied(node: Any, user: str, rights: Sequence[Right]) -> set[str]:

@@ -17,7 +17,7 @@ CLOCK_WARNING_S, CLOCK_ERROR_S = 2.0, 60.0
 
 
 def check_server_of(node: Any) -> list[Finding]:
-    """Version, eviction, persistence and clock of one server."""
+    """Version, eviction, persistence, replication and clock of one server."""
     from redis.exceptions import NoPermissionError
 
     with redis_errors():
@@ -34,7 +34,13 @@ def check_server_of(node: Any) -> list[Finding]:
                 ),
             ]
         config = _config(node, "appendfsync") | _config(node, "save")
-    return [check_version(info), check_eviction(info), check_persistence(info, config), check_clock(skew)]
+    return [
+        check_version(info),
+        check_eviction(info),
+        check_persistence(info, config),
+        *check_replication(info),
+        check_clock(skew),
+    ]
 
 
 def check_version(info: dict[str, Any]) -> Finding:
@@ -86,6 +92,31 @@ def check_persistence(info: dict[str, Any], config: dict[str, str]) -> Finding:
     return ok("persistence", words.get(fsync or "", "AOF is on (appendfsync: this user may not ask)"))
 
 
+def check_replication(info: dict[str, Any]) -> list[Finding]:
+    """What a failover loses; nothing to say of a server that stands alone."""
+    if info.get("role") == "slave":
+        problem = f"this is a replica of {info.get('master_host')}:{info.get('master_port')}: it takes no events"
+        return [error("replicas", problem, "give the primary's address, or redis+sentinel://host:26379/NAME/0")]
+    replicas = int(info.get("connected_slaves") or 0)
+    if not replicas and info.get("cluster_enabled") == 1:
+        problem = "a node of the cluster without a replica: if it dies its partitions stand still until it is back"
+        return [warning("replicas", problem, "add a replica of it: redis-cli --cluster add-node … --cluster-slave")]
+    if not replicas:
+        return []
+    several = "s" * (replicas != 1)
+    # The server tells how many replicas are good only where it has been told how many it needs.
+    if "min_slaves_good_slaves" not in info:
+        problem = (
+            f"{replicas} replica{several}, and min-replicas-to-write is 0: a primary that is cut off goes on taking "
+            "events, and a failover throws them away; what their producers no longer hold is lost"
+        )
+        cure = "CONFIG SET min-replicas-to-write 1 on it and its replicas, and write it into their configuration files"
+        return [warning("replicas", problem, cure)]
+    return [
+        ok("replicas", f"{replicas} replica{several}; without one in touch it takes nothing (min-replicas-to-write)")
+    ]
+
+
 def check_clock(skew_s: float) -> Finding:
     """The server's clock against this machine's, which ages are reckoned with."""
     size = abs(skew_s)
@@ -102,10 +133,10 @@ def check_functions(client: Client, prefix: str) -> Finding:
 
     cure = "let a user of role deploy open the bus: `eventbus options get` loads them"
     try:
-        build = int(client.fcall("eb1_build", 0))
+        build = int(client.fcall("eb2_build", 0))
     except NoPermissionError:
         return warning(
-            "functions", "this user may not call eb1_build: whether they are there is unknown", "+fcall|eb1_build"
+            "functions", "this user may not call eb2_build: whether they are there is unknown", "+fcall|eb2_build"
         )
     except ResponseError as problem:
         if "Function not found" not in str(problem):

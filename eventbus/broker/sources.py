@@ -10,6 +10,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
+from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
 
 #: First part of a counter's name → what it counts. Fields that begin with anything else are the functions' own.
@@ -53,7 +54,7 @@ def read_sources(bus: Bus, client: Client) -> tuple[SourceCounts, ...]:
             parts = [*field.decode("utf-8", "replace").split("\0"), "", "", "", ""]
             what, component, kind, event_type, reason = parts[:5]
             if what in COUNTED:
-                counts[component, kind, event_type, reason][COUNTED[what]] += int(n)
+                counts[component, kind, event_type, reason][COUNTED[what]] += whole_number(n) or 0
     rows = [SourceCounts(*source, *(counted[what] for what in COUNTED.values())) for source, counted in counts.items()]
     return tuple(sorted(rows, key=lambda row: (-row.total, row.names)))
 

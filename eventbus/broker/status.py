@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from eventbus.broker.bus import SINK_GROUP, Bus
-from eventbus.broker.connection import Client, ServerInfo, check_server, safe_url
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client, ServerInfo, check_server, primaries, safe_url
 from eventbus.broker.heartbeats import HEARTBEAT_S, moving, read_beats
-from eventbus.broker.keys import Keys
+from eventbus.broker.keys import SINK_GROUP, Keys
 from eventbus.broker.partition_status import (
     Level,
     Partition,
@@ -21,6 +21,7 @@ from eventbus.broker.partition_status import (
     read_partition,
 )
 from eventbus.broker.sources import SourceCounts, leading, read_sources
+from eventbus.broker.spoiled_checks import read_spoiled
 
 #: Sources shown of each kind; `eventbus get suppressed` has all.
 LEADING = 3
@@ -38,6 +39,7 @@ _COUNTERS = {
     "forgotten_early": "forgotten_early",
     "late": "late",
     "stale_batches": "stale",
+    "spoiled": "spoiled",
 }
 
 
@@ -75,6 +77,7 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     counters: dict[str, int]
     losses: dict[str, int]  #: by cause, as producers have reported them
     buried: dict[str, int]  #: by cause
+    spoiled: tuple[str, ...] = ()  #: keys of another type than they must have, a line each
     leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: held back, folded, not created, evicted
 
     @property
@@ -112,7 +115,8 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         groups=_groups(partitions, meta),
         counters={"published": incoming.get("events", 0), **counters, "refused_full": incoming.get("full", 0)},
         losses=_by_cause(incoming, "losses:"),
-        buried=_by_cause(meta, "buried:"),
+        buried=_buried(meta),
+        spoiled=read_spoiled(client, bus.keys),
         leading=leading(read_sources(bus, client), LEADING),
     )
 
@@ -205,7 +209,7 @@ def _judged(partition: Partition, moved: set[str]) -> Partition:
 def _memory(client: Client, every: Sequence[Keys]) -> Level:
     """Of all servers that hold a partition. Bound None: at least one has none."""
     infos = []
-    for node in {id(node): node for node in (node_of(client, keys.meta) for keys in every)}.values():
+    for node in primaries(client, [keys.meta for keys in every]):
         pipe = node.pipeline(transaction=False)
         pipe.info("memory")
         infos += execute(pipe)
@@ -217,6 +221,14 @@ def _memory(client: Client, every: Sequence[Keys]) -> Level:
 
 def _by_cause(numbers: Mapping[str, int], start: str) -> dict[str, int]:
     return {field.removeprefix(start): n for field, n in sorted(numbers.items()) if field.startswith(start)}
+
+
+def _buried(meta: Mapping[str, int]) -> dict[str, int]:
+    """By cause; the fields say of which group as well."""
+    total: Counter[str] = Counter()
+    for name, n in _by_cause(meta, "buried:").items():
+        total[name.rpartition(":")[2]] += n
+    return dict(sorted(total.items()))
 
 
 def _sum(hashes: Iterable[Mapping[str, int]]) -> dict[str, int]:

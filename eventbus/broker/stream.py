@@ -10,6 +10,8 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
 from eventbus.broker.functions import beat_command
+from eventbus.broker.keys import name_text
+from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import GroupMissing
 from eventbus.faults import crash_point
@@ -32,6 +34,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     deaths: int = 0
     again: bool = False
     only_for: str = ""  #: the one group a replayed entry is for
+    not_for: str = ""  #: the group that a copy of what is stored already is not for
     next: int | None = None
     killed: int | None = None
 
@@ -159,10 +162,11 @@ class GroupReader:
         with redis_errors():
             beats: Any = self._client.hgetall(self.keys.workers)
             consumers: Any = self._client.xinfo_consumers(self.keys.incoming, self.group)
-        start = f"{self.group}/".encode()
-        found = {name[len(start) :].decode(): value.decode() for name, value in beats.items() if name.startswith(start)}
+        start = f"{self.group}/"
+        every = {name_text(name): name_text(value) for name, value in beats.items()}
+        found = {name.removeprefix(start): value for name, value in every.items() if name.startswith(start)}
         for info in consumers:
-            found.setdefault(info["name"].decode(), "")
+            found.setdefault(name_text(info["name"]), "")
         return found
 
     def leave(self) -> None:
@@ -176,8 +180,12 @@ class GroupReader:
                 self._client.hdel(self.keys.workers, f"{self.group}/{self.consumer}")
 
     def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Without what was replayed for another group: that is acknowledged unseen."""
-        others = [delivery.id for delivery in deliveries if delivery.only_for not in ("", self.group)]
+        """Without what was replayed for another group, and what is not for ours: that is acknowledged unseen."""
+        others = [
+            delivery.id
+            for delivery in deliveries
+            if delivery.only_for not in ("", self.group) or delivery.not_for == self.group
+        ]
         if not others:
             return deliveries
         self.ack(others)
@@ -267,13 +275,11 @@ def _notes_of(ids: Iterable[bytes]) -> list[bytes]:
 
 
 def _with_notes(delivery: Delivery, died: bytes | None, following: bytes | None, trying: bytes | None) -> Delivery:
-    deaths = int(died or 0)
+    deaths = _number(died)
     position, _, deaths_then = (trying or b"").partition(b"/")
     # A worker that only lost its line finds its own note: nobody has died since.
-    killed = int(position) if position and deaths > int(deaths_then or 0) else None
-    return msgspec.structs.replace(
-        delivery, deaths=deaths, again=True, next=None if following is None else int(following), killed=killed
-    )
+    killed = whole_number(position) if deaths > _number(deaths_then) else None
+    return msgspec.structs.replace(delivery, deaths=deaths, again=True, next=whole_number(following), killed=killed)
 
 
 def _delivery(entry: Any) -> Delivery:
@@ -286,11 +292,12 @@ def _delivery(entry: Any) -> Delivery:
         _number(fields.get(b"to")),
         fields.get(b"b", b""),
         only_for=fields.get(b"g", b"").decode("utf-8", "replace"),
+        not_for=fields.get(b"x", b"").decode("utf-8", "replace"),
     )
 
 
 def _number(text: bytes | None) -> int:
-    return int(text) if text is not None and text.isdigit() else 0
+    return whole_number(text) or 0
 
 
 __all__ = ["READ_COUNT", "Delivery", "GroupMissing", "GroupReader", "Position"]

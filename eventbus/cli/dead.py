@@ -46,7 +46,7 @@ def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
     A poison event is buried alone; its neighbours in the batch are not. `eventbus dead show` says more.
 
     \b
-    Causes: unreadable, unknown-version, too-long   bytes that are no event
+    Causes: unreadable, unknown-version, unknown-codec, too-long   bytes that are no event
             killed-worker                           three workers died over its batch, a fourth over it
             handler-failed                          a watcher's handler raised three times
     Examples:

@@ -24,9 +24,10 @@ def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
     """Look for what is wrong with the server, the bus and this machine, and say the cure.
 
     Looked at: the connection, TLS, users; the server's version, eviction, persistence and clock; the functions; memory
-    against the bounds of the options; full streams and groups without workers; the current user's rights, command by
-    command; the embedded server's disk; a package `workers` that is not ours. Nothing is changed. Where no
-    EVENTBUS_REDIS_URL is set, the embedded server is started if need be, as by every command.
+    against the bounds of the options; full streams and groups without workers; keys of another type, and calls that
+    were cut off half-way; the current user's rights, command by command; the embedded server's disk; a package
+    `workers` that is not ours. Nothing is changed. Where no EVENTBUS_REDIS_URL is set, the embedded server is started
+    if need be, as by every command.
 
     \b
     Exit codes:
@@ -50,13 +51,11 @@ def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
 
 def look(role: str | None) -> list[Finding]:
     """Every check; the connection first, since the others stand on it."""
-    from eventbus.cli.local_checks import check_workers_package
-
     try:
         settings = Settings.from_environ(os.environ)
     except ConfigError as problem:
         return [error("settings", str(problem), "correct that variable")]
-    return [*_look_at_server(settings, role), _disk(), check_workers_package()]
+    return [*_look_at_server(settings, role), _disk()]
 
 
 def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:

@@ -26,18 +26,18 @@ def down(state_dir: str | None) -> None:
     Exit codes:
       0  it is stopped, or none was running
       1  it does not stop, or an `eventbus up` keeps it running
-      2  this user may not look into that directory
+      2  that directory is not this user's alone
     """
     from eventbus.broker.embedded import EmbeddedServer, default_directory
-    from eventbus.cli.keeper_lock import holder
+    from eventbus.cli.keeper_lock import holders
     from eventbus.errors import BusUnavailable
 
     server = EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ))
     running = server.running()
-    if (process := holder(server.directory)) is not None:
+    if processes := holders(server.directory):
         raise BusUnavailable(
-            f"`eventbus up` (process {process}) keeps the server in {server.directory} running: "
-            f"end that one, by Ctrl-C or kill {process}"
+            f"`eventbus up` (process {', '.join(processes)}) keeps the server in {server.directory} running: "
+            f"end that one, by Ctrl-C or kill {' '.join(processes)}"
         )
     if not running:
         click.echo(f"no embedded server is running in {server.directory}")

@@ -20,8 +20,8 @@ _NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def get_headers(*, wide: bool = False, all_namespaces: bool = False) -> tuple[str, ...]:
-    """Name the columns of `get events`."""
-    more = ("Subobject", "Source", "Message", "First Seen", "Count", "Name") if wide else ("Message",)
+    """Name the columns of `get events`: with *wide* kubectl's own, in its order, else a count before the message."""
+    more = ("Subobject", "Source", "Message", "First Seen", "Count", "Name") if wide else ("Count", "Message")
     return (*_namespace("Namespace", all_namespaces), "Last Seen", "Type", "Reason", "Object", *more)
 
 
@@ -34,7 +34,7 @@ def get_row(
     Source: kubernetes `pkg/printers/internalversion/printers.go` printEvent.
     """
     first_seen, message = _first_seen(event, now), event.message.strip()
-    more: Row = (message,)
+    more: Row = (str(_count(event)), message)
     if wide:
         more = (
             event.involved_object.field_path,

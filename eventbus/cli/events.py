@@ -71,8 +71,8 @@ def events(
         if output
         else _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
     )
-    with open_session() as session, session.store as store:
-        follower = _follower(store, place, reference, types)
+    with open_session() as session:
+        follower = _follower(session.store, place, reference, types)
         found = by_last_seen(follower.fetch())
         if watch:
             write(printer.watched([Told(WatchEventType.ADDED, event) for event in found]))

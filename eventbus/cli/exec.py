@@ -16,6 +16,7 @@ import click
 
 from eventbus.cli.backoff import BASE_S, MAX_S, Backoff
 from eventbus.cli.completion import complete_files
+from eventbus.cli.finite import Finite
 from eventbus.cli.kinds import recorded_reference
 from eventbus.cli.outcome import BY_SIGNAL, Outcome
 from eventbus.event import ObjectReference
@@ -53,8 +54,8 @@ class Restart(StrEnum):
     default=None,
     help="Read along with standard error, or leave it alone.  [default: read it, unless it is a terminal]",
 )
-@click.option("--backoff-base", type=click.FloatRange(min=0, min_open=True), default=BASE_S, hidden=True)
-@click.option("--backoff-max", type=click.FloatRange(min=0, min_open=True), default=MAX_S, hidden=True)
+@click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
+@click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
 @click.argument(
     "words",
     metavar="[--] COMMAND [ARGS]...",

@@ -132,8 +132,8 @@ def run_get(request: Request) -> None:
     kind, asked = request.kind, request.asked
     options, printer = asked.list_options(kind), request.printer or _printer(kind, asked)
     order = _order(kind, asked)
-    with open_session() as session, session.store as store:
-        objects: Objects[Any] = store.objects(kind)
+    with open_session() as session:
+        objects: Objects[Any] = session.store.objects(kind)
         if asked.names and not asked.watches:
             _show_named(request, session, printer, order)
             return

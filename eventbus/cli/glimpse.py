@@ -90,11 +90,15 @@ def _glimpse() -> Iterator[Glimpse | None]:
         return
     from eventbus.broker.connection import connect
     from eventbus.broker.keys import Keys, bus_key
+    from eventbus.broker.numbers import parse_partitions
 
     client = connect(url, name="eventbus-completion")
     try:
-        partitions = int(client.hget(bus_key(settings.prefix), "partitions") or 0)
-        yield Glimpse(client, [Keys(settings.prefix, n) for n in range(partitions)]) if partitions else None
+        key = bus_key(settings.prefix)
+        found = client.hget(key, "partitions")
+        yield (
+            Glimpse(client, [Keys(settings.prefix, n) for n in range(parse_partitions(found, key))]) if found else None
+        )
     finally:
         client.close()
 

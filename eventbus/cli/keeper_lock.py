@@ -1,36 +1,97 @@
-"""Whether an `eventbus up` keeps the embedded server of a directory running: it holds a lock as long as it lives."""
+"""Which `eventbus up` keep the embedded server of a directory running: each holds a lock of its own while it lives.
+
+One file for each, `up.<random>.lock`, with its process id: of one file for all, the last to write its id may be gone
+while another still lives.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import secrets
 from pathlib import Path
 
-_NAME = "up.lock"
+from eventbus.errors import ConfigError
+
+_PATTERN = "up.*.lock"
 
 
-def hold(directory: Path) -> int:
-    """Say that this process keeps the server of *directory* running, until the descriptor returned is closed.
+class KeeperLock:
+    """Says that this process keeps the server of *directory* running, from `take` to `release` or its end."""
 
-    Several may. Raises: OSError.
-    """
-    lock = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    os.truncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
-    return lock
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path = directory / _PATTERN.replace("*", secrets.token_hex(4))
+        self._lock: int | None = None
+
+    def take(self) -> None:
+        """Take it, once. Any number of processes may have one each. Raises: ConfigError: it cannot be written."""
+        if self._lock is not None:
+            return
+        try:
+            _forget_dead(self._directory)
+            self._lock = _make(self._path)
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be written ({error.strerror}): mend that, or free space") from error
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._lock is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
 
 
-def holder(directory: Path) -> str | None:
-    """The process id of who does, the latest of several; None: nobody."""
-    try:
-        lock = os.open(directory / _NAME, os.O_RDWR)
-    except OSError:
+def holders(directory: Path) -> list[str]:
+    """The process ids of those who do, in no order."""
+    return [pid for path in directory.glob(_PATTERN) if (pid := _holder(path))]
+
+
+def _make(path: Path) -> int:
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), path.stat()):
+                    return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # somebody took it for one that is left over, and removed it
+
+
+def _holder(path: Path) -> str | None:
+    file = _open(path)
+    if file is None:
         return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.pread(lock, 20, 0).decode("ascii", "replace")
+        return None if _is_free(file) else os.pread(file, 20, 0).decode("ascii", "replace")
     finally:
-        os.close(lock)
-    return None
+        os.close(file)
+
+
+def _forget_dead(directory: Path) -> None:
+    for path in directory.glob(_PATTERN):
+        file = _open(path)
+        if file is not None:
+            if _is_free(file):
+                path.unlink(missing_ok=True)
+            os.close(file)
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # given back meanwhile
+        return None
+
+
+def _is_free(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look must not see each other
+    except BlockingIOError:
+        return False
+    return True

@@ -71,7 +71,7 @@ def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, store
 
 def waiting(session: Session) -> str:
     """One sentence when events lie in the stream and nobody brings them into the store; else ''."""
-    from eventbus.broker.bus import SINK_GROUP
+    from eventbus.broker.keys import SINK_GROUP
     from eventbus.broker.status import read_unread
 
     try:
@@ -97,7 +97,7 @@ _START = "no sink worker is alive: start one with `eventbus worker sink`"
 
 def _sink_group(session: Session) -> tuple[int, int]:
     """How many events wait for it, and its live workers; who may not know it is told that all is well."""
-    from eventbus.broker.bus import SINK_GROUP
+    from eventbus.broker.keys import SINK_GROUP
     from eventbus.broker.status import read_status
 
     try:

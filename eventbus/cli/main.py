@@ -11,7 +11,8 @@ HELP = """Record what happens to objects, and read a short, true history of it.
 
 \b
 Where the bus is:
-  EVENTBUS_REDIS_URL     redis://host:6379/0, rediss://…, unix:///path; unset: an
+  EVENTBUS_REDIS_URL     redis://host:6379/0, rediss://…, redis://a,b (a cluster),
+                         redis+sentinel://s1,s2/name/0, unix:///path; unset: an
                          embedded server, started where it is missing
   EVENTBUS_REDIS_PASSWORD, EVENTBUS_REDIS_PASSWORD_FILE   kept out of the url
   EVENTBUS_STATE_DIR     where the embedded server lives

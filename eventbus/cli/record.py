@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from eventbus.broker.redis_transport import RedisTransport
 from eventbus.cli.completion import complete_namespaces, complete_objects
 from eventbus.cli.kinds import recorded_reference
 from eventbus.cli.session import Session, open_session
@@ -99,7 +100,7 @@ def _send(session: Session, pending: Pending) -> None:
     logging.getLogger("eventbus").addHandler(logging.NullHandler())
     clock = SystemClock()
     losses = _Losses(clock)
-    outbox = Outbox(open_bus=lambda: session.bus, settings=session.settings, clock=clock, losses=losses)
+    outbox = Outbox(connect=lambda: RedisTransport(session.bus), settings=session.settings, clock=clock, losses=losses)
     outbox.put(pending)
     arrived = outbox.flush(session.settings.flush_s)
     outbox.close(0.1)

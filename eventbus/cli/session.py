@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eventbus.errors import ConfigError
@@ -24,9 +25,15 @@ class Session:
         self.bus = bus
         self.client = client
 
-    @property
+    def close(self) -> None:
+        """Close the client, and the store if it was opened."""
+        if "store" in self.__dict__:
+            self.store.close()
+        self.client.close()
+
+    @cached_property
     def store(self) -> ObjectStore:
-        """The stored events, read with this session's client."""
+        """The store, read with this session's client; closed with the session."""
         from eventbus.store.object_store import ObjectStore
 
         return ObjectStore(self.bus, self.client)
@@ -45,10 +52,11 @@ def open_session(environ: Mapping[str, str] | None = None) -> Iterator[Session]:
     settings = Settings.from_environ(os.environ if environ is None else environ)
     bus = open_bus(find_url(settings, environ), settings)
     client = bus.client(name="eventbus-cli")
+    session = Session(settings=settings, bus=bus, client=client)
     try:
-        yield Session(settings=settings, bus=bus, client=client)
+        yield session
     finally:
-        client.close()
+        session.close()
 
 
 def find_url(settings: Settings, environ: Mapping[str, str] | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from eventbus.cli.finite import Finite
 from eventbus.cli.output import dump_json, is_terminal, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, BusUnavailable
@@ -25,7 +26,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @click.command()
 @click.option("-w", "--watch", is_flag=True, help="Again and again, until Ctrl-C.")
-@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds, under -w.")
+@click.option("--interval", type=Finite(min=0.1, max=86_400), default=2.0, show_default=True, help="Seconds, under -w.")
 @click.option("-o", "--output", type=click.Choice(["wide", "json"]), help="Every partition; or all numbers as JSON.")
 def status(watch: bool, interval: float, output: str | None) -> None:
     """Show groups, workers, partitions and counters of the bus.

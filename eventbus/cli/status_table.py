@@ -33,6 +33,7 @@ _MEANING = {
     "forgotten_early": "counts forgotten before their time: too many (maxRecords)",
     "late": "counted from a batch that came out of order",
     "stale_batches": "batches left to the worker that had taken them over",
+    "spoiled": "values that were not ours, written anew: eventbus doctor",
 }
 _LOST = {
     "dropped": "lost by producers: their buffer was full",
@@ -48,6 +49,7 @@ def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False
     """The whole page: the bus, its groups, workers, partitions, counters."""
     parts = [
         _head(status),
+        _spoiled(status),
         _groups(status, colour) or "GROUPS: none yet; a group is made by its first worker (eventbus worker log)\n",
         _workers(status, colour),
         _partitions(status, wide, colour),
@@ -55,6 +57,10 @@ def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False
         _leading(status),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _spoiled(status: BusStatus) -> str:
+    return "".join(f"Spoiled:  {line}; eventbus doctor says what to do\n" for line in status.spoiled)
 
 
 def group_rows(groups: tuple[Group, ...], *, colour: bool = False) -> Iterator[Row]:

@@ -8,21 +8,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from eventbus.event import FrozenDict, ObjectMeta
-from eventbus.objects.node import NodeStatus
+from eventbus.frozen import FrozenDict, FrozenStruct
 
-#: Their mappings are typed wider than they are: whatever they are given, they hold FrozenDicts.
-_FREEZING: Final = (ObjectMeta, NodeStatus)
-_MUTABLE: Final = (
-    inspect.AnyType,
-    inspect.ByteArrayType,
-    inspect.CustomType,
-    inspect.DictType,
-    inspect.ListType,
-    inspect.MemoryViewType,
-    inspect.SetType,
-    inspect.TypedDictType,
-)
+#: What a FrozenStruct freezes, and what nothing can.
+_FREEZABLE: Final = (inspect.AnyType, inspect.DictType, inspect.ListType, inspect.SetType, inspect.TypedDictType)
+_MUTABLE: Final = (inspect.ByteArrayType, inspect.CustomType, inspect.MemoryViewType)
 
 
 def decode_frozen(wanted: type, value: Any) -> Any:
@@ -34,12 +24,13 @@ def decode_frozen(wanted: type, value: Any) -> Any:
 
 def mutable_parts(shape: type[msgspec.Struct]) -> Iterator[str]:
     """The fields of *shape*, and of what is in it, that could be changed in place: `Robot.arms: list`."""
-    yield from _mutable_parts(inspect.type_info(shape), shape.__name__, {*_FREEZING})
+    yield from _mutable_parts(inspect.type_info(shape), shape.__name__, set(), frozen=False)
 
 
-def _mutable_parts(found: inspect.Type, where: str, known: set[type]) -> Iterator[str]:
+def _mutable_parts(found: inspect.Type, where: str, known: set[type], *, frozen: bool) -> Iterator[str]:
+    """*frozen*: it is a field of a struct that freezes what it is given, or part of one."""
     cls = getattr(found, "cls", None)
-    if isinstance(found, _MUTABLE) and cls is not FrozenDict:
+    if (isinstance(found, _MUTABLE) and cls is not FrozenDict) or (isinstance(found, _FREEZABLE) and not frozen):
         word = type(found).__name__.removesuffix("Type").lower()
         yield f"{where}: {word}"
     if isinstance(found, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType) and cls not in known:
@@ -48,11 +39,12 @@ def _mutable_parts(found: inspect.Type, where: str, known: set[type]) -> Iterato
         if not _is_frozen(cls):
             yield f"{where}: {cls.__name__}, which is not frozen"
         for field in found.fields:
-            yield from _mutable_parts(field.type, f"{cls.__name__}.{field.name}", known)
-    inner = [getattr(found, name, None) for name in ("item_type", "type")]
+            within = f"{cls.__name__}.{field.name}"
+            yield from _mutable_parts(field.type, within, known, frozen=issubclass(cls, FrozenStruct))
+    inner = [getattr(found, name, None) for name in ("item_type", "value_type", "type")]
     for part in (*inner, *getattr(found, "item_types", ()), *getattr(found, "types", ())):
         if isinstance(part, inspect.Type):
-            yield from _mutable_parts(part, where, known)
+            yield from _mutable_parts(part, where, known, frozen=frozen)
 
 
 def _is_frozen(cls: Any) -> bool:

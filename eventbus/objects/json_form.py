@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from eventbus.codec import metadata_to_json, micros_to_json, seconds_to_json
+from eventbus.decoding import as_go_reads
 from eventbus.errors import InvalidObject
 from eventbus.objects.frozen import decode_frozen
 from eventbus.objects.lease import Lease
@@ -16,10 +17,6 @@ from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus, Tai
 
 T = TypeVar("T")
 
-#: Below these keys a mapping is of strings, and null means the empty one.
-_MAPS: Final = frozenset({"labels", "annotations", "capacity", "allocatable"})
-#: A whole text that is a time finer than microseconds, which msgspec would round.
-_FINE_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d\.\d{6})\d+([Zz]|[+-]\d\d:\d\d)")
 _AT_PATH: Final = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
 
 
@@ -61,9 +58,9 @@ def struct_to_json(found: msgspec.Struct, *, kind: str, api_version: str) -> dic
 
 
 def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, api_version: str) -> T:
-    """Read an object that is already a mapping; null means unset, unknown keys are dropped.
+    """Read an object that is already a mapping; null and times as `as_go_reads` has them, unknown keys are dropped.
 
-    kind and apiVersion may be missing but not be others. Times are RFC 3339, cut to microseconds.
+    kind and apiVersion may be missing but not be others.
 
     Raises: InvalidObject: a wrong type; the path of the field is in the message.
     """
@@ -73,7 +70,7 @@ def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, a
         if mapping.get(key) not in (None, "", wanted):
             raise InvalidObject(f"{kind} is invalid: {key}: must be {wanted}, is {ascii(mapping[key])[:80]}")
     try:
-        return msgspec.convert(_plain(mapping), shape, dec_hook=decode_frozen)
+        return msgspec.convert(as_go_reads(mapping, shape), shape, dec_hook=decode_frozen)
     except msgspec.ValidationError as error:
         found = _AT_PATH.fullmatch(str(error))
         problem = f"{found['path']}: {found['problem']}" if found else str(error)
@@ -123,18 +120,6 @@ def _put(target: dict[str, Any], **values: Any) -> None:
     for key, value in values.items():
         if value:
             target[key] = value
-
-
-def _plain(value: Any, key: str = "") -> Any:
-    if isinstance(value, Mapping):
-        if key in _MAPS:
-            return {name: "" if text is None else text for name, text in value.items()}
-        return {name: _plain(inner, name) for name, inner in value.items() if inner is not None}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, str) and (fine := _FINE_TIME.fullmatch(value)):
-        return fine[1] + fine[2]
-    return value
 
 
 __all__ = ["lease_to_json", "node_to_json", "struct_from_json", "struct_to_json"]

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import msgspec
 
-from eventbus.event import FrozenDict, Instant, ObjectMeta
-
-_EMPTY = FrozenDict()
+from eventbus.event import Instant, ObjectMeta
+from eventbus.frozen import EMPTY, FrozenStruct
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,20 +61,14 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
     architecture: str = ""
 
 
-class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+class NodeStatus(FrozenStruct, frozen=True, rename="camel"):
     """What the node says of itself. Capacities are quantities as text, `4`, `16Gi`."""
 
-    capacity: Mapping[str, str] = _EMPTY
-    allocatable: Mapping[str, str] = _EMPTY
+    capacity: Mapping[str, str] = EMPTY
+    allocatable: Mapping[str, str] = EMPTY
     conditions: tuple[NodeCondition, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
-
-    def __post_init__(self) -> None:
-        for name in ("capacity", "allocatable"):
-            value = getattr(self, name)
-            if type(value) is not FrozenDict:
-                msgspec.structs.force_setattr(self, name, FrozenDict(value or {}))
 
     def condition(self, type: str) -> NodeCondition | None:
         """The condition of that type."""

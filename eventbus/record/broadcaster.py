@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import signal
 import socket
 import threading
-import weakref
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.broker.transport import Transport
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
 from eventbus.event import Event
+from eventbus.record import process_hooks
 from eventbus.record.handler import Handler, Watcher
+from eventbus.record.lazy_bus import LazyBus
 from eventbus.record.local_watcher import LocalWatcher
 from eventbus.record.log_lines import log_line, log_structured
 from eventbus.record.losses import Losses
@@ -27,23 +28,16 @@ from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
+    from multiprocessing.util import Finalize
+
     from eventbus.broker.bus import Bus
-    from eventbus.record.export import ExportOptions
+    from eventbus.record.export_options import ExportOptions
     from eventbus.sinks.sink import EventSink
 
 log = logging.getLogger("eventbus")
 
 Scope = Literal["bus", "local"]
 W = TypeVar("W", bound=Watcher)
-
-#: seconds that watchers have for the events they are handling, even if the flush has taken all the time of a shutdown
-LAST_HANDLER_S = 2.0
-
-#: Held while redis is imported, and what opening a bus imports: a fork in the middle would leave the child half a
-#: module for ever.
-_importing = threading.RLock()
-#: Every broadcaster of this process, so that a child after fork finds and empties them.
-_ALL: weakref.WeakSet[EventBroadcaster] = weakref.WeakSet()
 
 
 class EventBroadcaster:
@@ -55,6 +49,8 @@ class EventBroadcaster:
 
     Source: client-go tools/record EventBroadcaster. Departures: events cross processes; a bus-wide watcher is added.
     """
+
+    finalizer: Finalize  #: of multiprocessing, kept by process_hooks
 
     def __init__(
         self,
@@ -70,18 +66,27 @@ class EventBroadcaster:
         self.losses = Losses(self._clock)
         self._mux: Mux[Pending | Event] = Mux(full_queue=full_queue, prepare=self._built)
         self._publishing = (self._url or "").lower() != "none"
-        self._outbox = Outbox(open_bus=self._open_bus, settings=self.settings, clock=self._clock, losses=self.losses)
+        self._bus = LazyBus(self._url, self.settings)
+        self._outbox = Outbox(
+            connect=self._connect,
+            settings=self.settings,
+            clock=self._clock,
+            losses=self.losses,
+            on_start=process_hooks.start,
+            on_foreign_fork=process_hooks.after_fork_in_child,
+        )
         self._stopped = False
-        self._sent = False  #: whether everything was, once it is shut down
-        self._bus: Any = None
-        self._bus_lock = threading.Lock()
         self._watchers: list[Watcher] = []
         self._watchers_lock = threading.Lock()
         self._loggers: list[LocalWatcher] = []
         self._silent: list[Handler] = []
         self._log_lock = threading.RLock()
         self._put: Callable[[Pending], None] = self._outbox.put if self._publishing else self._put_locally
-        self._register()
+        if self._publishing:
+            # A program that ends at once has the flusher import redis while the interpreter exits, when this part of
+            # redis' imports is refused. Unnecessary once concurrent.futures no longer registers itself with threading.
+            import concurrent.futures.thread  # noqa: F401
+        process_hooks.register(self)
 
     def new_recorder(self, component: str, host: str | None = None) -> EventRecorder:
         """A recorder for *component*. *host*: None is this machine's name."""
@@ -123,7 +128,7 @@ class EventBroadcaster:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none); only scope='local' can be watched")
         if since is not None and since.utcoffset() is None:
             raise ConfigError("since must be an aware datetime; say datetime.now(UTC), not utcnow()")
-        bus = self._open_bus()
+        bus = self._bus.open()
         from eventbus.record.watcher import GroupWatcher, StreamWatcher
 
         self._outbox.flush(self.settings.flush_s)
@@ -185,7 +190,7 @@ class EventBroadcaster:
         if self._stopped:
             raise BroadcasterStopped
         if sink is not None:
-            from eventbus.record.export import make_options
+            from eventbus.record.export_options import make_options
 
             options = make_options(
                 self._clock, start=start, repeats=repeats, outage=outage, batch_events=batch, rate_per_s=rate
@@ -196,7 +201,7 @@ class EventBroadcaster:
 
         runner = PatientRunner(
             "the sink worker",
-            open_bus=self._open_bus,
+            open_bus=self._bus.open,
             make=lambda bus: SinkRunner(bus=bus, clock=self._clock, block_ms=self.settings.worker_block_ms),
             losses=self.losses,
         )
@@ -225,7 +230,7 @@ class EventBroadcaster:
             )
 
         runner = PatientRunner(
-            f"the export to {name}", open_bus=self._open_bus, make=make, losses=self.losses, give_up=sink.close
+            f"the export to {name}", open_bus=self._bus.open, make=make, losses=self.losses, give_up=sink.close
         )
         runner.start()
         return runner
@@ -235,28 +240,27 @@ class EventBroadcaster:
         return self._outbox.flush(self.settings.flush_s if timeout_s is None else timeout_s)
 
     def shutdown(self, timeout_s: float | None = None) -> bool:
-        """Send what is there, stop every watcher, and stop. Idempotent.
+        """Send what is there, stop every watcher, and stop.
 
+        Idempotent, also while another shutdown is under way, in another thread or in the frame that a signal handler
+        has interrupted: each waits for the events, none for the other.
         Blocks for at most *timeout_s* (default 5 s) on the network. Returns whether everything was sent; what was not
         is counted as `unsent`. Events recorded afterwards are counted as `refused`.
         """
-        if self._stopped:
-            return self._sent
-        self._stopped = True
-        self._put = self._refuse
         timeout_s = self.settings.flush_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
+        self._stop_taking(self._refuse)
+        self._outbox.begin_close(timeout_s)
         self._mux.shutdown(timeout_s)
-        self._sent = self._outbox.close(max(0.0, deadline - self._clock.monotonic()))
+        sent = self._outbox.close(max(0.0, deadline - self._clock.monotonic()))
         for watcher in self._watchers:
             watcher.stop(0)  # first all are told, then each is waited for
-        deadline = max(deadline, self._clock.monotonic() + LAST_HANDLER_S)
+        deadline = max(deadline, self._clock.monotonic() + process_hooks.LAST_HANDLER_S)
         for watcher in self._watchers:
             watcher.stop(max(0.001, deadline - self._clock.monotonic()))
         self.losses.close()
-        atexit.unregister(self.shutdown)
-        self._finalizer.cancel()
-        return self._sent
+        process_hooks.unregister(self)
+        return sent
 
     def __enter__(self) -> Self:
         return self
@@ -321,53 +325,61 @@ class EventBroadcaster:
             raise BroadcasterStopped
         return watcher
 
-    # -- the process's life --------------------------------------------------------------------------------------
+    def _put_last(self, pending: Pending) -> None:
+        """An event of what ends after this: its caller sends it, as far as the time for the end reaches."""
+        self._outbox.send(pending)
 
-    def _open_bus(self) -> Any:
-        """Open the bus once; redis is imported here, not before."""
-        with self._bus_lock:
-            if self._bus is None:
-                with _importing:
-                    import secrets  # noqa: F401  # redis does when it makes its first client
+    def _stop_taking(self, put: Callable[[Pending], None]) -> None:
+        """Have *put* take what is recorded from now on; the first to stop decides."""
+        if not self._stopped:
+            self._stopped = True
+            self._put = put
 
-                    import redis  # noqa: F401
+    def _connect(self) -> Transport:
+        return RedisTransport(self._bus.open())
 
-                    import eventbus.broker.embedded
-                    import eventbus.record.watcher  # noqa: F401
-                from eventbus.broker.bus import open_bus
-                from eventbus.broker.connection import resolve_url
+    # -- the process's life, as process_hooks.py tells it --------------------------------------------------------
 
-                environ = dict(os.environ)
-                if self.settings.state_dir:
-                    environ["EVENTBUS_STATE_DIR"] = self.settings.state_dir
-                if password := self.settings.password:
-                    environ |= {"EVENTBUS_REDIS_PASSWORD": password, "EVENTBUS_REDIS_PASSWORD_FILE": ""}
-                url = resolve_url(self._url, environ)
-                if url is None:
-                    raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none)")
-                self._bus = open_bus(url, self.settings)
-            return self._bus
+    def begin_end(self) -> None:
+        """Have everything sent, from a signal handler. Waits for nothing, takes no lock."""
+        self._outbox.begin_close(self.settings.flush_s)
 
-    def _register(self) -> None:
-        _ALL.add(self)
-        if self._publishing:
-            # A program that ends at once has the flusher import redis while the interpreter exits, when this part of
-            # redis' imports is refused. Unnecessary once concurrent.futures no longer registers itself with threading.
-            import concurrent.futures.thread  # noqa: F401
-        atexit.register(self.shutdown)
-        self._finalize()
-        import multiprocessing.util  # it would be a tenth of importing this package
+    def wait_for_end(self) -> None:
+        """Wait until everything is sent, or the time for the end is over."""
+        self._outbox.finish()
 
-        # multiprocessing forgets every finalizer at the beginning of a child.
-        multiprocessing.util.register_after_fork(self, EventBroadcaster._finalize)
-        flush_on_sigterm()
+    @property
+    def waiting(self) -> int:
+        """Events not yet accepted, about."""
+        return self._outbox.waiting
 
-    def _after_fork(self) -> None:
+    def end(self) -> None:
+        """Shut down because the process exits. Ctrl-C cuts nothing short: what waits is sent until the deadline."""
+        self._stop_taking(self._put_last if self._publishing else self._refuse)
+        interrupted: BaseException | None = None
+        self.begin_end()
+        while not self._outbox.closed:
+            try:
+                self._outbox.finish()
+            except BaseException as error:  # also whatever a signal handler of the program raises
+                interrupted = interrupted or error
+        self.shutdown()
+        if interrupted is not None:
+            raise interrupted
+
+    def park(self, timeout_s: float) -> None:
+        """Before a fork: keep the flusher between two rounds."""
+        self._outbox.park(timeout_s)
+
+    def unpark(self) -> None:
+        """After it, in the parent."""
+        self._outbox.unpark()
+
+    def after_fork(self) -> None:
         """In the child: an empty buffer, a fresh producer at the first event, no thread and no socket of the parent."""
         self._mux.reset_after_fork()
         self._outbox.reset()
-        self._bus_lock = threading.Lock()
-        self._bus = None
+        self._bus.reset()
         self._log_lock = threading.RLock()
         self._silent += [logger.handler for logger in self._loggers if not logger.stopped]
         if self._silent and not self._stopped:
@@ -376,44 +388,7 @@ class EventBroadcaster:
         self._watchers_lock = threading.Lock()
         self.losses.reset()
 
-    def _finalize(self) -> None:
-        """Have a child of multiprocessing, which ends without atexit, shut down as well."""
-        import multiprocessing.util
-
-        self._finalizer = multiprocessing.util.Finalize(self, EventBroadcaster.shutdown, args=(self,), exitpriority=10)
-
 
 def _has_ended(watcher: Watcher) -> bool:
     """A program may start and stop watchers all its life. A sink's runner is kept until the end."""
     return bool(getattr(watcher, "ended", False))
-
-
-def flush_on_sigterm() -> None:
-    """Have SIGTERM flush before it ends the process, unless the program has a handler of its own.
-
-    A program with a handler calls `shutdown` itself, or exits by `sys.exit`, which flushes too. Only the main thread
-    may set handlers; from others this does nothing.
-    """
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _flush_and_die)
-
-
-def _flush_and_die(signum: int, _frame: object) -> None:
-    # In a thread: the main thread may have been interrupted while it held a lock that shutdown needs.
-    flusher = threading.Thread(target=lambda: [each.shutdown() for each in list(_ALL)], daemon=True)
-    flusher.start()
-    flusher.join(max((each.settings.flush_s for each in list(_ALL)), default=0.0) + 1.0)
-    signal.signal(signum, signal.SIG_DFL)
-    os.kill(os.getpid(), signum)
-
-
-def _after_fork_in_child() -> None:
-    _importing.release()
-    for broadcaster in list(_ALL):
-        broadcaster._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_after_fork_in_child
-    )

@@ -131,9 +131,7 @@ class Consumer:
             self._reader.open()
             self._fresh = False
             self.ready.set()
-            # A reply that was lost has left its entries pending for us.
-            while (pending := self._reader.own_pending()) and not self._stop.is_set():
-                self._work(pending)
+            self._work_own_pending()
         self._look_around()
         now = self._clock.monotonic()
         beat = now >= self._next_beat
@@ -165,12 +163,21 @@ class Consumer:
             log.warning("group %s: workers died of batch %s: one event at a time", self._reader.group, entry)
             self._reader.ack(work_alone(self._reader, delivery, self._handle_alone))
 
+    def _work_own_pending(self) -> None:
+        """Work what Redis thinks that we still work: a reply was lost, or a replica never heard what we have done.
+
+        Of a replica that takes over between two calls no error tells: the client connects again by itself.
+        """
+        while not self._stop.is_set() and (pending := self._reader.own_pending()):
+            self._work(pending)
+
     def _look_around(self) -> None:
-        """Take over from those whose counter stands still."""
+        """Work what has been left: by us, or by those whose counter stands still."""
         now = self._clock.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
+        self._work_own_pending()
         beats = self._reader.heartbeats()
         others = {name: count for name, count in beats.items() if name != self._reader.consumer}
         for name, still_s in self._stillness.look(others).items():

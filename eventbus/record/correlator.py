@@ -161,8 +161,9 @@ class _Heard:
 class CallBuilder:
     """Collects opened batches until a call of record is as large as the batch rule lets it be."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, options: Options) -> None:
         self._keys = keys
+        self._by_minute = options.occurrences_s > 0
         self._index: dict[bytes, int] = {}
         self._subjects: dict[tuple[bytes, str], int] = {}
         self._subject_rows: list[tuple[Any, ...]] = []
@@ -194,7 +195,8 @@ class CallBuilder:
         rows = [self._row(event) for event in events]
         self.events += len(rows)
         position = "" if next_position is None else str(next_position)
-        self._batches.append(pack_argument([entry, clock_ms, position, rows, list(burials), start]))
+        minute = self._key_number(self._keys.occurrences + b"%d" % (clock_ms // 60_000)) if self._by_minute else 0
+        self._batches.append(pack_argument([entry, clock_ms, position, rows, list(burials), start, minute]))
 
     def call(self) -> RecordCall:
         """The call, ready to be sent."""

@@ -10,28 +10,33 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.export import ExportStore, Settled, export_group
 from eventbus.clock import Clock
-from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, Expired, FunctionsMissing, SinkGone
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, SinkGone
+from eventbus.event import Event
 from eventbus.faults import crash_point
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ListOptions
 from eventbus.record.export_batch import Delivery, make_rounds
 from eventbus.record.export_later import Waiting
 from eventbus.record.export_lease import ExportLease, LeaseLost
+from eventbus.record.export_options import ExportOptions
 from eventbus.record.export_progress import ExportProgress, Figures
 from eventbus.record.export_rate import RateLimit
-from eventbus.record.export_repeats import Every, Repeats, parse_repeats
-from eventbus.record.export_start import BEGINNING, Start, parse_start
+from eventbus.record.export_start import BEGINNING, Start
 from eventbus.record.export_writer import Outage, SinkWriter
 from eventbus.record.vitals import Vitals
 from eventbus.sinks.opening import check_name
 from eventbus.sinks.sink import EventSink, Verb
 from eventbus.store.changes import ChangeReader
-from eventbus.store.object_store import ObjectStore
+from eventbus.store.event_storage import EventStorage
+from eventbus.store.index import KEY_CHARS
+from eventbus.store.scan import Scanner
+from eventbus.store.selection import Selection
 
 log = logging.getLogger("eventbus")
 
@@ -40,24 +45,6 @@ LOOK_EVERY_S = 3.0
 #: What was written is kept at least so often, so that little is repeated after a death.
 KEEP_EVERY_S = 1.0
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 10.0
-
-
-class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one sink is fed; the same in every worker of the sink."""
-
-    start: Start = BEGINNING
-    repeats: Repeats = Every()
-    outage: Outage = Outage.PAUSE
-    batch_events: int = 500  #: changes read, and events written, at once
-    rate_per_s: float = 0.0  #: events a second and partition; 0: no limit
-    take_over_s: float = 25.0  #: after so long without a sign of life a worker is dead
-
-
-def make_options(clock: Clock, *, start: str, repeats: str, outage: str, **more: Any) -> ExportOptions:
-    """The options as people write them; *more* as they are. Raises: ConfigError."""
-    if outage not in list(Outage):
-        raise ConfigError(f"outage {outage!r}: give {' or '.join(Outage)}")
-    return ExportOptions(start=parse_start(start, clock), repeats=parse_repeats(repeats), outage=Outage(outage), **more)
 
 
 class ExportStopped(Exception):
@@ -122,9 +109,10 @@ class PartitionExporter:
             calling=self._lease.during_a_call,
             uniform=uniform,
         )
-        self._waiting = Waiting(self._store)
+        self._storage = EventStorage(kind=EVENT, bus=bus, client=self._client, view=options.view)
+        self._waiting = Waiting(self._store, self._storage)
         self._rate = RateLimit(options.rate_per_s, clock)
-        self._reader: ChangeReader | None = None
+        self._reader: ChangeReader[Event] | None = None
         self._position: int | None = None
         self._asked_redis = False
         self._failures = 0
@@ -228,7 +216,8 @@ class PartitionExporter:
             self._catch_up(after=reader.after)
             return 0
         if reader.after != self._position:
-            *former, last = make_rounds(changes, coalesce=self._options.outage is Outage.PAUSE) or [[]]
+            coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
+            *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
             for deliveries in former:
                 self._deliver(deliveries)
             self._deliver(last, position=reader.after)
@@ -244,9 +233,11 @@ class PartitionExporter:
         """Write what the store holds and was changed behind *after*, then go on from the version before the list."""
         self.figures.lists += 1
         newest = self._store.newest_version()
+        index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
+        scanner = Scanner(bus=self._bus, client=self._client, storage=self._storage)
         found = (
-            Delivery(key=key, event=event, verb=Verb.UPDATE)
-            for key, event in ObjectStore(self._bus, self._client).scan(self._partition)
+            Delivery(key=member[-KEY_CHARS:].decode(), event=event, verb=Verb.UPDATE)
+            for member, event in scanner.scan(self._partition, index)
             if int(event.metadata.resource_version) > after and start.takes(event)
         )
         while chunk := list(islice(found, self._options.batch_events)):
@@ -257,11 +248,7 @@ class PartitionExporter:
     def _read_from(self, position: int) -> None:
         self._position = position
         self._reader = ChangeReader(
-            bus=self._bus,
-            client=self._client,
-            partition=self._partition,
-            after=position,
-            count=self._options.batch_events,
+            bus=self._bus, client=self._client, storage=self._storage, partition=self._partition, after=position
         )
 
     def _deliver(

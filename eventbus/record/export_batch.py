@@ -9,7 +9,8 @@ import msgspec
 from eventbus.broker.export import Returned
 from eventbus.event import Event
 from eventbus.sinks.sink import EventPatch, Verb
-from eventbus.store.changes import Change, ChangeType
+from eventbus.store.changes import Change
+from eventbus.store.storage import ChangeType
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +47,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def make_rounds(changes: Sequence[Change], *, coalesce: bool) -> list[list[Delivery]]:
-    """The deliveries of *changes*, oldest first; no event occurs twice in a round.
+def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[Delivery]]:
+    """The deliveries of *changes*, oldest first; no event occurs twice in a round of at most *most* (0: any number).
 
     With *coalesce* an event has one delivery, of its newest state, unless it went and came back meanwhile. Otherwise
     every change is a round of its own, as client-go writes them.
@@ -66,10 +67,15 @@ def make_rounds(changes: Sequence[Change], *, coalesce: bool) -> list[list[Deliv
             rounds.append({})
         rounds[at][change.key] = _delivery(change)
         last[change.key] = at
-    return [list(found.values()) for found in rounds]
+    return [part for found in rounds for part in _split(list(found.values()), most)]
 
 
-def _merge(former: Delivery | None, change: Change) -> Delivery | None:
+def _split(deliveries: list[Delivery], most: int) -> list[list[Delivery]]:
+    step = most or len(deliveries)
+    return [deliveries[at : at + step] for at in range(0, len(deliveries), step)]
+
+
+def _merge(former: Delivery | None, change: Change[Event]) -> Delivery | None:
     """*former* brought up to date by *change*; None: it needs a delivery of its own."""
     if former is None or former.forget:
         return None
@@ -80,7 +86,7 @@ def _merge(former: Delivery | None, change: Change) -> Delivery | None:
     return msgspec.structs.replace(former, event=change.object)
 
 
-def _delivery(change: Change) -> Delivery:
+def _delivery(change: Change[Event]) -> Delivery:
     gone = change.type is ChangeType.DELETED
     return Delivery(
         key=change.key,

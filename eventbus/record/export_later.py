@@ -11,7 +11,7 @@ from eventbus.errors import PoisonBatch
 from eventbus.event import Event
 from eventbus.record.export_batch import Delivery
 from eventbus.sinks.sink import Verb
-from eventbus.store.stored import decode_stored
+from eventbus.store.event_storage import EventStorage
 from eventbus.wire import to_event, unpack_batch, unpack_wire
 
 LOOK_EVERY_S = 1.0
@@ -22,8 +22,9 @@ LIMIT = 500
 class Waiting:
     """The events of one sink and partition whose time has come."""
 
-    def __init__(self, store: ExportStore) -> None:
+    def __init__(self, store: ExportStore, storage: EventStorage) -> None:
         self._store = store
+        self._storage = storage
         self._next_look = 0.0
 
     def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[Delivery], list[str]]]:
@@ -67,18 +68,17 @@ class Waiting:
         return deliveries, gone
 
     def _stored(self, keys: list[str]) -> list[Event | None]:
-        return [None if packed is None else _decode(packed) for packed in self._store.stored(keys)]
+        return [None if packed is None else self._decode(packed) for packed in self._store.stored(keys)]
+
+    def _decode(self, packed: bytes) -> Event | None:
+        try:
+            return self._storage.decode(packed)
+        except PoisonBatch:
+            return None
 
 
 def _age(entry_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in entry_id.split("-"))
-
-
-def _decode(packed: bytes) -> Event | None:
-    try:
-        return decode_stored(packed)
-    except PoisonBatch:
-        return None
 
 
 def _unpack(body: bytes) -> Event | None:

@@ -13,7 +13,8 @@ from eventbus.broker.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 from eventbus.record.consumer import consumer_name
-from eventbus.record.export import ExportOptions, PartitionExporter
+from eventbus.record.export import PartitionExporter
+from eventbus.record.export_options import ExportOptions
 from eventbus.record.housekeeper import Housekeeper
 from eventbus.record.vitals import Vitals
 from eventbus.sinks.sink import EventSink

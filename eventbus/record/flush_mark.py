@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
+from eventbus.record.latch import Latch
 from eventbus.record.producer import Producer
 
 
@@ -15,7 +15,7 @@ class FlushMark:
 
     def __init__(self, put_at: float) -> None:
         self.put_at = put_at
-        self.done = threading.Event()
+        self.done = Latch()
         self.accepted = False
         self.added: list[int] = []  # how many events each producer had been given before it
 

@@ -6,6 +6,7 @@ Running them in several workers at once is harmless: every function looks again 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from typing import Any
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
-from eventbus.broker.functions import Functions, subject_lives_ms
+from eventbus.broker.functions import REFRESHED_A_SECOND, subject_lives_ms
+from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock
-from eventbus.errors import EventBusError, FunctionsMissing
+from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing
 from eventbus.faults import crash_point
+from eventbus.kinds import KINDS
 
 log = logging.getLogger("eventbus")
 
@@ -28,6 +31,8 @@ SWEEP_CANDIDATES = 100
 SWEEP_CALLS = 50
 
 
+#: A role that did so much in one round has more to do at once.
+_MORE_TO_DO = {"expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
 #: How far a flood may push the store beyond its bounds before it has to wait.
 SLACK = 1.1
 
@@ -45,6 +50,11 @@ class Housekeeper:
         self._on_loss = on_loss
         self._clock = clock
         self._stop = threading.Event()
+        self._roles: dict[str, Callable[[Client, int], int | None]] = {
+            **{"trim": self.trim, "expire": self.sweep, "refresh": self.refresh},
+            **{"forget": self.forget, "finish": self.finish},
+        }
+        self._waiting: dict[tuple[int, str], str] = {}  #: what a role of a partition waits for
         self._thread = threading.Thread(target=self._run, name="eventbus-housekeeper", daemon=True)
 
     def start(self) -> None:
@@ -59,21 +69,36 @@ class Housekeeper:
         client: Client | None = None
         behind = False
         while not self._stop.wait(0 if behind else EVERY_S * random.uniform(0.8, 1.2)):
-            behind = False
             try:
                 client = client or self._bus.client(name="eventbus-housekeeper")
-                for partition in range(self._bus.partitions):
-                    self.trim(client, partition)
-                    behind |= self.sweep(client, partition) >= SWEEP_CALLS * SWEEP_CANDIDATES // 2
-                    behind |= self.forget(client, partition) >= SWEEP_CALLS * SWEEP_CANDIDATES
-            except FunctionsMissing:
-                continue  # the consumers load them
             except EventBusError as error:
                 log.debug("housekeeping waits: %s", error)
-            except Exception:
-                log.exception("housekeeping goes on after an unexpected error")
+                continue
+            behind = any([self._keep(client, partition) for partition in range(self._bus.partitions)])
         if client is not None:
             client.close()
+
+    def _keep(self, client: Client, partition: int) -> bool:
+        """Do every role on one partition; one that cannot be done holds up no other. Returns whether more is to do."""
+        behind = False
+        for name, role in self._roles.items():
+            try:
+                behind |= (role(client, partition) or 0) >= _MORE_TO_DO.get(name, math.inf)
+                if self._waiting.pop((partition, name), None):
+                    log.warning("housekeeping of partition %d goes on: %s", partition, name)
+            except (FunctionsMissing, BusUnavailable) as error:  # the consumers load them, and say that it is away
+                log.debug("housekeeping of partition %d waits, %s: %s", partition, name, error)
+            except EventBusError as error:
+                self._say_waiting(partition, name, str(error))
+            except Exception:
+                log.exception("housekeeping goes on after an unexpected error")
+        return behind
+
+    def _say_waiting(self, partition: int, name: str, problem: str) -> None:
+        """Once each problem, and not every second."""
+        if self._waiting.get((partition, name)) != problem:
+            self._waiting[partition, name] = problem
+            log.warning("housekeeping of partition %d waits, %s: %s", partition, name, problem)
 
     def trim(self, client: Client, partition: int) -> None:
         """Forget what every group has finished with; tell if a group lost something."""
@@ -90,9 +115,11 @@ class Housekeeper:
         """Expire what is due and evict what is beyond a bound. Returns how many keys were taken out or forgotten."""
         functions, total = self._bus.functions(client, partition), 0
         for _ in range(SWEEP_CALLS):
-            candidates = self._candidates(client, functions, partition, now_ms)
+            candidates, unfinished = self._candidates(client, partition, now_ms)
             if candidates:
                 crash_point("expire")
+            elif unfinished:  # nothing else may come that would do what is left to do
+                functions.expire(self._bus.options, (), now_ms)
             swept = functions.expire(self._bus.options, candidates, now_ms).total if candidates else 0
             if swept:
                 crash_point("expired")
@@ -100,6 +127,26 @@ class Housekeeper:
             if len(candidates) < SWEEP_CANDIDATES or not swept or self._stop.is_set():
                 break
         return total
+
+    def refresh(self, client: Client, partition: int) -> int:
+        """Show readers what was counted and not written: held-back repeats, the last ones too. Returns how many."""
+        now_ms = self._clock.time_ns() // 1_000_000
+        with redis_errors():
+            due: Any = client.execute_command(
+                *("ZRANGE", self._bus.keys[partition].index_refresh, 0, now_ms),
+                *("BYSCORE", "LIMIT", 0, REFRESHED_A_SECOND),
+            )
+        return self._bus.functions(client, partition).refresh(due) if due else 0
+
+    def finish(self, client: Client, partition: int) -> int:
+        """End what calls on other kinds than events were cut off from; these lie in partition 0. Returns how many."""
+        plurals = [kind.plural for kind in KINDS if kind.plural != EVENTS] if partition == 0 else []
+        if not plurals:
+            return 0
+        keys = self._bus.keys[partition]
+        with redis_errors():
+            noted = client.exists(*(keys.note_of(plural) for plural in plurals))
+        return sum(self._bus.functions(client, partition).finish(plural) for plural in plurals) if noted else 0
 
     def forget(self, client: Client, partition: int) -> int:
         """Let go of sets of similar messages and token buckets beyond their time or bound. Returns how many."""
@@ -131,18 +178,20 @@ class Housekeeper:
             if most <= SLACK or not self.sweep(client, partition) + self.forget(client, partition):
                 return
 
-    def _candidates(self, client: Client, functions: Functions, partition: int, now_ms: int | None) -> list[bytes]:
+    def _candidates(self, client: Client, partition: int, now_ms: int | None) -> tuple[list[bytes], bool]:
+        """Keys to look at, and whether a call that was cut off has left something to do."""
         keys, options = self._bus.keys[partition], self._bus.options
         now = now_ms if now_ms is not None else self._clock.time_ns() // 1_000_000
         due: list[bytes]
         forget: list[bytes]
         pipe: Any = client.pipeline(transaction=False)
+        pipe.exists(keys.note_of(EVENTS))
         pipe.zcard(keys.index_expiry)
         pipe.zcard(keys.index_forget)
         for index in (keys.index_expiry, keys.index_forget):
             pipe.execute_command("ZRANGE", index, 0, now, "BYSCORE", "LIMIT", 0, SWEEP_CANDIDATES)
         with redis_errors():
-            stored, counts, due, forget = pipe.execute()
+            unfinished, stored, counts, due, forget = pipe.execute()
             over = stored - options.max_stored - len(due)
             if over > 0:
                 due += client.zrange(keys.index_expiry, len(due), len(due) + min(over, SWEEP_CANDIDATES) - 1)
@@ -151,4 +200,5 @@ class Housekeeper:
                 forget += client.zrange(keys.index_forget, len(forget), len(forget) + min(over, SWEEP_CANDIDATES) - 1)
         # Half for each at least: a flood of events must not keep counts from being forgotten.
         stored_part = due[: max(SWEEP_CANDIDATES // 2, SWEEP_CANDIDATES - len(forget))]
-        return (stored_part + forget)[:SWEEP_CANDIDATES]
+        # A call that was cut off may have left a key in both.
+        return list(dict.fromkeys(stored_part + forget))[:SWEEP_CANDIDATES], bool(unfinished)

@@ -1,6 +1,6 @@
 """One partition's numbered line of batches: what is sent, what is in doubt, and the ring that repairs a hole.
 
-Pure bookkeeping, no I/O: the outbox sends what `unsent` gives and tells what was answered.
+Pure bookkeeping, no I/O: the flusher sends what `requests` gives and tells what was answered.
 """
 
 from __future__ import annotations
@@ -8,14 +8,19 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from itertools import islice
 
 import msgspec
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.transport import PublishRequest
 from eventbus.clock import Clock
-from eventbus.record.doubt import Doubt
+from eventbus.record.ack_check import AckCheckSchedule
 from eventbus.record.losses import Losses
 from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
+
+#: Bytes, measured (CPython 3.11): what holding an event takes besides its own, and a batch besides its events.
+EVENT_OVERHEAD, BATCH_OVERHEAD = 52, 200
 
 
 class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
@@ -23,7 +28,7 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
 
     first: int
     events: list[bytes]
-    size: int
+    size: int  #: bytes of memory that it takes
     losses: tuple[tuple[str, int], ...] = ()  #: told with this batch: (cause, events)
 
     @property
@@ -36,12 +41,14 @@ class Producer:
 
     Sequences are given out when events are packed into a batch. A batch stays *waiting* until Redis has answered OK or
     DUP for it, then joins the *ring*. A GAP moves what the ring still has back to waiting, with the same borders.
+
+    Args: ring_bytes: memory that the ring takes at the most; 0: there is none.
     """
 
     def __init__(self, *, clock: Clock, losses: Losses, ring_bytes: int) -> None:
         self._clock = clock
         self._losses = losses
-        self.doubt = Doubt(clock)
+        self.check = AckCheckSchedule(clock)
         self._ring_limit = ring_bytes
         self._ring: deque[NumberedBatch] = deque()
         self._ring_bytes = 0
@@ -68,7 +75,8 @@ class Producer:
         if self.idle and self.maybe_forgotten:
             self._start_anew()
         losses = self._losses.take_unreported()
-        self.waiting.append(NumberedBatch(self._next, self._open, self._open_bytes, losses))
+        size = sum(map(len, self._open)) + EVENT_OVERHEAD * len(self._open) + BATCH_OVERHEAD
+        self.waiting.append(NumberedBatch(self._next, self._open, size, losses))
         self._next += len(self._open)
         self._open, self._open_bytes = [], 0
 
@@ -92,41 +100,54 @@ class Producer:
         """Redis should know the last sequence of this id."""
         return self._next > 1 and not self.maybe_forgotten
 
-    def asks_in_s(self, wanted_at: float = -math.inf) -> float:
-        """Until Redis is to be asked for what it acknowledged, by who wants to be sure since then; 0 or less: now."""
+    def check_in_s(self, wanted_at: float = -math.inf) -> float:
+        """Seconds until the next ack check, of a flush or close at *wanted_at* too; 0 or less: now; inf: none."""
         if not self.idle or not self.remembered:
             return math.inf
-        return 0.0 if self.doubt.since(wanted_at) else self.doubt.due_in_s
+        return 0.0 if self.check.is_unconfirmed(wanted_at) else self.check.due_in_s
 
     def found(self, last: int) -> bool:
-        """Take the last sequence that Redis has, asked while nothing was waiting. False: what it lost waits again."""
+        """Take the answer to an ack check: the last sequence that Redis has. False: what it lost waits again."""
         if last >= self._next - 1:
-            self.doubt.answered()
+            self.check.confirmed()
             return True
         self._rewind(last)
         return False
 
-    def body(self, batch: NumberedBatch) -> bytes:
-        """What goes into the stream entry."""
-        return pack_batch(self.id, batch.first, batch.events)
+    def requests(self, partition: int, most: int) -> list[PublishRequest]:
+        """Make requests of up to *most* waiting batches; only one while the bus may have forgotten this id."""
+        silent_ms = self.silent_ms
+        return [
+            PublishRequest(
+                partition,
+                self.id,
+                batch.first,
+                len(batch.events),
+                pack_batch(self.id, batch.first, batch.events),
+                self.generation,
+                silent_ms,
+                batch.losses,
+            )
+            for batch in islice(self.waiting, 1 if self.maybe_forgotten else most)
+        ]
 
-    def settle(self, answer: Published) -> bool:
+    def settle(self, answer: PublishReply) -> bool:
         """Take the answer to the oldest waiting batch. False: what was sent after it must be sent again."""
-        if answer.answer in (Accepted.OK, Accepted.LOST, Accepted.DUP):
+        if answer.status in (PublishStatus.OK, PublishStatus.LOST, PublishStatus.DUP):
             self._accepted(answer)
             return True
-        if answer.answer is Accepted.GAP:
+        if answer.status is PublishStatus.GAP:
             self._rewind(answer.last)
         return False
 
-    def _accepted(self, answer: Published) -> None:
-        if answer.answer is Accepted.LOST:
+    def _accepted(self, answer: PublishReply) -> None:
+        if answer.status is PublishStatus.LOST:
             self._losses.count("destroyed", len(self._ring) and 1, "the stream was destroyed; what it held is lost")
-        elif answer.answer is Accepted.OK and self.silent_ms > PRODUCER_LIFE_MS and self.waiting[0].first > 1:
+        elif answer.status is PublishStatus.OK and self.silent_ms > PRODUCER_LIFE_MS and self.waiting[0].first > 1:
             self._losses.count("uncertain", len(self.waiting[0].events), "in doubt for longer than Redis remembers")
         self.generation = answer.generation
         self._accepted_at = self._clock.monotonic()
-        self.doubt.heard()
+        self.check.acknowledged()
         batch = self.waiting.popleft()
         self.pending -= len(batch.events)
         self._ring.append(batch)

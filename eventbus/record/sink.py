@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from eventbus.broker.bus import SINK_GROUP, Bus
+from eventbus.broker.bus import Bus
 from eventbus.broker.functions import Sent, letters
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError, PoisonBatch
@@ -68,7 +69,7 @@ class StoreSink:
     def handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
         """Record one event of a batch. False: another worker has taken it over."""
         last = position == len(batch.events) - 1
-        builder = CallBuilder(self._keys)
+        builder = CallBuilder(self._keys, self._options)
         builder.add(
             delivery.id,
             delivery.clock_ms,
@@ -83,12 +84,12 @@ class StoreSink:
         return self._is_done(reader, reply)
 
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> None:
-        builder = CallBuilder(self._keys)
+        builder = CallBuilder(self._keys, self._options)
         for delivery in deliveries:
             events, burials = self._open(delivery)
             if not builder.fits(events):
                 self._send(reader, builder)
-                builder = CallBuilder(self._keys)
+                builder = CallBuilder(self._keys, self._options)
             builder.add(delivery.id, delivery.clock_ms, events, burials)
         if len(builder):
             self._send(reader, builder)

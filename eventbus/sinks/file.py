@@ -1,6 +1,6 @@
 """JSON Lines: every write as one line, `{"deliveryId": …, "event": …}`, in a file that rotates, or on standard output.
 
-    file:/var/log/events.jsonl?max-size=100MiB&max-age=1d&keep=5&fsync=every
+    file:/var/log/events.jsonl?max-size=100MiB&max-age=1d&keep=5&fsync=every&mode=640
     file:events.jsonl            stdout:
 
 Appending: a line that was written and not yet noted is written again, with the same delivery id. Any number of
@@ -10,9 +10,11 @@ workers may share a file, also with logrotate.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
+import stat
 import sys
 import threading
 import time
@@ -44,6 +46,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 0  #: 0: no bound
     max_age_s: int = 0  #: 0: no bound
     keep: int = 5  #: former files, `.1` is the newest
+    mode: int = 0o600  #: of a new file, and of the lock beside it; a file that is there keeps its own
     #: What was written is synced so many seconds later at most: 0 before it counts as done; negative: when the kernel
     #: likes.
     fsync_every_s: float = 0.0
@@ -53,6 +56,8 @@ def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
     """Raises: ConfigError: no path, one that cannot be written to, or an unknown or wrong option."""
     parts = urlsplit(url)
     path = unquote(parts.path)
+    if "\0" in path:
+        raise ConfigError("file sink: the path has a %00 in it, which no file's name can: take it out")
     if not path or parts.netloc not in ("", "localhost"):
         raise ConfigError(f"sink {url!r}: give a path, like file:/var/log/events.jsonl")
     file = RotatingFile(Path(path), _parse_options(parts.query))
@@ -133,6 +138,12 @@ class RotatingFile:
         if not folder.is_dir():
             raise ConfigError(f"file sink: there is no folder {folder}: make it, or give another path")
         files = (self._path, self._lock_path)
+        for file in files:
+            if file.is_symlink():
+                real = os.path.realpath(file)
+                raise ConfigError(f"file sink: {file} is a symbolic link: give the path that it leads to, {real}")
+            if file.exists() and not file.is_file():
+                raise ConfigError(f"file sink: {file} is no regular file: give another path, or stdout:")
         for needed in dict.fromkeys(file if os.path.exists(file) else folder for file in files):
             if not os.access(needed, os.W_OK):
                 raise ConfigError(f"file sink: this user may not write to {needed}: permit it, or give another path")
@@ -143,8 +154,7 @@ class RotatingFile:
             return
         with self._locked() as lock:
             self._rotate(lock, len(data))
-            begun = not self._path.exists()
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            file, begun = _open(self._path, self._options.mode)
             try:
                 if begun:
                     os.utime(lock, (self._now(), self._now()))
@@ -161,7 +171,7 @@ class RotatingFile:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
         try:
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock, _made = _open(self._lock_path, self._options.mode)
         except FileNotFoundError as error:  # of the folder, which is what a person has given, not of the lock
             raise FileNotFoundError(error.errno, error.strerror, str(self._path.parent)) from None
         try:
@@ -210,6 +220,27 @@ def _line(write: SinkWrite) -> bytes:
     return b'%s%s,"event":%s}\n' % (_LINE_START, msgspec.json.encode(write.delivery_id), encode_core(write.event))
 
 
+def _open(path: Path, mode: int) -> tuple[int, bool]:
+    """Open the regular file *path*, never what a link leads to; the second value says whether it was made, with *mode*.
+
+    Raises: OSError.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        with contextlib.suppress(FileExistsError):
+            file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            with contextlib.suppress(OSError):  # a file system without modes
+                os.fchmod(file, mode)  # whatever the umask is
+            return file, True
+        with contextlib.suppress(FileNotFoundError):  # it was removed or rotated in between
+            file = os.open(path, flags)
+            break
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return file, False
+
+
 def _write_whole(file: int, data: bytes) -> None:
     """Append all of *data*, or leave the file as it was."""
     size, view = os.fstat(file).st_size, memoryview(data)
@@ -256,6 +287,7 @@ def _parse_options(query: str) -> FileOptions:
         "max-size": lambda text: {"max_bytes": _number(text, r"(KiB|MiB|GiB|)", _BYTES)},
         "max-age": lambda text: {"max_age_s": _number(text, r"([smhd])", _SECONDS)},
         "keep": lambda text: {"keep": _number(text, r"()", _BYTES)},
+        "mode": lambda text: {"mode": _mode(text)},
         "fsync": lambda text: {"fsync_every_s": _fsync(text)},
     }
     fields: dict[str, float] = {}
@@ -267,6 +299,13 @@ def _parse_options(query: str) -> FileOptions:
         except ValueError as error:
             raise ConfigError(f"file sink: {name}={text!r} will not do") from error
     return msgspec.convert(fields, FileOptions)
+
+
+def _mode(text: str) -> int:
+    """As chmod takes it. Without the owner's own rights the file could not be opened again."""
+    if not re.fullmatch(r"0?[67][0-7]{2}", text):
+        raise ValueError(text)
+    return int(text, 8)
 
 
 def _fsync(text: str) -> float:

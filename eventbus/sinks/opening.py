@@ -1,4 +1,7 @@
-"""Making a sink from an URL: a table of schemes, each naming a module that is imported only when it is asked for."""
+"""Makes a sink from a URL: its scheme names a maker here, or one that another package has registered.
+
+A module is imported only when its scheme is asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
@@ -19,6 +23,9 @@ from eventbus.sinks.sink import EventSink
 
 #: The whole URL, for those that hold a secret.
 EXPORT_TO: Final = "EVENTBUS_EXPORT_TO"
+
+#: Which counts and times of events a sink is given: those client-go would have written, or those that readers see.
+COUNTS: Final = ("written", "shown")
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}\Z")
 
@@ -60,6 +67,9 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 #: Makes one kind of sink. Raises: ConfigError: the URL or a secret will not do. It connects to nothing yet.
 SinkMaker = Callable[[str, SinkOptions], EventSink]
 
+#: The group in which a package registers schemes of its own: `scheme = "package.module:maker"`.
+ENTRY_POINTS: Final = "eventbus.sinks"
+
 #: Scheme → where its SinkMaker is, and the extra that brings what it imports ("" for none).
 SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "file": ("eventbus.sinks.file:make_file_sink", ""),
@@ -75,25 +85,29 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
 def make_sink(url: str, environ: Mapping[str, str], *, name: str = "", timeout_s: float = 10.0) -> EventSink:
     """Return the sink that *url* names. It connects to nothing yet.
 
-    A URL may also be `python:package.module:attribute`: a SinkMaker of one's own, called with that URL, in which a
-    query may follow.
+    A scheme that is none of ours is looked for among the entry points of `ENTRY_POINTS`: each names a SinkMaker.
 
     Args:     name: what it is kept under, [a-z0-9.-]{1,63}; "": `default_name`.
     Raises:   ConfigError: no such scheme, an extra is not installed, or the sink's maker refuses the URL.
     """
     scheme = _split(url).scheme
     options = SinkOptions(name=check_name(name or default_name(url, environ)), environ=environ, timeout_s=timeout_s)
-    if scheme == "python":
-        return _make_own(url, options)
     if scheme not in SCHEMES:
-        known = ", ".join(f"{known}:" for known in [*SCHEMES, "python"])
-        raise ConfigError(f"no sink for {safe_sink_url(url)!r}: the URL must begin with one of {known}")
+        return _make_registered(url, scheme, options)
     maker: SinkMaker = _load(*SCHEMES[scheme])
     return maker(url, options)
 
 
-def _make_own(url: str, options: SinkOptions) -> EventSink:
-    place = url.removeprefix("python:").partition("?")[0]
+def _make_registered(url: str, scheme: str, options: SinkOptions) -> EventSink:
+    """Make the sink with what another package has registered for *scheme*."""
+    registered = entry_points(group=ENTRY_POINTS)
+    places = sorted({point.value for point in registered if point.name == scheme})
+    if not places:
+        known = ", ".join(f"{known}:" for known in [*SCHEMES, *sorted(registered.names)])
+        raise ConfigError(f"no sink for {safe_sink_url(url)!r}: the URL must begin with one of {known}")
+    if len(places) > 1:
+        raise ConfigError(f"{scheme}: is registered more than once, for {', '.join(places)}: uninstall all but one")
+    place = places[0]
     maker = _load(place, "")
     try:
         inspect.signature(maker).bind(url, options)
@@ -159,6 +173,23 @@ def given_url(to: str, environ: Mapping[str, str]) -> str:
     return to
 
 
+def split_counts(url: str) -> tuple[str, str]:
+    """*url* without its `counts=written` or `counts=shown`, which is the export's and no sink's, and which it was.
+
+    Raises: ConfigError: it is another word.
+    """
+    parts = _split(url)
+    options = parts.query.split("&")
+    rest = [option for option in options if not option.startswith("counts=")]
+    if len(rest) == len(options):
+        return url, COUNTS[0]
+    counts = next(option for option in reversed(options) if option.startswith("counts=")).partition("=")[2]
+    if counts not in COUNTS:
+        raise ConfigError(f"counts={counts!a} in the sink's URL: give counts=written or counts=shown")
+    # Not by urlunsplit, which would write file:///a for file:/a.
+    return url.replace(f"?{parts.query}", f"?{'&'.join(rest)}" if rest else "", 1), counts
+
+
 def safe_sink_url(url: str) -> str:
     """*url* as it may be shown and logged: without user, password, query and fragment, and without a webhook's path,
     which often is its password.
@@ -183,8 +214,6 @@ def _split(url: str) -> SplitResult:
 
 def _load(place: str, extra: str) -> Any:
     module, _, attribute = place.partition(":")
-    if not module or not attribute:
-        raise ConfigError("a sink of one's own is python:package.module:maker")
     try:
         return getattr(import_module(module), attribute)
     except ImportError as error:

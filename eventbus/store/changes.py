@@ -1,46 +1,49 @@
-"""Watching the store: the changes behind a version, in order, or the news that some are lost.
+"""The changes of one kind: versions, the entries of its streams, and reading what is behind a version, or the news that
+some of it is lost.
 
-One rule finds every loss: the next change must be the last version plus one.
+One rule finds every loss: an entry holds the changes from its first version to its last, which is its id, and the first
+may be no more than one above the version before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
+from eventbus.broker.keys import version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch
-from eventbus.event import Event
-from eventbus.store.stored import decode_stored
+from eventbus.list_watch import HasMetadata
+from eventbus.store.index import KEY_CHARS
+from eventbus.store.storage import ChangeType, Storage
+from eventbus.store.was import Was, decode_was
 
-READ_COUNT = 500
+T = TypeVar("T", bound=HasMetadata)
+
+#: Entries read at once. Most hold one change, one of a busy worker some hundred.
+READ_COUNT = 50
+#: The version of a kind that nobody has written yet; not 0, which asks a list for any.
+NEVER_WRITTEN = 1
 #: The version of a watch that has not told all it begins with: nobody can go on from there.
 UNFINISHED = "unfinished"
 
 
-class ChangeType(StrEnum):
-    """What happened to the object."""
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """One change. *object* carries the version that its storage reads; of a DELETED one it is the last state.
 
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-
-
-_TYPES = {b"A": ChangeType.ADDED, b"M": ChangeType.MODIFIED, b"D": ChangeType.DELETED}
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One change. *object* carries its version; of a DELETED one it is the last state with the deletion's version."""
+    *version* is the change's own. *was* says what selectors saw before, None: what they see now.
+    """
 
     type: ChangeType
-    object: Event
+    object: T
     key: str
     partition: int
+    version: int = 0
+    was: Was | None = None
 
 
 class Versions:
@@ -66,73 +69,110 @@ class Versions:
             raise InvalidObject(f'resourceVersion: Invalid value: "{text}": must be the version of a list or a watch')
         counters = [int(part) for part in parts]
         if len(counters) != partitions:
-            raise Expired(f"resource version {text!r} has {len(counters)} parts, the bus {partitions} partitions")
+            raise Expired(f"resource version {text!r} has {len(counters)} parts, the store {partitions}")
         return cls(counters)
 
 
-def follows(version: int, after: int) -> bool:
-    """The one rule: the change behind *after* is the next number, or some are lost."""
-    return version == after + 1
-
-
-def change_type(letter: bytes) -> ChangeType:
-    """As the stream has it. Raises: KeyError: it is none."""
-    return _TYPES[letter]
-
-
-def read_versions(bus: Bus, client: Client, partitions: Sequence[int] | None = None) -> list[int]:
-    """The newest version of each partition (of *partitions*), in one round.
-
-    Redis: HGET on meta, in a pipeline.
-    """
+def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[int]) -> list[int]:
+    """The newest version of a kind on each of *partitions*, in one round. Redis: GET, in a pipeline."""
     pipe: Any = client.pipeline(transaction=False)
-    for partition in range(bus.partitions) if partitions is None else partitions:
-        pipe.hget(bus.keys[partition].meta, "rv")
+    for partition in partitions:
+        pipe.get(bus.keys[partition].version_of(plural))
     with redis_errors():
-        return [int(found or 0) for found in pipe.execute()]
+        return [version_in(found) for found in pipe.execute()]
 
 
-class ChangeReader:
-    """The changes of one partition behind a version. One thread, one connection."""
+class Followed(NamedTuple):
+    """The changes of some entries, oldest first, up to *version*; *lost*: behind that something is missing."""
 
-    def __init__(self, *, bus: Bus, client: Client, partition: int, after: int, count: int = READ_COUNT) -> None:
+    changes: list[Change[Any]]
+    version: int
+    lost: Expired | None
+
+
+def follow(
+    storage: Storage[Any], partition: int, after: int, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]
+) -> Followed:
+    """What *entries* of a stream tell who has read up to *after*; the one decoder of changes. Reads nothing.
+
+    What cannot be read is passed over, and its version counts all the same.
+    """
+    changes: list[Change[Any]] = []
+    for entry_id, fields in entries:
+        last = int(entry_id.partition(b"-")[0])
+        first = _number(fields.get(b"f"), last)
+        # The first of all that were ever written has a version of any height, and nothing before it to be lost.
+        is_first = after == NEVER_WRITTEN and fields.get(b"at") == b"0"
+        if first > after + 1 and not is_first:
+            return Followed(changes, after, Expired(f"too old resource version: {after} ({first})"))
+        changes += _changes(storage, partition, after, first, fields)
+        after = last
+    return Followed(changes, after, None)
+
+
+def _changes(
+    storage: Storage[Any], partition: int, after: int, first: int, fields: Mapping[bytes, bytes]
+) -> Iterator[Change[Any]]:
+    was, version = fields.get(b"W"), first - 1
+    for name, packed in fields.items():
+        if len(name) != 1 + KEY_CHARS:
+            continue  # f, at, W
+        version += 1
+        type_ = storage.letters.get(chr(name[0]))
+        if type_ is None or version <= after:
+            continue
+        try:
+            found = storage.decode(packed)
+            if found is not None:
+                key = name[1:].decode("ascii", "replace")
+                yield Change(type_, found, key, partition, version, decode_was(was))
+        except PoisonBatch:
+            continue
+
+
+def _number(text: bytes | None, otherwise: int) -> int:
+    return int(text) if text and text.isdigit() else otherwise
+
+
+class ChangeReader(Generic[T]):
+    """The changes of one kind on one partition behind a version. One thread, one connection."""
+
+    def __init__(self, *, bus: Bus, client: Client, storage: Storage[T], partition: int, after: int) -> None:
         self._client = client
-        self._count = count
-        self._key = bus.keys[partition].changes
+        self._storage = storage
+        self._key = bus.keys[partition].changes_of(storage.kind.plural)
         self._partition = partition
         self.after = after
 
-    def read(self, block_ms: int) -> list[Change]:
-        """The next changes, oldest first; blocks for at most *block_ms*.
+    def read(self, block_ms: int = 0) -> list[Change[T]]:
+        """The next changes, oldest first, of a number of entries; blocks for at most *block_ms*, 0: not.
 
         Raises:  Expired: changes behind `after` are gone, or the store was made anew: list again.
                  BusUnavailable: call again; nothing is lost by it.
         Redis:   XREAD on changes.
         """
+        block: tuple[Any, ...] = ("BLOCK", block_ms) if block_ms else ()
         with redis_errors():
             reply: Any = self._client.execute_command(
-                "XREAD", "COUNT", self._count, "BLOCK", max(1, block_ms), "STREAMS", self._key, f"{self.after}-0"
+                "XREAD", "COUNT", READ_COUNT, *block, "STREAMS", self._key, f"{self.after}-0"
             )
         if not reply:
             return []
-        found: list[Change] = []
-        for entry_id, fields in reply[0][1]:
-            version = int(entry_id.split(b"-")[0])
-            if not follows(version, self.after):
-                if found:
-                    return found  # what is whole is handed out first; the next read raises
-                raise Expired(f"too old resource version: {self.after} ({version})")
-            self.after = version
-            change = self._decode(fields)
-            if change is not None:
-                found.append(change)
-        return found
+        found = follow(self._storage, self._partition, self.after, reply[0][1])
+        if found.lost is not None and found.version == self.after:
+            raise found.lost  # what is whole was handed out before
+        self.after = found.version
+        return found.changes
 
-    def _decode(self, fields: dict[bytes, bytes]) -> Change | None:
-        if b"n" in fields:  # of another kind; its version counts all the same
-            return None
-        try:
-            kind, key, event = _TYPES[fields[b"t"]], fields[b"k"].decode(), decode_stored(fields[b"o"])
-        except (PoisonBatch, KeyError, UnicodeDecodeError):
-            return None
-        return None if event is None else Change(kind, event, key, self._partition)
+
+__all__ = [
+    "READ_COUNT",
+    "UNFINISHED",
+    "Change",
+    "ChangeReader",
+    "ChangeType",
+    "Followed",
+    "Versions",
+    "follow",
+    "read_versions",
+]

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import islice
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import msgspec
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection import Client, resolve_url
-from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import ConfigError, PoisonBatch
+from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.kinds import EVENT, Kind
-from eventbus.list_watch import HasMetadata
+from eventbus.list_watch import HasMetadata, ListOptions
 from eventbus.settings import Settings
-from eventbus.store.changes import Versions, read_versions
+from eventbus.store.event_storage import EventStorage
 from eventbus.store.hub import ChangeHub
-from eventbus.store.index import KEY_CHARS, members
 from eventbus.store.objects import StoredObjects
-from eventbus.store.stored import decode_stored
+from eventbus.store.scan import Scanner
+from eventbus.store.selection import Selection
 from eventbus.store.writing import Objects
 
 T = TypeVar("T", bound=HasMetadata)
 T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
-
-PAGE = 500
 
 
 class InformedKind(Protocol[T_co]):
@@ -56,7 +51,7 @@ class ObjectStore:
             factory.nodes().add_event_handler(on_add=greet)
             factory.start()
 
-    All that is watched through one store shares one blocking read, by a thread that runs while somebody watches.
+    All that is watched of a kind through one store shares one blocking read, by a thread that runs while it is.
     """
 
     def __init__(self, bus: Bus, client: Client) -> None:
@@ -113,22 +108,22 @@ class ObjectStore:
         self.close()
 
     def list(self, namespace: str | None = None, *, kind: str | None = None, name: str | None = None) -> EventList:
-        """All events, of a *namespace*, or about one object in it (*kind* in any case, and *name*).
+        """All events, of a *namespace* (None, "": of all), or about one object in it (*kind* in any case, and *name*).
 
         The version is read before the first page, so that a watch from it replays what changed meanwhile. Order: by
         namespace and name within a partition.
         """
-        versions = self.versions()
+        storage = EventStorage(kind=EVENT, bus=self._bus, client=self._client)
+        scanner = Scanner(bus=self._bus, client=self._client, storage=storage)
+        selection: Selection[Event] = Selection(EVENT, ListOptions(namespace=namespace or ""))
+        version = self.objects(EVENT).newest()
         items: list[Event] = []
-        for partition in range(self._bus.partitions):
-            if namespace is not None and kind is not None and name is not None:
-                found = self._page(partition, "object", f"{namespace}/{kind.lower()}/{name}\0")
-            else:
-                found = self._page(partition, "name", "" if namespace is None else f"{namespace}/")
-            items += found
-        if kind is not None or name is not None:
-            items = [event for event in items if about(event, kind, name)]
-        return EventList(tuple(items), str(versions))
+        for partition in storage.partitions:
+            index = storage.index(partition, selection)
+            if namespace and kind is not None and name is not None:
+                index = storage.index_about(partition, namespace, kind, name)
+            items += [event for _, event in scanner.scan(partition, index) if about(event, kind, name)]
+        return EventList(tuple(items), str(version))
 
     def get(self, namespace: str, name: str) -> Event:
         """One event by its name. Raises: NotFound: worded as the API server does."""
@@ -138,56 +133,11 @@ class ObjectStore:
         """Take one event out, as `kubectl delete event` does; its running count stays. Raises: NotFound."""
         self.objects(EVENT).delete(name, namespace)
 
-    def scan(self, partition: int) -> Iterator[tuple[str, Event]]:
-        """Every stored event of one partition with its key, as `Change.key`; by namespace and name."""
-        members = self._members(partition, "name", "")
-        while chunk := _take(members, PAGE):
-            with redis_errors():
-                values: Any = self._client.mget(chunk)
-            for key, value in zip(chunk, values, strict=True):
-                event = _decode(value)
-                if event is not None:
-                    yield key[-32:].decode(), event
-
-    def versions(self) -> Versions:
-        """The newest version of every partition."""
-        return Versions(read_versions(self._bus, self._client))
-
-    def _page(self, partition: int, index: str, start: str) -> Iterator[Event]:
-        keys = self._members(partition, index, start)
-        while chunk := _take(keys, PAGE):
-            with redis_errors():
-                values: Any = self._client.mget(chunk)
-            for value in values:
-                event = _decode(value)
-                if event is not None:
-                    yield event
-
-    def _members(self, partition: int, index: str, start: str) -> Iterator[bytes]:
-        """Object keys of an index, in its order, read in pages so that a long list blocks nobody."""
-        keys = self._bus.keys[partition]
-        zset = keys.index_object if index == "object" else keys.index_name
-        for member in members(self._client, zset, start.encode(), page=PAGE):
-            yield keys.object + member[-KEY_CHARS:]
-
 
 def about(event: Event, kind: str | None, name: str | None) -> bool:
     """Whether the event's object is the asked one; kinds are compared without case."""
     reference = event.involved_object
     return (kind is None or reference.kind.lower() == kind.lower()) and (name is None or reference.name == name)
-
-
-def _take(keys: Iterator[bytes], n: int) -> list[bytes]:
-    return list(islice(keys, n))
-
-
-def _decode(value: bytes | None) -> Event | None:
-    if value is None:
-        return None
-    try:
-        return decode_stored(value)
-    except PoisonBatch:
-        return None
 
 
 __all__ = ["EventList", "ObjectStore", "about"]

@@ -1,43 +1,39 @@
-"""The objects of one kind: read, written and watched with the rules and the words of the API server."""
+"""The objects of one kind: read and watched with the rules and the words of the API server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Generic, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection import Client
-from eventbus.broker.functions import Functions
-from eventbus.broker.keys import item_key, partition_of
-from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
-from eventbus.errors import Expired, NotFound, PoisonBatch
-from eventbus.event import ObjectReference
-from eventbus.kinds import EVENT, Kind
+from eventbus.errors import Expired
+from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
 from eventbus.store.asked import check_list, check_watch
-from eventbus.store.changes import Versions, read_versions
+from eventbus.store.changes import Change, ChangeReader, Versions, read_versions
 from eventbus.store.hub import ChangeHub
-from eventbus.store.index import KEY_CHARS, bounds, members
-from eventbus.store.items import decode_object
+from eventbus.store.open_storage import open_storage
 from eventbus.store.pages import Continue
+from eventbus.store.scan import PAGE, Scanner
 from eventbus.store.selection import Selection
-from eventbus.store.watch import Begin, StoreWatch
+from eventbus.store.storage import not_found
+from eventbus.store.watch import StoreWatch
+from eventbus.store.watch_state import Begin, Behind, WatchState
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Objects read at once.
-PAGE = 500
 _ANY_VERSION = ("", "0")
 
 
 class StoredObjects(Generic[T]):
     """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. One thread at a time, as its client.
 
-    Writing is `ObjectWriter`'s.
+    Writing is `eventbus.store.writing.Objects`'.
     """
 
     def __init__(self, *, bus: Bus, client: Client, hub: ChangeHub, kind: Kind[T], clock: Clock | None = None) -> None:
@@ -46,17 +42,19 @@ class StoredObjects(Generic[T]):
         self._client = client
         self._hub = hub
         self._clock = clock or SystemClock()
+        self._storage = open_storage(kind, bus, client)
+        self._scanner = Scanner(bus=bus, client=client, storage=self._storage)
 
     def get(self, name: str, namespace: str = "") -> T:
         """One object, as it is now.
 
         Raises: NotFound: worded as the API server does.
-        Redis:  GET; of an event, which may lie in any partition, ZRANGE and GET on all of them, a round each.
+        Redis:  GET; of an event, which may lie in any partition, with ZRANGE on all of them, and a GET more.
         """
-        found = self._find(namespace, name)[1]
+        found = self._storage.find(namespace, name)
         if found is None:
-            raise NotFound(f'{self.kind.resource} "{name}" not found')
-        return found
+            raise not_found(self.kind, name)
+        return found.object
 
     def list(self, options: ListOptions | None = None) -> ObjectList[T]:
         """One page: see `ListerWatcher.list`. Order: by namespace and name within a partition.
@@ -65,7 +63,7 @@ class StoredObjects(Generic[T]):
         included. A list with EXACT is of one moment, or Expired: it can be had while nothing is written.
 
         Raises: InvalidSelector, InvalidObject: fix the question.  Expired, BusUnavailable.
-        Redis:  HGET on meta, ZRANGE on an index and MGET, in pages.
+        Redis:  GET on version, ZRANGE on an index and MGET, in pages.
         """
         options = options or ListOptions()
         selection: Selection[T] = Selection(self.kind, options)
@@ -79,75 +77,83 @@ class StoredObjects(Generic[T]):
                 break
             items.append(found)
             last = Continue(start.version, partition, member)
-        if options.version_match is VersionMatch.EXACT and str(self._newest()) != start.version:
+        if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
             raise Expired(f"The resource version for the provided list is too old: {start.version}")
         return ObjectList(tuple(items), start.version, more)
 
     def watch(self, options: ListOptions | None = None) -> StoreWatch[T]:
-        """See `ListerWatcher.watch`. What the process watches shares one blocking read.
+        """See `ListerWatcher.watch`. What the process watches of a kind shares one blocking read.
 
         Raises: InvalidSelector, InvalidObject: fix the question.
                 Expired: the version is not one of this store, or is ahead of it.
-        Redis:  HGET on meta; XREAD on changes for what is behind.
+        Redis:  GET on version; XREAD on changes for what is behind.
         """
-        options = options or ListOptions()
+        ready = threading.Event()
+        return StoreWatch(
+            state=self.open_watch(options or ListOptions(), ready.set),
+            ready=ready,
+            read=self.read_behind,
+            detach=self.close_watch,
+            clock=self._clock,
+        )
+
+    def open_watch(self, options: ListOptions, ready: Callable[[], None]) -> WatchState[T]:
+        """As `watch`, for who has no thread to wait in: see `WatchState`. `close_watch` ends it."""
         check_watch(options)
+        selection: Selection[T] = Selection(self.kind, options)
         version = options.resource_version
-        initial = version in _ANY_VERSION or options.send_initial_events
         items: tuple[T, ...] = ()
-        if initial:
+        if version in _ANY_VERSION or options.send_initial_events:
             listed = msgspec.structs.replace(
                 options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=False
             )
             found = self.list(listed)
             items, version = found.items, found.resource_version
-        newest = self._newest()
+        newest = self.newest()
         after = self._parse(version, newest)
-        return StoreWatch(
-            bus=self._bus,
-            client=self._client,
-            hub=self._hub,
-            kind=self.kind,
+        state = WatchState(
+            selection=selection,
             options=options,
             begin=Begin(after=after, newest=newest.counters, items=items, told=options.send_initial_events),
-            clock=self._clock,
+            now=self._clock.monotonic(),
+            ready=ready,
         )
+        state.starts_at(self._hub.attach(state, self._storage, newest.counters))
+        return state
 
-    def _find(self, namespace: str, name: str) -> tuple[tuple[int, bytes], T | None]:
-        """Where the object lies, partition and key, and the object."""
-        if self.kind.type is EVENT.type:
-            return self._find_event(namespace, name)
-        place = self._place(namespace, name)
-        with redis_errors():
-            packed: Any = self._client.get(self._bus.keys[place[0]].object_of(self.kind.plural) + place[1])
-        return place, self._decode(packed)
+    def close_watch(self, state: WatchState[T]) -> None:
+        """End what `open_watch` began. Thread-safe. Again: no effect."""
+        state.stop()
+        self._hub.detach(state, self.kind)
 
-    def _place(self, namespace: str, name: str) -> tuple[int, bytes]:
-        about = ObjectReference(kind=self.kind.name, namespace=namespace, name=name)
-        return partition_of(about, self._bus.partitions), item_key(namespace, name)
+    def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]:
+        """What a watch asks for with *behind*, for its `caught_up`: some changes, and the version they reach to.
 
-    def _find_event(self, namespace: str, name: str) -> tuple[tuple[int, bytes], T | None]:
-        low, high = bounds(f"{namespace}/{name}\0".encode("utf-8", "replace"))
-        pipe: Any = self._client.pipeline(transaction=False)
-        for keys in self._bus.keys:
-            pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, 1)
-        with redis_errors():
-            named: list[list[bytes]] = pipe.execute()
-        for partition, found in enumerate(named):
-            for member in found:
-                key = member[-KEY_CHARS:]
-                with redis_errors():
-                    packed: Any = self._client.get(self._bus.keys[partition].object + key)
-                if (event := self._decode(packed)) is not None:
-                    return (partition, key), event
-        return (0, b""), None
+        Raises: Expired: they are gone.  BusUnavailable: call again.
+        Redis:  XREAD on changes.
+        """
+        reader = ChangeReader(
+            bus=self._bus,
+            client=self._client,
+            storage=self._storage,
+            partition=behind.partition,
+            after=behind.after,
+        )
+        changes = reader.read()
+        if reader.after == behind.after:
+            raise Expired(f"too old resource version: {behind.after} ({behind.until})")
+        return changes, reader.after
+
+    def newest(self) -> Versions:
+        """The version of the kind's last change."""
+        return Versions(read_versions(self._bus, self._client, self.kind.plural, self._storage.partitions))
 
     def _start(self, options: ListOptions) -> Continue:
         """Where a page begins. Raises: Expired, InvalidObject."""
-        newest = self._newest()
+        newest = self.newest()
         if options.continue_:
             start = Continue.parse(options.continue_)
-            known = Versions.parse(start.version, self._bus.partitions)
+            known = Versions.parse(start.version, len(newest.counters))
             if any(version < past for version, past in zip(newest.counters, known.counters, strict=True)):
                 raise Expired("The provided continue parameter is too old to display a consistent list result.")
             return start
@@ -161,41 +167,21 @@ class StoredObjects(Generic[T]):
     def _scan(self, selection: Selection[T], start: Continue, limit: int) -> Iterator[tuple[int, bytes, T]]:
         """What is selected, with partition and index member."""
         page = min(PAGE, limit + 1) if limit and selection.takes_all else PAGE
-        which, prefix = selection.index()
-        for partition in range(start.partition, self._bus.partitions):
-            keys = self._bus.keys[partition]
-            index = keys.index_object if which == "object" else keys.index_name_of(self.kind.plural)
+        for partition in self._storage.partitions:
+            if partition < start.partition:
+                continue
             after = start.member if partition == start.partition else b""
-            named = members(self._client, index, prefix, after=after, page=page)
-            while chunk := list(islice(named, page)):
-                for member, found in zip(chunk, self._load(partition, chunk), strict=True):
-                    if found is not None and selection.matches(found):
-                        yield partition, member, found
-
-    def _load(self, partition: int, named: Iterable[bytes]) -> Sequence[T | None]:
-        prefix = self._bus.keys[partition].object_of(self.kind.plural)
-        with redis_errors():
-            values: Any = self._client.mget([prefix + member[-KEY_CHARS:] for member in named])
-        return [self._decode(value) for value in values]
-
-    def _decode(self, packed: bytes | None) -> T | None:
-        try:
-            return decode_object(self.kind, packed)
-        except PoisonBatch:
-            return None
-
-    def _newest(self) -> Versions:
-        return Versions(read_versions(self._bus, self._client))
+            index = self._storage.index(partition, selection)
+            for member, found in self._scanner.scan(partition, index, after=after, page=page):
+                if selection.matches(found):
+                    yield partition, member, found
 
     def _parse(self, version: str, newest: Versions) -> Versions:
         """Raises: Expired: it is none of this store, or ahead of it: the store has lost what it was of."""
-        parsed = Versions.parse(version, self._bus.partitions)
+        parsed = Versions.parse(version, len(newest.counters))
         if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
             raise Expired(f"Too large resource version: {version}, current: {newest}")
         return parsed
-
-    def _functions(self, partition: int) -> Functions:
-        return self._bus.functions(self._client, partition)
 
 
 __all__ = ["StoredObjects"]

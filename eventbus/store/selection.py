@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from eventbus.kinds import EVENT, Kind
+from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions
 from eventbus.selectors import FieldSelector, LabelSelector
-from eventbus.store.items import Was
+from eventbus.store.was import Was
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -16,11 +16,16 @@ class Selection(Generic[T]):
     """Says whether an object is, or was, selected. Raises: InvalidSelector, when made."""
 
     def __init__(self, kind: Kind[T], options: ListOptions) -> None:
-        self._namespace = options.namespace
         self._labels = LabelSelector.parse(options.label_selector)
         self._fields: FieldSelector[T] = FieldSelector.parse(options.field_selector, kind.fields)
         self._kind = kind
+        self._namespace = options.namespace
         self.takes_all = not (self._labels.requirements or self._fields.terms)
+
+    @property
+    def namespace(self) -> str:
+        """The one namespace that is asked for; "" all, or none."""
+        return self.required("metadata.namespace") or self._namespace
 
     def matches(self, found: T) -> bool:
         """Whether the object is selected."""
@@ -43,16 +48,16 @@ class Selection(Generic[T]):
             )
         )
 
-    def index(self) -> tuple[str, bytes]:
-        """The shortest index that has all of them, `name` or `object`, and how its members begin."""
-        namespace = self._fields.required("metadata.namespace") or self._namespace
-        name = self._fields.required("metadata.name")
+    def required(self, field: str) -> str | None:
+        """The one value that *field* must have; None if any will do."""
+        return self._fields.required(field)
+
+    def name_prefix(self) -> bytes:
+        """How the members of the index of names begin that may be selected."""
+        namespace, name = self.namespace, self.required("metadata.name")
         if name is not None and (namespace or not self._kind.namespaced):
-            return "name", f"{namespace}/{name}\0".encode()
-        about, about_name = (self._fields.required(f"involvedObject.{field}") for field in ("kind", "name"))
-        if self._kind.type is EVENT.type and namespace and about is not None and about_name is not None:
-            return "object", f"{namespace}/{about.lower()}/{about_name}\0".encode()
-        return "name", f"{namespace}/".encode() if namespace else b""
+            return f"{namespace}/{name}\0".encode("utf-8", "replace")
+        return f"{namespace}/".encode("utf-8", "replace") if namespace else b""
 
 
 __all__ = ["Selection"]

@@ -1,58 +1,123 @@
-"""How a stored event lies in Redis, and the Event it stands for. The layout is record.lua's (library.lua names it)."""
+"""How a stored event lies in Redis, and the Event it stands for. The layout is objects.lua's."""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
 
 import msgpack
 import msgspec
 
+from eventbus.broker.functions import pack_argument
+from eventbus.codec import decode_core, encode_core, from_core, to_core
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event
-from eventbus.wire import from_microseconds, to_event, unpack_wire
+from eventbus.store.merge_patch import difference, merge
+from eventbus.wire import from_microseconds, microseconds, to_event, unpack_wire
 
-#: FORM of a stored object: what was folded, and what the store itself writes, are built from another event's body.
-AGGREGATE, SUPPRESSED = "a", "s"
+#: FORM of an event that was written through the store: its body is JSON. Others are recorded ones'.
+_WRITTEN: Final = b"w"
 
+# Positions. The first five outlive the event.
+_COUNT, _FIRST, _NAME, _NAMESPACE, _ENTRY = range(5)
+_STORED_COUNT, _LAST, _VERSION, _CREATED, _UID, _MESSAGE, _FORM, _SUBJECT, _BODY, _HELD = range(5, 15)
+_WRITTEN_VERSION, _SEEN, _DUE, _CHANGED, _OVERLAY, _ONCE = range(15, 21)
+FIELDS: Final = 21
 
-class StoredCounts(msgspec.Struct, frozen=True):
-    """What the correlator remembers of a key, also when the event itself is gone."""
-
-    count: int
-    first_us: int | None
-    name: str
-    namespace: str
-    entry: str
-
-
-def decode_counts(packed: bytes) -> StoredCounts:
-    """The first five fields, or those of an event that was held back and takes this one's place.
-
-    Raises: PoisonBatch: the value is not ours.
-    """
-    fields = _unpack(packed)
-    fields = fields[14] if len(fields) > 14 else fields
-    return StoredCounts(fields[0], _time(fields[1]), _text(fields[2]), _text(fields[3]), _text(fields[4]))
+#: What the correlator decides anew at each repeat: a patch of these holds until then, others until the event goes.
+COUNTED: Final = frozenset({"count", "firstTimestamp", "lastTimestamp", "eventTime", "message", "series"})
 
 
-def decode_stored(packed: bytes) -> Event | None:
-    """The stored event with name, count, times and version as the store has them; None if only counts are left.
+class View(Enum):
+    """Which count, time and version of an event are meant."""
+
+    SHOWN = "shown"  #: what happened: every repeat, when it was counted
+    WRITTEN = "written"  #: what client-go would have sent: not the repeats that were held back
+
+
+def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
+    """The stored event with name, count, times and version as *view* has them; None if only counts are left.
 
     Raises: PoisonBatch: the value is not ours.
     """
     fields = _unpack(packed)
-    if len(fields) < 14:
+    if len(fields) < FIELDS:
         return None
     try:
-        return _decode(fields)
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        shown = view is View.SHOWN
+        version = fields[_VERSION] if shown else fields[_WRITTEN_VERSION] or fields[_VERSION]
+        if fields[_FORM] == _WRITTEN:
+            return _with_version(decode_core(fields[_BODY]), version)
+        event = _recorded(fields, version, shown)
+        return _overlaid(event, fields[_OVERLAY], fields[_ONCE]) if fields[_OVERLAY] or fields[_ONCE] else event
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+    ) as error:  # InvalidEvent and msgspec's are ValueErrors
         raise PoisonBatch("unreadable") from error
 
 
-def _decode(fields: list[Any]) -> Event:
-    _, first, name, namespace, _, count, last, version, created_ms, uid, message, form, _, body = fields[:14]
+def is_written(packed: bytes) -> bool:
+    """Whether the event was written through the store; else it was recorded."""
+    return len(fields := _unpack(packed)) >= FIELDS and fields[_FORM] == _WRITTEN
+
+
+def pack_written(event: Event) -> bytes:
+    """The value of an event that is written through the store. Versions are filled in where it is written.
+
+    Raises: InvalidEvent: it cannot be JSON.
+    """
+    metadata, about = event.metadata, event.involved_object
+    fields: list[Any] = [False] * FIELDS
+    fields[_COUNT] = fields[_STORED_COUNT] = event.count
+    fields[_FIRST], fields[_LAST] = _packed_time(event.first_timestamp), _packed_time(event.last_timestamp)
+    fields[_NAME], fields[_NAMESPACE], fields[_ENTRY] = metadata.name, metadata.namespace, ""
+    fields[_VERSION] = 0
+    fields[_CREATED] = (microseconds(metadata.creation_timestamp) or 0) // 1000
+    fields[_UID], fields[_FORM] = metadata.uid, _WRITTEN.decode()
+    fields[_SUBJECT] = f"{metadata.namespace}/{about.kind.lower()}/{about.name}"
+    fields[_BODY] = encode_core(_with_version(event, ""))
+    return pack_argument(fields)
+
+
+class Overlay(msgspec.Struct, frozen=True):
+    """What lies over a recorded event: two JSON merge patches, b"" where there is nothing to change.
+
+    *lasting* holds for as long as the event is there, *once* until the correlator counts its next repeat; with both it
+    reads as *event*.
+    """
+
+    lasting: bytes
+    once: bytes
+    event: Event
+
+
+def lay_over(packed: bytes, new: Event) -> Overlay:
+    """What is to be laid over the recorded event in *packed* so that it reads as *new*.
+
+    Raises: PoisonBatch: *packed* is no recorded event.
+    """
+    fields = _unpack(packed)
+    event = _recorded(fields, fields[_VERSION], shown=True)
+    patch = difference(to_core(event), to_core(new))
+    if metadata := patch.get("metadata"):
+        metadata.pop("resourceVersion", None)
+    lasting = {key: value for key, value in patch.items() if key not in COUNTED and value != {}}
+    once = {key: value for key, value in patch.items() if key in COUNTED}
+    if new.count < event.count:  # read before the last repeats, which no version tells of: the running count is right
+        once = {key: value for key, value in once.items() if key not in ("count", "lastTimestamp")}
+    stays, goes = (msgspec.json.encode(part) if part else b"" for part in (lasting, once))
+    return Overlay(stays, goes, _overlaid(event, stays, goes))
+
+
+def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
+    _, first, name, namespace, _, count, last, _, created_ms, uid, message, form, _, body = fields[: _BODY + 1]
+    if shown:
+        count, last = fields[_COUNT], fields[_SEEN] or last
     event = to_event(unpack_wire(body), uid=_text(uid))
-    form = _text(form)
     first_us, last_us = _time(first), _time(last)
     first_at = from_microseconds(first_us)
     metadata = msgspec.structs.replace(
@@ -60,7 +125,7 @@ def _decode(fields: list[Any]) -> Event:
         name=_text(name),
         namespace=_text(namespace),
         uid=_text(uid) or f"{_text(name)}@{created_ms}",
-        resource_version=str(version),
+        resource_version=str(int(version)),
         creation_timestamp=from_microseconds(created_ms * 1000),
     )
     if form:
@@ -84,10 +149,25 @@ def _decode(fields: list[Any]) -> Event:
     )
 
 
-def is_aggregate(packed: bytes) -> bool:
-    """Whether the stored event stands for several similar ones."""
-    fields = _unpack(packed)
-    return len(fields) >= 14 and _text(fields[11]) == AGGREGATE
+def _overlaid(event: Event, lasting: bytes, once: bytes) -> Event:
+    plain = to_core(event)
+    changed = plain
+    for part in (lasting, once):
+        changed = merge(changed, msgspec.json.decode(part)) if part else changed
+    new = from_core(changed)
+    # JSON has whole seconds: what nobody changed keeps its microseconds.
+    kept = {
+        attribute: getattr(event, attribute)
+        for attribute, key in (("first_timestamp", "firstTimestamp"), ("last_timestamp", "lastTimestamp"))
+        if changed.get(key) == plain.get(key)
+    }
+    metadata = msgspec.structs.replace(new.metadata, creation_timestamp=event.metadata.creation_timestamp)
+    return msgspec.structs.replace(new, metadata=metadata, **kept)
+
+
+def _with_version(event: Event, version: int | str) -> Event:
+    metadata = msgspec.structs.replace(event.metadata, resource_version=str(version))
+    return msgspec.structs.replace(event, metadata=metadata)
 
 
 def _unpack(packed: bytes) -> list[Any]:
@@ -104,8 +184,20 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
+def _packed_time(moment: datetime | None) -> int | bool:
+    us = microseconds(moment)
+    return False if us is None else us
+
+
 def _time(value: Any) -> int | None:
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-__all__ = ["AGGREGATE", "SUPPRESSED", "StoredCounts", "decode_counts", "decode_stored", "is_aggregate"]
+__all__ = [
+    "COUNTED",
+    "View",
+    "decode_stored",
+    "is_written",
+    "lay_over",
+    "pack_written",
+]

@@ -6,31 +6,20 @@ import random
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-
-from eventbus.broker import functions
-from eventbus.broker.functions import Item
-from eventbus.broker.keys import EVENTS
-from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, FunctionsMissing, InvalidObject, NotFound
+from eventbus.errors import AlreadyExists, Conflict, InvalidObject
 from eventbus.list_watch import HasMetadata
-from eventbus.names import is_dns_label, is_dns_subdomain
-from eventbus.store.items import encode_body, encode_was, replaced, with_metadata
+from eventbus.store.merge_patch import merge
 from eventbus.store.objects import StoredObjects
+from eventbus.store.storage import conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Bytes of an object's JSON; Kubernetes' own limit is 1.5 MiB, but ours shares a server with the streams.
-MAX_BYTES = 256 * 1024
 #: So often a write is made again over somebody else's, where the caller named no version. The API server: 5.
 ATTEMPTS = 10
 #: Tries of a generated name, and the characters behind it, as the API server has them.
 NAME_ATTEMPTS, _NAME_CHARS, _NAME_LENGTH = 8, "bcdfghjklmnpqrstvwxz2456789", 5
-_BAD_NAME = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-    "and must start and end with an alphanumeric character"
-)
 
 
 class Objects(StoredObjects[T]):
@@ -38,16 +27,18 @@ class Objects(StoredObjects[T]):
 
     Every write returns the object as it is stored, with its version. A write of what has a version is refused with
     Conflict if the object has another; without one it goes over whatever is there. What changes nothing is not written.
+    Events that programs recorded may be changed too, and programs may write events of their own: `event_storage`.
 
-    Raises: BusUnavailable: it may or may not have been done: read, and decide.
-            InvalidObject: fix the caller; events too, which are recorded and not written.
+    Raises: BusFull: nothing was done; wait, and call again.
+            BusUnavailable: it may or may not have been done: read, and decide.
+            InvalidObject: fix the caller.
     """
 
     def create(self, found: T) -> T:
-        """Store a new object; it gets uid, creation time and, behind *generate_name*, five characters.
+        """Store a new object; it gets uid, creation time, generation and, behind *generate_name*, five characters.
 
         Raises: AlreadyExists.
-        Redis:  FCALL eb1_put.
+        Redis:  FCALL put, of an event write_event.
         """
         metadata = found.metadata
         if metadata.resource_version:
@@ -56,6 +47,9 @@ class Objects(StoredObjects[T]):
             found,
             uid=str(uuid.uuid4()),
             creation_timestamp=datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC),
+            generation=int(bool(self.kind.has_generation)),
+            deletion_timestamp=None,
+            deletion_grace_period_seconds=None,
         )
         if metadata.name or not metadata.generate_name:
             return self._create(made)
@@ -72,11 +66,11 @@ class Objects(StoredObjects[T]):
         """Replace an object; uid and creation time stay, and so does the status of a kind that has one.
 
         Raises: NotFound, Conflict.
-        Redis:  GET, FCALL eb1_put.
+        Redis:  GET, FCALL put, of an event write_event or overlay_event.
         """
 
         def change(former: T) -> T:
-            return replaced(found, status=_status(former)) if self.kind.has_status else found
+            return replaced(found, status=_part(former, "status")) if self.kind.has_status else found
 
         return self._change(found, change)
 
@@ -84,7 +78,7 @@ class Objects(StoredObjects[T]):
         """Replace the status of an object, and nothing else. Raises: as `update`."""
         if not self.kind.has_status:
             raise InvalidObject(f"{self.kind.resource} have no status of their own: update the object")
-        return self._change(found, lambda former: replaced(former, status=_status(found)))
+        return self._change(found, lambda former: replaced(former, status=_part(found, "status")))
 
     def patch(self, name: str, patch: Mapping[str, Any], namespace: str = "", *, status: bool = False) -> T:
         """Apply a JSON merge patch (RFC 7386) to the object's JSON; lists are replaced whole.
@@ -102,34 +96,27 @@ class Objects(StoredObjects[T]):
             if new.metadata.name != name or new.metadata.namespace != namespace:
                 raise InvalidObject("the name of the object does not match the name of the patched one")
             if status:
-                return replaced(former, status=_status(new))
-            return replaced(new, status=_status(former)) if self.kind.has_status else new
+                return replaced(former, status=_part(new, "status"))
+            return replaced(new, status=_part(former, "status")) if self.kind.has_status else new
 
         if status and not self.kind.has_status:
             raise InvalidObject(f"{self.kind.resource} have no status of their own: patch the object")
         return self._write(name, namespace, version, "", change)
 
     def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
-        """Take an object out; of an event its running count stays.
+        """Take an object out; of a recorded event its running count stays.
 
         Raises: NotFound.  Conflict: it does not have *version*.
-        Redis:  FCALL eb1_remove; of an event, ZRANGE and GET before it.
+        Redis:  FCALL remove, and what `get` does before it.
         """
-        (partition, key), found = self._find(namespace, name)
+        found = self._storage.find(namespace, name)
         if found is None:
-            self._missing(name)
-        answer, _ = self._call(
-            partition,
-            lambda: self._functions(partition).remove(self._bus.options, key, version, self.kind.plural),
-        )
-        if answer == "MISSING":
-            self._missing(name)
-        if answer == "CONFLICT":
-            raise _conflict(self.kind.resource, name)
+            raise not_found(self.kind, name)
+        self._storage.remove(found, version)
 
     def _create(self, found: T) -> T:
         self._check(found)
-        return self._put(found, None)
+        return self._storage.create(self._storage.as_stored(found))
 
     def _change(self, found: T, change: Callable[[T], T]) -> T:
         metadata = found.metadata
@@ -137,113 +124,56 @@ class Objects(StoredObjects[T]):
 
     def _write(self, name: str, namespace: str, version: str, uid: str, change: Callable[[T], T]) -> T:
         """Put what *change* makes of the stored object, until nobody else wrote meanwhile."""
-        self._refuse_events()
         for attempt in range(ATTEMPTS):
-            former = self.get(name, namespace)
-            held = former.metadata
+            former = self._storage.find(namespace, name)
+            if former is None:
+                raise not_found(self.kind, name)
+            held = former.object.metadata
             if version and version != held.resource_version:
-                raise _conflict(self.kind.resource, name)
+                raise conflict(self.kind, name)
             if uid and uid != held.uid:
                 raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {held.uid}")
-            new = with_metadata(
-                change(former),
-                uid=held.uid,
-                creation_timestamp=held.creation_timestamp,
-                resource_version=held.resource_version,
-                generate_name=held.generate_name,
-            )
-            if new == former:
-                return former
-            self._check(new)
+            changed = self._kept(change(former.object), former.object)
+            if changed == former.object:
+                return changed
+            self._check(changed)
+            new = self._storage.as_stored(changed)
+            if new == self._storage.as_stored(former.object):
+                return former.object
             try:
-                return self._put(new, former)
+                return self._storage.replace(former, new)
             except Conflict:
                 if version or attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
-    def _put(self, found: T, former: T | None) -> T:
-        name, namespace = found.metadata.name, found.metadata.namespace
-        partition, key = self._place(namespace, name)
-        item = Item(plural=self.kind.plural, namespace=namespace, name=name, key=key, body=self._body(found))
-        held = "" if former is None else former.metadata.resource_version
-        was = b"" if former is None else encode_was(self.kind, former, found)
-        answer, version = self._call(partition, lambda: self._functions(partition).put(item, held, was))
-        match answer:
-            case "OK":
-                return with_metadata(found, resource_version=version)
-            case "EXISTS":
-                raise AlreadyExists(f'{self.kind.resource} "{name}" already exists')
-            case "CONFLICT":
-                raise _conflict(self.kind.resource, name)
-            case "FULL":
-                raise BusUnavailable("the server is out of memory: raise its maxmemory, or let the workers drain it")
-        self._missing(name)
-
-    def _call(self, partition: int, call: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-        try:
-            return call()
-        except FunctionsMissing:  # it had no effect
-            functions.load(self._client)
-            return call()
-
-    def _body(self, found: T) -> bytes:
-        body = encode_body(found)
-        if len(body) > MAX_BYTES:
-            raise InvalidObject(f"Request entity too large: limit is {MAX_BYTES} bytes")
-        return body
+    def _kept(self, new: T, former: T) -> T:
+        """*new* with what no writer decides."""
+        held = former.metadata
+        counts = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
+        return with_metadata(
+            new,
+            uid=held.uid,
+            creation_timestamp=held.creation_timestamp,
+            resource_version=held.resource_version,
+            generate_name=held.generate_name,
+            generation=held.generation + bool(counts),
+            deletion_timestamp=held.deletion_timestamp,
+            deletion_grace_period_seconds=held.deletion_grace_period_seconds,
+        )
 
     def _check(self, found: T) -> None:
         """Raises: InvalidObject: worded as the API server does."""
-        self._refuse_events()
         if not isinstance(found, self.kind.type):
             raise InvalidObject(f"a {self.kind.name} must be a {self.kind.type.__name__}, is {type(found).__name__}")
-        name, namespace = found.metadata.name, found.metadata.namespace
-        problem = ""
-        if not name:
+        if not found.metadata.name:
             problem = "metadata.name: Required value: name or generateName is required"
-        elif not is_dns_subdomain(name):
-            problem = f'metadata.name: Invalid value: "{name}": {_BAD_NAME}'
-        elif self.kind.namespaced and not namespace:
-            problem = "metadata.namespace: Required value"
-        elif namespace and not self.kind.namespaced:
-            problem = "metadata.namespace: Forbidden: not allowed on this type"
-        elif namespace and not is_dns_label(namespace):
-            problem = f'metadata.namespace: Invalid value: "{namespace}"'
-        if problem:
-            raise InvalidObject(f'{self.kind.name} "{name}" is invalid: {problem}')
-
-    def _refuse_events(self) -> None:
-        if self.kind.plural == EVENTS:
-            raise InvalidObject("events are not written but recorded: see EventRecorder")
-
-    def _missing(self, name: str) -> NoReturn:
-        raise NotFound(f'{self.kind.resource} "{name}" not found')
+            raise InvalidObject(f'{self.kind.name} "" is invalid: {problem}')
+        self._storage.check(found)
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """*target* with *patch* applied: null takes a key out, what is no mapping replaces. Source: RFC 7386."""
-    if not isinstance(patch, Mapping):
-        return patch
-    merged = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge(merged.get(key), value)
-    return merged
+def _part(found: Any, name: str) -> Any:
+    return getattr(found, name)
 
 
-def _conflict(resource: str, name: str) -> Conflict:
-    return Conflict(
-        f'Operation cannot be fulfilled on {resource} "{name}": the object has been modified; '
-        "please apply your changes to the latest version and try again"
-    )
-
-
-def _status(found: Any) -> msgspec.Struct:
-    status: msgspec.Struct = found.status
-    return status
-
-
-__all__ = ["MAX_BYTES", "Objects", "merge"]
+__all__ = ["Objects"]

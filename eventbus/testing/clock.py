@@ -59,7 +59,7 @@ class FakeClock:
             self._elapsed_ns += round(seconds * 1e9)
             self._changed.notify_all()
 
-    def wait_for_sleepers(self, n: int = 1, timeout_s: float = 5.0) -> None:
+    def wait_for_sleepers(self, n: int = 1, timeout_s: float = PATIENCE_S) -> None:
         """Block, for at most *timeout_s* real seconds, until at least *n* threads sleep on this clock.
 
         Those whose time `advance` has brought are awake, even if they have not run yet.

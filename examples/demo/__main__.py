@@ -30,7 +30,8 @@ PROGRAMS = {
 }
 #: client-go's defaults, but a held back source may speak again after 5 s instead of 5 min: a demo is short.
 OPTIONS = Options(qps=1 / 5)
-START_S, PLAY_S, DRAIN_S = 20.0, 40.0, 10.0
+#: A few seconds each, on a machine that has nothing else to do; past these nothing will come any more.
+START_S, PLAY_S, DRAIN_S = 60.0, 120.0, 60.0
 
 
 def main() -> int:
@@ -104,7 +105,7 @@ def environment_of(url: str) -> dict[str, str]:
 
 def start_workers(screen: Screen, children: Processes, bus: Bus, client: Any, log: Path) -> None:
     """The two workers; the programs begin when the log's group stands, so that its log is whole."""
-    worker = ("-m", "workers", "worker")
+    worker = ("-m", "eventbus_command", "worker")
     children.start("worker-log", *worker, "log", "--format", "json", "--output", str(log))
     children.start("worker-sink", *worker, "sink")
     screen.say("  workers     eventbus worker log, eventbus worker sink")
@@ -151,7 +152,7 @@ def ask(screen: Screen, children: Processes) -> None:
     question = ("describe", "job/crash-loop", "--namespace", NAMESPACE)
     screen.say()
     screen.say(f"$ eventbus {' '.join(question)}", BOLD)
-    answer = children.start("describe", "-m", "workers", *question)
+    answer = children.start("describe", "-m", "eventbus_command", *question)
     answer.end(10)
     children.check()
     for line in answer.output:

@@ -87,7 +87,7 @@ def running() -> Iterator[list[Run]]:
 
 
 def start(runs: list[Run], job: Job) -> Run:
-    words = (sys.executable, "-m", "workers", "exec", "--namespace", NAMESPACE, "--object", f"Job/{job.name}")
+    words = (sys.executable, "-m", "eventbus_command", "exec", "--namespace", NAMESPACE, "--object", f"Job/{job.name}")
     process = subprocess.Popen(
         (*words, *job.options, "--", *job.command),
         stdout=subprocess.DEVNULL,

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.starting import STRICT, Process, start
+from tests.waiting import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "workers")
 
@@ -26,7 +27,7 @@ def environment(url: str, prefix: str, **settings: str) -> dict[str, str]:
 
 
 def run(
-    *arguments: str | bytes, env: Mapping[str, str], timeout_s: float = 20, afresh: bool = False
+    *arguments: str | bytes, env: Mapping[str, str], timeout_s: float = PATIENCE_S, afresh: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run `eventbus *arguments*` to its end; *afresh*: in an interpreter that has to import all of it."""
     ours, its = zip(os.pipe(), os.pipe(), strict=True)
@@ -92,7 +93,7 @@ class Program:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def wait(self, timeout_s: float = 10) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Wait for its end; returns the exit code, negative for a signal."""
         return self._process.wait(timeout_s)
 
@@ -117,12 +118,3 @@ class Program:
             self.kill()
         if error is not None:
             sys.stderr.write(f"--- {self._words!r}\n{self.out[-2000:]}\n{self.err[-4000:]}\n")
-
-
-def eventually(condition: Callable[[], object], *, within_s: float = 10) -> float:
-    """Wait until *condition* is true; returns how long that took. Raises: AssertionError: it never was."""
-    begun = time.monotonic()
-    while not condition():
-        assert time.monotonic() - begun < within_s, f"not within {within_s} s"
-        time.sleep(0.01)
-    return time.monotonic() - begun

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventbus import Event, EventBroadcaster, Settings
-from tests.acceptance.programs import eventually
+from tests.waiting import eventually
 
 
 class Recorded:
@@ -25,7 +25,7 @@ class Recorded:
     def wait_for(self, name: str, *reasons: str) -> list[Event]:
         """Until exactly *reasons* were recorded about *name*; those events."""
         try:
-            eventually(lambda: len(self.about(name)) >= len(reasons), within_s=20)
+            eventually(lambda: len(self.about(name)) >= len(reasons))
         finally:
             assert self.reasons(name) == list(reasons)
         return self.about(name)

@@ -10,7 +10,6 @@ import signal
 import struct
 import termios
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from typing import Self
 
 from tests.acceptance.programs import COMMAND
 from tests.starting import Process, start
+from tests.waiting import reached
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -70,12 +70,9 @@ class Terminal:
         """Press these keys; Ctrl-C is \\x03."""
         os.write(self._terminal, text.encode())
 
-    def wait_for(self, text: str, within_s: float = 20) -> None:
-        """Until *text* stands there. Raises: AssertionError: it never did."""
-        deadline = time.monotonic() + within_s
-        while text not in self.text:
-            assert time.monotonic() < deadline, f"{text!r} never came; there is: {self.text!r}"
-            time.sleep(0.01)
+    def wait_for(self, text: str) -> None:
+        """Wait until *text* stands there. Raises: AssertionError: it never did."""
+        assert reached(lambda: text in self.text), f"{text!r} never came; there is: {self.text!r}"
 
     @property
     def pid(self) -> int:
@@ -88,7 +85,7 @@ class Terminal:
     def wait(self, timeout_s: float = 30) -> int:
         """Its exit code, once everything it wrote has been read."""
         code = self._process.wait(timeout_s)
-        self._reader.join(5)
+        self._reader.join(30)
         return code
 
     def interrupt(self) -> None:
@@ -104,7 +101,7 @@ class Terminal:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
-        self._reader.join(5)
+        self._reader.join(30)
         os.close(self._terminal)
 
     def _read(self) -> None:

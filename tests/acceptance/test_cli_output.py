@@ -34,7 +34,7 @@ PRINTING = [
 @pytest.mark.parametrize("words", PRINTING, ids=" ".join)
 def test_output_that_is_full_is_one_line(env: dict[str, str], words: tuple[str, ...]) -> None:
     with FULL.open("wb") as full:
-        ran = subprocess.run([*COMMAND, *words], env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        ran = subprocess.run([*COMMAND, *words], env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=50)
     assert (ran.returncode, ran.stderr) == (1, "error: No space left on device\n")
 
 
@@ -42,21 +42,21 @@ def test_output_that_is_full_is_one_line(env: dict[str, str], words: tuple[str, 
 def test_an_error_that_cannot_be_told_has_its_exit_code_at_least(env: dict[str, str]) -> None:
     with FULL.open("wb") as full:
         words = [*COMMAND, "describe", "pod/nobody"]
-        ran = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=full, text=True, timeout=30)
+        ran = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=full, text=True, timeout=50)
     assert (ran.returncode, ran.stdout) == (1, "")
 
 
 @pytest.mark.parametrize("words", [("events", "-o", "json"), ("status",), ("doctor", "-o", "json")], ids=" ".join)
 def test_output_that_is_closed_is_one_line(env: dict[str, str], words: tuple[str, ...]) -> None:
     closing = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *words]
-    ran = subprocess.run(closing, env=env, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    ran = subprocess.run(closing, env=env, stderr=subprocess.PIPE, text=True, timeout=50, check=False)
     assert (ran.returncode, ran.stderr) == (1, "error: standard output is closed\n")
 
 
 def test_a_reader_that_has_gone_is_no_error_to_speak_of(env: dict[str, str]) -> None:
     with subprocess.Popen(["true"], stdin=subprocess.PIPE) as gone:
-        gone.wait(20)
+        gone.wait(30)
         ran = subprocess.run(
-            [*COMMAND, "status"], env=env, stdout=gone.stdin, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+            [*COMMAND, "status"], env=env, stdout=gone.stdin, stderr=subprocess.PIPE, text=True, timeout=50, check=False
         )
     assert (ran.returncode, ran.stderr) == (1, "")

@@ -197,7 +197,7 @@ def test_options_set_at_the_same_time_are_all_set(env: dict[str, str]) -> None:
 
 
 def test_help_names_the_commands_and_the_exit_codes(env: dict[str, str]) -> None:
-    ended = run("--help", env=env, timeout_s=5)
+    ended = run("--help", env=env)
     assert ended.returncode == 0
     assert "Exit codes:" in ended.stdout
     commands = {line.split()[0] for line in ended.stdout.partition("Commands:\n")[2].splitlines()}
@@ -208,6 +208,13 @@ def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
     loaded = run_python("import sys, workers.cli; sys.stdout.write(' '.join(sys.modules))", env)
     assert "workers.cli" in loaded
     assert not {"redis", "eventbus.cli.get_events", "workers.runtime", "hiredis"} & set(loaded)
+
+
+@pytest.mark.parametrize("module", ["get_events", "get_objects", "describe", "events"])
+def test_a_command_imports_yaml_only_to_print_it(module: str, env: dict[str, str]) -> None:
+    loaded = run_python(f"import sys, eventbus.cli.{module}; sys.stdout.write(' '.join(sys.modules))", env)
+    assert f"eventbus.cli.{module}" in loaded
+    assert "yaml" not in loaded
 
 
 def run_python(code: str, env: dict[str, str]) -> list[str]:

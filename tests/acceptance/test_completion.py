@@ -16,7 +16,7 @@ from eventbus.broker.bus import open_bus
 from eventbus.broker.export import ExportStore
 from tests.acceptance.programs import COMMAND, environment, run
 from tests.acceptance.terminal import Terminal
-from tests.integration.harness import eventually
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def env(embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
             ("shop-b", "Pod", "cart-1"),
         ):
             recorder.event(ObjectReference(kind, namespace, name), "Normal", "Started", "")
-        eventually(lambda: len(store.list().items) == 5, within=30)
+        eventually(lambda: len(store.list().items) == 5)
         bus = open_bus(embedded_url, settings)
         with bus.client() as client:
             assert ExportStore(bus=bus, client=client, partition=1, sink="file-x", consumer="test").lease().ours
@@ -123,7 +123,7 @@ def test_a_bus_that_never_answers_is_given_up(away: dict[str, str]) -> None:
 def test_commands_are_offered_without_importing_them(away: dict[str, str]) -> None:
     asked = {"_EVENTBUS_COMPLETE": "bash_complete", "COMP_WORDS": "eventbus get ", "COMP_CWORD": "2"}
     words = [sys.executable, "-X", "importtime", *COMMAND[1:]]
-    ran = subprocess.run(words, env=away | asked, capture_output=True, text=True, timeout=30, check=True)
+    ran = subprocess.run(words, env=away | asked, capture_output=True, text=True, timeout=50, check=True)
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
     assert "eventbus.cli.main" in imported
     assert not imported & {"redis", "eventbus.cli.get_events", "eventbus.cli.status"}

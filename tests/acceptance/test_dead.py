@@ -15,8 +15,9 @@ from eventbus import Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.store.object_store import ObjectStore
 from eventbus.wire import pack_batch, pack_event
-from tests.acceptance.programs import COMMAND, Program, environment, eventually, run
+from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.builders import make_event
+from tests.waiting import eventually
 
 GOOD = pack_event(make_event(message="was handled too early"))
 

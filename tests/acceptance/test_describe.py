@@ -23,8 +23,9 @@ from eventbus import (
     ObjectStore,
     Settings,
 )
-from tests.acceptance.programs import Program, environment, eventually, run
+from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
+from tests.waiting import eventually
 
 WEB_0 = ObjectReference("Pod", "default", "web-0", "6f1f0b0a", "v1")
 N1 = ObjectReference("Node", "", "n1", "", "v1")
@@ -46,14 +47,14 @@ def record(url: str, prefix: str) -> None:
         kubelet.event(ObjectReference("Pod", "default", "db-0"), "Normal", "Started", "Started container db")
         kubelet.event(ObjectReference("Pod", "shop", "cart-0"), "Normal", "Started", "Started container cart")
         kubelet.event(N1, "Normal", "NodeReady", "Node n1 status is now: NodeReady")
-        assert broadcaster.flush(10)
+        assert broadcaster.flush(30)
 
 
 @pytest.fixture
 def stored(env: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[dict[str, str]]:
     record(embedded_url, prefix)
     with Program("worker", "sink", env=env, folder=tmp_path):
-        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout, within_s=30)
+        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
         yield env
 
 
@@ -201,7 +202,7 @@ def test_what_waits_behind_a_list_that_is_not_empty_is_told_as_well(
     asked = (("get", "events"), ("get", "events", "-o", "json"), ("events",), ("describe", "pod/web-0"))
     record(embedded_url, prefix)
     with Program("worker", "sink", env=env, folder=tmp_path) as sink:
-        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout, within_s=30)
+        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
         sink.stop()
     assert [run(*words, env=env).stderr for words in asked] == [""] * 4, "nothing waits"
     record(embedded_url, prefix)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,11 @@ from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection import make_client
 from eventbus.broker.embedded import EmbeddedServer
-from tests.acceptance.programs import Program, environment, eventually, run
+from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import run_on_terminal
+from tests.waiting import eventually
 
 ROLES = ("producer", "reader", "worker", "metrics", "deploy")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def test_a_fresh_server_is_well_and_stays_untouched(env: dict[str, str]) -> None
 
 def test_a_bus_with_its_workers_is_well(env: dict[str, str], tmp_path: Path) -> None:
     with Program("worker", "sink", env=env, folder=tmp_path):
-        eventually(lambda: "sink worker alive" in look(env)[1].get("workers", {}).get("message", ""), within_s=30)
+        eventually(lambda: "sink worker alive" in look(env)[1].get("workers", {}).get("message", ""))
         assert look(env)[0] == 0
 
 
@@ -111,7 +109,7 @@ def test_a_server_that_evicts_is_named_though_no_bus_opens_on_it(env: dict[str, 
 def test_events_that_wait_without_a_worker_are_named(env: dict[str, str]) -> None:
     with EventBroadcaster(env["EVENTBUS_REDIS_URL"], settings=Settings(prefix=env["EVENTBUS_PREFIX"])) as broadcaster:
         broadcaster.new_recorder("test").event(ObjectReference("Pod", "default", "web-0"), "Normal", "Tested", "x")
-        assert broadcaster.flush(10)
+        assert broadcaster.flush(30)
     code, found = look(env)
     assert (code, found["workers"]["severity"]) == (1, "warning")
     assert found["workers"]["cure"] == "eventbus worker sink"
@@ -150,8 +148,9 @@ def test_options_that_cannot_be_read_are_named(env: dict[str, str]) -> None:
     ("words", "check", "message", "cure"),
     [
         (("HSET", "BUS", "options", '{"burst": "many"}'), "bus", "cannot use", "`eventbus options set` mends them"),
-        (("HSET", "BUS", "partitions", "many"), "bus", "is no number", "remove "),
-        (("SET", "BUS", "x"), "bus", "has something else under a key", "remove that, or take another EVENTBUS_PREFIX"),
+        (("HSET", "BUS", "partitions", "many"), "bus", "is no number from 1 to 1024", "HSET "),
+        (("SET", "BUS", "x"), "bus", "has something else under a key", "or take another EVENTBUS_PREFIX"),
+        (("SET", "BUS", "x"), "keys", "{0}:bus is a string, and must be a hash", "RENAME "),
         (("FUNCTION FLUSH",), "functions", "has lost them", "`eventbus options get` loads them"),
     ],
 )
@@ -198,14 +197,15 @@ def test_nobody_who_fills_a_role_is_told_that_something_is_wrong(env: dict[str, 
         for role in ROLES:
             code, found = look({**env, "EVENTBUS_REDIS_URL": urls[role]}, "--role", role)
             assert code == 0, (role, made, found)
+            if made and role in ("metrics", "deploy"):
+                assert found["keys"]["message"].startswith("each is of its type"), role
 
 
 def test_a_bus_that_is_away_is_the_first_finding(env: dict[str, str]) -> None:
     away = {**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
-    code, found = look(away)
+    code, _ = look(away)
     assert code == 2
     assert next(iter(json.loads(run("doctor", "-o", "json", env=away).stdout)["findings"]))["check"] == "connection"
-    assert found["workers package"]["severity"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -231,18 +231,6 @@ def test_the_page_is_for_people(env: dict[str, str]) -> None:
     assert code == 1
     assert "→ CONFIG SET appendfsync everysec" in terminal.text
     assert "\x1b[33mwarning\x1b[0m" in terminal.raw
-
-
-def test_a_foreign_workers_package_is_found_where_ours_cannot_even_start(env: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "workers").mkdir()
-    (tmp_path / "workers" / "__init__.py").touch()
-    command = [sys.executable, "-m", "eventbus.cli", "doctor", "-o", "json"]
-    path = f"{tmp_path}:{ROOT}"
-    ran = subprocess.run(
-        command, cwd=tmp_path, env={**env, "PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
-    findings = {one["check"]: one for one in json.loads(ran.stdout)["findings"]}
-    assert (ran.returncode, findings["workers package"]["severity"]) == (2, "error")
 
 
 def make_user(env: Mapping[str, str], role: str, folder: Path) -> str:
@@ -281,7 +269,7 @@ def test_commands_run_as_the_users_of_their_roles(env: dict[str, str], tmp_path:
     ran = run(*record, env=as_role("producer"))
     assert ran.returncode == 0, ran.stderr
     with Program("worker", "sink", env=as_role("worker"), folder=tmp_path):
-        eventually(lambda: "no more disk" in run("describe", "pod/web-0", env=as_role("reader")).stdout, within_s=30)
+        eventually(lambda: "no more disk" in run("describe", "pod/web-0", env=as_role("reader")).stdout)
         assert "recorded" in run("status", env=as_role("metrics")).stdout
         assert run("doctor", "--role", "metrics", env=as_role("metrics")).returncode < 2
     for words in (("status",), ("group", "delete", "sink", "--yes", "--force")):

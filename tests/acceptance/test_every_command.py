@@ -14,7 +14,7 @@ from eventbus.broker.connection import make_client
 from eventbus.broker.embedded import EmbeddedServer
 from tests.acceptance.programs import environment
 from tests.acceptance.terminal import run_on_terminal
-from tests.integration.harness import eventually
+from tests.waiting import eventually
 
 AWAY = "redis://127.0.0.1:1/0"
 #: What every command says of a bus that is away.
@@ -105,7 +105,7 @@ def _record(url: str) -> None:
         recorder = broadcaster.new_recorder("kubelet")
         recorder.event(ObjectReference("Pod", "default", "web-0"), "Warning", "BackOff", "restarting")
         broadcaster.start_recording_to_sink()
-        eventually(lambda: store.list().items, within=30)
+        eventually(lambda: store.list().items)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +14,14 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import open_bus
-from tests.acceptance.programs import COMMAND, Program, environment, eventually, run
+from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import Recorded, recorded_on
 from tests.acceptance.terminal import Terminal
+from tests.waiting import PATIENCE_S, eventually
 
 #: Says that it is ready, then waits for signals; $1 is what it does with them.
 WAITING = "{trap}; echo ready; i=0; while [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done"
 AWAY = "redis://127.0.0.1:1/0"
-
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def test_a_command_that_is_not_there_is_127_and_failed(env: dict[str, str], reco
 def test_what_is_no_program_ends_as_in_a_shell(command: str, env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "no-program").write_text("text")
     done = subprocess.run(
-        [*COMMAND, "exec", "--", command], env=env, cwd=tmp_path, capture_output=True, timeout=20, check=False
+        [*COMMAND, "exec", "--", command], env=env, cwd=tmp_path, capture_output=True, timeout=50, check=False
     )
     assert done.returncode == (126 if command else 127)
 
@@ -191,14 +189,14 @@ def test_a_signal_that_was_ignored_stays_ignored(env: dict[str, str]) -> None:
     inner = "kill -HUP $$; kill -INT $$; echo survived"
     ours = " ".join((*COMMAND, "exec", "--", "sh", "-c", f"'{inner}'"))
     done = subprocess.run(
-        ["sh", "-c", f"trap '' HUP INT; {ours}"], env=env, capture_output=True, text=True, timeout=20, check=False
+        ["sh", "-c", f"trap '' HUP INT; {ours}"], env=env, capture_output=True, text=True, timeout=50, check=False
     )
     assert (done.returncode, done.stdout) == (0, "survived\n")
 
 
 def test_the_command_starts_with_the_signals_as_we_were_given_them(env: dict[str, str]) -> None:
     show = "import signal; print(signal.pthread_sigmask(0, ()), signal.getsignal(signal.SIGINT).__name__)"
-    direct = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, timeout=20, check=True)
+    direct = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, timeout=50, check=True)
     assert run("exec", "--", sys.executable, "-c", show, env=env).stdout == direct.stdout
     assert run("exec", *sh("kill -PIPE $$; echo alive"), env=env).returncode == -signal.SIGPIPE
 
@@ -214,7 +212,7 @@ def test_every_byte_of_the_three_streams_passes(options: tuple[str, ...], env: d
         env=env,
         input=data,
         capture_output=True,
-        timeout=30,
+        timeout=50,
         check=False,
     )
     assert done.returncode == 0
@@ -228,7 +226,7 @@ def test_a_reader_that_goes_away_is_the_commands_to_notice(env: dict[str, str]) 
         assert program.stderr is not None
         assert program.stderr.readline() == b"y\n"
         program.stderr.close()
-        assert program.wait(20) in (-signal.SIGPIPE, 128 + signal.SIGPIPE)
+        assert program.wait(PATIENCE_S) in (-signal.SIGPIPE, 128 + signal.SIGPIPE)
 
 
 BURSTS = "for i in 1 2 3 4 5 6; do echo out$i; done; for i in 1 2 3 4 5 6; do echo err$i >&2; done; "
@@ -238,7 +236,7 @@ WRITTEN = [f"{name}{number}" for _ in range(3) for name in ("out", "err") for nu
 def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str], recorded: Recorded) -> None:
     words = [*COMMAND, "exec", *sh(BURSTS * 3 + "exit 3")]
     done = subprocess.run(
-        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=20, check=False
+        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50, check=False
     )
     assert done.stdout.splitlines() == WRITTEN
     assert recorded.wait_for("sh", "Started", "Failed")[1].message.endswith(": err6")
@@ -246,12 +244,11 @@ def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str], rec
 
 def test_two_streams_that_are_one_file_keep_their_order(env: dict[str, str], tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
-        subprocess.run([*COMMAND, "exec", *sh(BURSTS * 3)], env=env, stdout=log, stderr=log, timeout=20, check=True)
+        subprocess.run([*COMMAND, "exec", *sh(BURSTS * 3)], env=env, stdout=log, stderr=log, timeout=50, check=True)
     assert (tmp_path / "log").read_text().splitlines() == WRITTEN
 
 
 def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str]) -> None:
-    begun = time.monotonic()
     done = subprocess.run(
         [*COMMAND, "exec", *sh("sleep 60 >&2 & echo $!")],
         env=env,
@@ -263,13 +260,12 @@ def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str]) 
     )
     os.kill(int(done.stdout), signal.SIGKILL)
     assert done.returncode == 0
-    assert time.monotonic() - begun < 50
 
 
 def test_closed_streams_stay_closed(env: dict[str, str]) -> None:
     ours = " ".join((*COMMAND, "exec", "--", "sh", "-c", "'echo lost >&2; echo seen'"))
     done = subprocess.run(
-        ["sh", "-c", f"{ours} <&- 2>&-"], env=env, capture_output=True, text=True, timeout=20, check=False
+        ["sh", "-c", f"{ours} <&- 2>&-"], env=env, capture_output=True, text=True, timeout=50, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "seen\n", "")
 

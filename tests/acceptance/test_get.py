@@ -30,7 +30,8 @@ from eventbus import (
     Settings,
 )
 from eventbus.objects.node import NodeAddress, NodeSystemInfo
-from tests.acceptance.programs import Program, environment, eventually, run
+from tests.acceptance.programs import Program, environment, run
+from tests.waiting import eventually
 
 WEB = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
 
@@ -330,9 +331,9 @@ def test_watch_only_leaves_out_the_list_and_templates_see_what_happened(
     template = 'jsonpath={.type} {.object.metadata.name}{"\\n"}'
     arguments = ("get", "nodes", "--watch-only", "--output-watch-events", "-o", template)
     with Program(*arguments, env=env, folder=tmp_path) as program:
-        eventually(lambda: _patched(store) and program.out, within_s=20)
+        eventually(lambda: _patched(store) and program.out)
         store.objects(NODE).delete("c")
-        eventually(lambda: "DELETED" in program.out)
+        eventually(lambda: "DELETED c\n" in program.out)
     *changes, end = program.out.splitlines()
     assert (set(changes), end) == ({"MODIFIED c"}, "DELETED c")
 

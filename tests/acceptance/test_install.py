@@ -29,7 +29,7 @@ def make_install(folder: Path, *, fails: str) -> subprocess.CompletedProcess[str
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     words = ["make", "--no-print-directory", "install", f"PYTHON={python}"]
     return subprocess.run(
-        words, cwd=folder, env=env | {"FAILS": fails}, capture_output=True, text=True, timeout=30, check=False
+        words, cwd=folder, env=env | {"FAILS": fails}, capture_output=True, text=True, timeout=50, check=False
     )
 
 

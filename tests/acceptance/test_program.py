@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import eventbus_command
 from tests.acceptance.programs import environment, run
-from workers import entry
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,4 +62,33 @@ def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, tmp_path: P
 
 def test_the_console_script_begins_where_that_is_so() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["scripts"] == {"eventbus": f"{entry.__name__}:{entry.main.__name__}"}
+    assert project["scripts"] == {"eventbus": f"{eventbus_command.__name__}:{eventbus_command.main.__name__}"}
+
+
+SCRIPT = (str(Path(sys.executable).with_name("eventbus")),)
+FOR_PEOPLE = (sys.executable, "-m", "eventbus.cli")
+
+
+@pytest.mark.parametrize("hidden_by", ["workers/__init__.py", "workers.py"])
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [(SCRIPT, "get events"), (SCRIPT, "worker sink"), (SCRIPT, "doctor"), (FOR_PEOPLE, "doctor")],
+)
+def test_a_package_of_the_users_named_workers_hides_nothing(
+    program: tuple[str, ...], command: str, hidden_by: str, tmp_path: Path
+) -> None:
+    theirs = tmp_path / hidden_by
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.write_text("raise SystemExit('not ours')")
+    env = environment("none", "eb") | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [*program, *command.split(), "--help"],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Usage: eventbus {command}" in done.stdout

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +21,11 @@ from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.terminal import Terminal, run_on_terminal
+from tests.waiting import eventually, reached
 
 ROOT = Path(__file__).parents[2]
+#: A command that is typed again and again starts a few processes meanwhile.
+ANSWER_S = 45.0
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (eventbus [^#\n]*?) *&? *(?:#.*)?$", README, re.MULTILINE)
 
@@ -43,7 +45,7 @@ def test_the_example_logs_its_events_and_the_store_counts_them(short_path: Path)
     environment.pop("EVENTBUS_REDIS_URL", None)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", example()], env=environment, capture_output=True, text=True, timeout=30, check=False
+            [sys.executable, "-c", example()], env=environment, capture_output=True, text=True, timeout=50, check=False
         )
 
         lines = [line for line in done.stderr.splitlines() if line.startswith("Event(")]
@@ -62,17 +64,17 @@ def counts(url: str) -> dict[str, int]:
     """Counts by reason, once everything is recorded: what the example's own worker left, another one does."""
     client = (bus := open_bus(url, Settings())).client()
     store = ObjectStore(bus, client)
-    found: dict[str, int] = {}
     try:
         with EventBroadcaster(url) as broadcaster:
             broadcaster.start_recording_to_sink()
-            deadline = time.monotonic() + 20
-            while sum(found.values()) < 13 and time.monotonic() < deadline:
-                found = {event.reason: event.count for event in store.list("default").items}
-                time.sleep(0.05)
+            eventually(lambda: sum(counted(store).values()) >= 13)
+        return counted(store)
     finally:
         client.close()
-    return found
+
+
+def counted(store: ObjectStore) -> dict[str, int]:
+    return {event.reason: event.count for event in store.list("default").items}
 
 
 def test_the_example_leaves_the_walkthroughs_pod_alone() -> None:
@@ -155,25 +157,24 @@ def typed(command: str, folder: Path, env: dict[str, str]) -> Iterator[Path]:
         process.wait()
 
 
-def wait_for_text(file: Path, text: str, within_s: float = 40) -> None:
-    deadline = time.monotonic() + within_s
-    while not file.exists() or text not in file.read_text("utf-8"):
-        assert time.monotonic() < deadline, f"{text!r} is not in {file}: {file.exists() and file.read_text('utf-8')}"
-        time.sleep(0.05)
+def wait_for_text(file: Path, text: str) -> None:
+    there = reached(lambda: file.exists() and text in file.read_text("utf-8"), ANSWER_S)
+    assert there, f"{text!r} is not in {file}: {file.exists() and file.read_text('utf-8')}"
 
 
-def answer_to(step: Step, folder: Path, env: dict[str, str], within_s: float = 40) -> None:
+def answer_to(step: Step, folder: Path, env: dict[str, str]) -> None:
     """Type it, and again while it does not yet answer what the README shows: workers need a moment."""
-    deadline = time.monotonic() + within_s
-    while True:
+    text = ""
+
+    def answered() -> bool:
+        nonlocal text
         code, text = ran(step.command, folder, env)
         assert code == 0, text
-        missing = missing_lines(step.shown, text)
-        if not missing:
-            assert step.shown or not text, f"the README shows nothing under {step.command}, which says {text}"
-            return
-        assert time.monotonic() < deadline, f"{step.command} does not say {missing}, but:\n{text}"
-        time.sleep(0.2)
+        return not missing_lines(step.shown, text)
+
+    there = reached(answered, ANSWER_S)
+    assert there, f"{step.command} does not say {missing_lines(step.shown, text)}, but:\n{text}"
+    assert step.shown or not text, f"the README shows nothing under {step.command}, which says {text}"
 
 
 def ran(command: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
@@ -196,8 +197,8 @@ def test_the_walkthrough_answers_what_the_readme_shows(shell: tuple[Path, dict[s
         for step in questions:
             if step.command.endswith(" -w"):
                 with Terminal(*shlex.split(step.command)[1:], env=env, columns=200, folder=folder) as terminal:
-                    terminal.wait_for("readiness probe failed", within_s=40)
-                    assert missing_lines(step.shown, terminal.text) == []
+                    wanted = step.shown
+                    eventually(lambda: not missing_lines(wanted, terminal.text), within_s=ANSWER_S)  # noqa: B023
                     terminal.interrupt()
                     assert terminal.wait() == 130
             elif " worker export " in step.command:

@@ -16,12 +16,15 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.event import Event
 from eventbus.record.correlator import SUPPRESSED_REASON
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.stored import decode_counts, decode_stored
-from tests.acceptance.programs import Program, environment, eventually
-from tests.integration.mirror import Reader, reading
+from eventbus.store.stored import decode_stored
+from tests.acceptance.programs import Program, environment
+from tests.stored_layout import decode_counts
+from tests.support.mirror import Reader, reading
+from tests.waiting import eventually
 
 PRODUCERS, OBJECTS = 3, 40
 #: Of each producer.
@@ -73,7 +76,7 @@ def workers(bus: Bus, env: dict[str, str], folder: Path) -> Iterator[Sequence[Pa
     with ExitStack() as stack:
         programs = [stack.enter_context(Program(*command, env=env, folder=folder)) for command in commands]
         # What is recorded before a group exists is not the group's.
-        eventually(lambda: consumers(bus) == {b"log": 2, b"sink": 2}, within_s=30)
+        eventually(lambda: consumers(bus) == {b"log": 2, b"sink": 2})
         yield files
         for program in programs:
             assert program.stop() == 0
@@ -130,17 +133,20 @@ def check_log(files: Sequence[Path], events: int) -> None:
 
 def check_reader(bus: Bus, reader: Reader) -> None:
     with bus.client() as client:
-        stored = {
-            f"{event.metadata.namespace}/{event.metadata.name}": event
-            for event in ObjectStore(bus, client).list().items
-        }
-    eventually(lambda: reader.state == stored)
+        store = ObjectStore(bus, client)
+
+        def stored() -> dict[str, Event]:
+            return {f"{event.metadata.namespace}/{event.metadata.name}": event for event in store.list().items}
+
+        eventually(lambda: reader.state == stored())
     assert reader.problems == []
     assert reader.relists == 0
 
 
 def ours(reader: Reader) -> list[int]:
-    return [event.count for event in reader.state.values() if event.source.component == "producer"]
+    """The counts shown of what the producers said; reports of suppression are the store's own."""
+    events = [event for event in reader.state.values() if event.source.component == "producer"]
+    return [event.count for event in events if event.reason != SUPPRESSED_REASON]
 
 
 @EVENTS
@@ -153,7 +159,7 @@ def test_without_a_spam_filter_the_counts_in_the_store_add_up_to_all_events(
     with reading(bus) as reader:
         with workers(bus, env, tmp_path) as files:
             produce(env, events)
-            eventually(lambda: waits(bus) == 0, within_s=30)
+            eventually(lambda: waits(bus) == 0)
         check_log(files, events)
         check_reader(bus, reader)
         assert sum(ours(reader)) == PRODUCERS * events
@@ -170,9 +176,9 @@ def test_with_the_defaults_what_is_written_and_what_is_held_back_add_up_to_all_e
     with reading(bus) as reader:
         with workers(bus, env, tmp_path) as files:
             produce(env, events)
-            eventually(lambda: waits(bus) == 0, within_s=30)
+            eventually(lambda: waits(bus) == 0)
+            check_reader(bus, reader)  # workers refresh what it sees of repeats that were held back
         check_log(files, events)
-        check_reader(bus, reader)
     counted, remembered = counters(bus), remembered_counts(bus)
     assert sum(n for name, n in remembered if name.startswith("web-")) == sent
     workers_own = sum(n for name, n in remembered if not name.startswith("web-"))
@@ -180,7 +186,8 @@ def test_with_the_defaults_what_is_written_and_what_is_held_back_add_up_to_all_e
     assert written + counted["suppressed"] == sent
     at_once = PRODUCERS * OBJECTS * Options().burst  # what each source may say of each object before it is held back
     assert counted["suppressed"] > (sent - at_once) * 0.95
-    assert sum(ours(reader)) < sent
+    # What was held back shows in the count of what is stored; what was never stored, in the reports alone.
+    assert written < sum(ours(reader)) <= sent
 
 
 def remembered_counts(bus: Bus) -> list[tuple[str, int]]:

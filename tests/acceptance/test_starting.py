@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.programs import Program, environment, eventually, run
+from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal
 from tests.starting import STRICT, Forked, Process, start
+from tests.waiting import eventually
 
 AFRESH = pytest.mark.parametrize("afresh", [False, True], ids=["forked", "afresh"])
 #: Everything that a process has from its starter.
@@ -46,7 +47,7 @@ def tell(folder: Path, env: dict[str, str], *, afresh: bool) -> tuple[int, str, 
             afresh=afresh,
         )
         assert isinstance(process, Forked) is not afresh
-        code = process.wait(20)
+        code = process.wait(30)
         return code, _all(out.fileno()), _all(err.fileno())
 
 
@@ -66,7 +67,7 @@ def test_it_has_the_same_from_its_starter_as_a_new_interpreter(tmp_path: Path, e
 def test_a_signal_ends_it_with_its_number(env: dict[str, str], tmp_path: Path, afresh: bool) -> None:
     env |= {"EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
     with Program("worker", "sink", env=env, folder=tmp_path, afresh=afresh) as sink:
-        eventually(lambda: sink.err, within_s=30)
+        eventually(lambda: sink.err)
         with pytest.raises(subprocess.TimeoutExpired):
             sink.wait(0.01)
         sink.signal(signal.SIGKILL)
@@ -87,7 +88,7 @@ def test_what_may_be_read_by_an_import_is_not_forked(env: dict[str, str]) -> Non
         words = [sys.executable, "-m", "workers", "--version"]
         with tempfile.TemporaryFile() as out:
             process = start(words, env=env | more, stdout=out, stderr=out)
-            assert process.wait(20) == 0
+            assert process.wait(30) == 0
         return process
 
     assert isinstance(started(), Forked)

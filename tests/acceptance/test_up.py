@@ -17,9 +17,10 @@ import pytest
 
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.errors import ConfigError
-from tests.acceptance.programs import COMMAND, Program, environment, eventually, run
+from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import recorded_on
 from tests.acceptance.terminal import Terminal
+from tests.waiting import eventually
 from workers.up import metrics_options
 
 TICKS = "web: while :; do echo tick; sleep 0.2; done"
@@ -27,8 +28,6 @@ TICKS = "web: while :; do echo tick; sleep 0.2; done"
 STUBBORN = "web: trap '' TERM; echo pid=$$; i=0; while [ $i -lt 900 ]; do sleep 0.1; i=$((i+1)); done"
 #: Sinks and logs are at work.
 READY = ("INFO eventbus-sink", "INFO eventbus-log")
-
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_each_worker_has_a_metrics_port_of_its_own(env: dict[str, str]) -> None:
         ports = dict(re.findall(r"(log|sink) +\| \S+ INFO metrics and health on port (\d+) of", terminal.text))
         assert set(ports) == {"log", "sink"}
         for name, port in ports.items():
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=50) as reply:
                 assert f'component="eventbus-{name}"' in reply.read().decode()
 
 
@@ -123,7 +122,7 @@ def test_names_are_coloured_on_a_terminal_alone_and_not_with_no_color(env: dict[
         terminal.wait()
         assert "\x1b" not in terminal.raw
     with Program("up", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         assert program.stop() == 0
         assert "\x1b" not in program.out
         assert program.err == ""
@@ -162,7 +161,7 @@ def test_a_paused_terminal_holds_up_no_end(ends: str, env: dict[str, str], state
     with Terminal("up", "--procfile", str(procfile), env=env) as terminal:
         wait_for_workers(terminal)
         terminal.press("\x13")  # Ctrl-S
-        eventually(lambda: is_still(terminal), within_s=30)
+        eventually(lambda: is_still(terminal))
         os.kill(terminal.pid, signal.Signals[f"SIG{ends}"])
         assert terminal.wait(60) == 0
     assert not EmbeddedServer(state).running()
@@ -202,7 +201,7 @@ def test_what_fails_is_started_again_and_told_and_recorded(
         recorded_on(embedded_url, prefix) as recorded,
         Program("up", "--procfile", str(procfile), *pauses, env=env, folder=tmp_path) as program,
     ):
-        eventually(lambda: "up    | crash: completed after" in program.out, within_s=30)
+        eventually(lambda: "up    | crash: completed after" in program.out)
         crash = ["Started", "Failed", "BackOff"]
         events = recorded.wait_for("crash", *crash, *crash, "Started", "Completed")
         assert program.stop() == 0
@@ -225,41 +224,41 @@ def test_it_records_its_own_life_as_workers_do(env: dict[str, str], state: Path,
         return [event["reason"] for event in events if event["source"]["component"] == "eventbus-up"]
 
     with Program("up", env=env, folder=tmp_path) as program:
-        eventually(lambda: "Starting" in own(), within_s=30)
+        eventually(lambda: "Starting" in own())
         pid = EmbeddedServer(state).pid
         assert pid
         os.kill(pid, signal.SIGSTOP)
-        eventually(lambda: "up   | lost Redis: " in program.out, within_s=30)
+        eventually(lambda: "up   | lost Redis: " in program.out)
         os.kill(pid, signal.SIGCONT)
         eventually(lambda: {"LostRedis", "Reconnected"} <= set(own()), within_s=60)
         assert program.stop() == 0
     with Program("worker", "sink", env=env, folder=tmp_path) as sink:  # the store has the last word only now
-        eventually(lambda: "Stopping" in own(), within_s=30)
+        eventually(lambda: "Stopping" in own())
         sink.stop()
 
 
 def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], tmp_path: Path) -> None:
     with Program("up", "--backoff-base", "0.1", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         found = re.search(r"INFO eventbus-sink \S+-(\d+)-\w+ works", program.out)
         assert found
         os.kill(int(found[1]), signal.SIGKILL)
-        eventually(lambda: len(re.findall(r"(?m)^sink \| .*INFO eventbus-sink", program.out)) == 2, within_s=30)
+        eventually(lambda: len(re.findall(r"(?m)^sink \| .*INFO eventbus-sink", program.out)) == 2)
         assert "up   | sink: ended by SIGKILL" in program.out
         assert program.stop() == 0
 
 
 def test_a_server_that_is_killed_is_started_again(env: dict[str, str], state: Path, tmp_path: Path) -> None:
     with Program("up", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         server = EmbeddedServer(state)
         first = server.pid
         assert first
         os.kill(first, signal.SIGKILL)
-        eventually(lambda: server.pid not in (None, first), within_s=30)
+        eventually(lambda: server.pid not in (None, first))
         done = run("record", "Thing/x", "--reason", "Seen", "--message", "after it came back", env=env)
         assert done.returncode == 0, done.stderr
-        eventually(lambda: "after it came back" in program.out, within_s=30)
+        eventually(lambda: "after it came back" in program.out)
         assert program.stop() == 0
     assert "up   | the embedded server is gone; starting it again\n" in program.out
     assert not server.running()
@@ -269,7 +268,7 @@ def test_a_server_that_is_killed_is_started_again(env: dict[str, str], state: Pa
 def test_what_a_line_has_started_ends_with_it(end: str, env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text(f"web: sleep 900 & echo pid=$!; {end}")
     with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "pid=" in program.out, within_s=30)
+        eventually(lambda: "pid=" in program.out)
         if end == "wait":
             assert program.stop() == 0
         eventually(lambda: not alive(pid_of(program.out)))
@@ -286,15 +285,15 @@ def test_everything_finds_the_bus_and_a_procfile_finds_the_command(
     procfile.write_text("once: eventbus record Thing/x --reason Seen --message from-a-line; echo code=$?")
     bare = env | {"PATH": "/usr/bin:/bin"}
     with Program("up", "--procfile", str(procfile), env=bare, folder=tmp_path) as program:
-        eventually(lambda: "once | code=0\n" in program.out, within_s=30)
-        eventually(lambda: "from-a-line" in run("get", "events", env=env).stdout, within_s=30)
+        eventually(lambda: "once | code=0\n" in program.out)
+        eventually(lambda: "from-a-line" in run("get", "events", env=env).stdout)
         assert program.stop() == 0
 
 
 def test_a_line_named_like_a_worker_takes_its_place(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("log: echo mine; exec sleep 900")
     with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "log  | mine\n" in program.out and "INFO eventbus-sink" in program.out, within_s=30)
+        eventually(lambda: "log  | mine\n" in program.out and "INFO eventbus-sink" in program.out)
         assert program.stop() == 0
     assert "INFO eventbus-log" not in program.out
 
@@ -302,7 +301,7 @@ def test_a_line_named_like_a_worker_takes_its_place(env: dict[str, str], procfil
 def test_with_a_url_there_is_no_embedded_server(embedded_url: str, prefix: str, state: Path, tmp_path: Path) -> None:
     env = environment(embedded_url, prefix, state_dir=str(state), worker_block_ms="100")
     with Program("up", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         assert program.stop() == 0
     assert not state.exists()
     assert run("status", env=env).returncode == 0, "the server that was given is left running"
@@ -313,16 +312,16 @@ def test_a_server_that_was_there_is_used_and_left_running(env: dict[str, str], s
     server.start()
     pid = server.pid
     with Program("up", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         assert program.stop() == 0
     assert server.pid == pid
 
 
 def test_a_second_one_in_the_same_directory_says_whom_it_joins(env: dict[str, str], tmp_path: Path) -> None:
     with Program("up", env=env, folder=tmp_path) as first:
-        eventually(lambda: all(line in first.out for line in READY), within_s=30)
+        eventually(lambda: all(line in first.out for line in READY))
         with Program("up", env=env, folder=tmp_path) as second:
-            eventually(lambda: all(line in second.out for line in READY), within_s=30)
+            eventually(lambda: all(line in second.out for line in READY))
             joins = f"up   | another eventbus up (process {first.pid}) runs here; these workers join it\n"
             assert joins in second.out
             assert second.stop() == 0
@@ -332,7 +331,7 @@ def test_a_second_one_in_the_same_directory_says_whom_it_joins(env: dict[str, st
 
 def test_workers_end_by_themselves_when_theirs_is_killed(env: dict[str, str], tmp_path: Path) -> None:
     with Program("up", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         pids = [int(pid) for pid in re.findall(r"INFO eventbus-\w+ \S+-(\d+)-\w+ works", program.out)]
         assert len(pids) == 2
         program.kill()
@@ -343,7 +342,7 @@ def test_down_leaves_a_server_that_up_keeps_running_and_says_what_to_do(
     env: dict[str, str], state: Path, tmp_path: Path
 ) -> None:
     with Program("up", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         pid = EmbeddedServer(state).pid
         done = run("down", env=env)
         assert (done.returncode, done.stdout) == (1, "")
@@ -359,7 +358,7 @@ def test_a_directory_of_ones_own_is_told_for_the_other_terminals(
 ) -> None:
     own = short_path / "own"
     with Program("up", "--state-dir", str(own), env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY), within_s=30)
+        eventually(lambda: all(line in program.out for line in READY))
         assert f"(elsewhere: export EVENTBUS_STATE_DIR={own})\n" in program.out
         assert run("status", env=env | {"EVENTBUS_STATE_DIR": str(own)}).returncode == 0
         assert program.stop() == 0
@@ -370,8 +369,27 @@ def test_with_redis_away_everything_runs_and_waits(prefix: str, procfile: Path, 
     env = environment("redis://127.0.0.1:1/0", prefix)
     procfile.write_text(TICKS)
     with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: program.out.count("waiting for Redis") >= 2 and "web  | tick" in program.out, within_s=30)
+        eventually(lambda: program.out.count("waiting for Redis") >= 2 and "web  | tick" in program.out)
         assert program.stop() == 0
+
+
+@pytest.mark.parametrize("words", [("up",), ("down",), ("status",), ("doctor",)], ids=" ".join)
+def test_a_folder_that_others_may_write_to_is_told_in_one_line(
+    env: dict[str, str], short_path: Path, words: tuple[str, ...]
+) -> None:
+    folder = short_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    ran = run(*words, env=env | {"EVENTBUS_STATE_DIR": str(folder)})
+    assert ran.returncode == 2
+    assert "Traceback" not in ran.stderr
+    said = ran.stdout if words == ("doctor",) else ran.stderr
+    assert "others may write to it (mode 777)" in said
+    assert "chmod 700" in said
+    if words != ("doctor",):
+        assert said.startswith("error: ")
+        assert said.count("\n") == 1
+    assert not list(folder.iterdir())
 
 
 # -- what cannot be --------------------------------------------------------------------------------------------------
@@ -418,7 +436,7 @@ def test_a_program_of_ours_named_workers_elsewhere_is_not_taken_for_it(
 ) -> None:
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / "__init__.py").write_text("raise SystemExit('not ours')")
-    words = [sys.executable, "-P", "-m", "workers", "up"]
+    words = [str(Path(sys.executable).with_name("eventbus")), "up"]
     with subprocess.Popen(words, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         lines = iter(program.stdout.readline, "")

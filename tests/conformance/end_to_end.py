@@ -28,13 +28,14 @@ from eventbus.errors import (
 )
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.record.dead_letter import DeadLetter
-from eventbus.record.export import ExportOptions, ExportStopped, PartitionExporter
+from eventbus.record.export import ExportStopped, PartitionExporter
+from eventbus.record.export_options import ExportOptions
 from eventbus.record.export_writer import Outage
 from eventbus.settings import Options
 from eventbus.sinks import EventPatch, EventSink, SinkMode
 from tests.conformance.recording import Recording
 
-VECTORS = Path(__file__).parents[3] / "shared" / "vectors" / "end_to_end"
+VECTORS = Path(__file__).parents[1] / "vectors" / "end_to_end"
 
 #: Vectors of tools/record that say nothing about an export, and why.
 NOT_OURS = {
@@ -73,7 +74,7 @@ class Vector(msgspec.Struct, frozen=True):
 
 
 def recorded() -> list[Vector]:
-    """Those of tools/record, by number; none in a clone that stands alone."""
+    """Those of tools/record, by number."""
     found = []
     for path in sorted(VECTORS.glob("*.in.jsonl")):
         first, *steps = _lines(path)

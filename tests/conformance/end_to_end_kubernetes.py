@@ -7,8 +7,8 @@ from typing import Any
 
 from eventbus.sinks import make_sink
 from tests.conformance.end_to_end import OwnTime, Vector, drive
-from tests.integration.api_server import ApiServer, Fault, Request, serving
-from tests.integration.test_sink_kubernetes import write_kubeconfig
+from tests.support.api_server import ApiServer, Fault, Request, serving
+from tests.support.kubeconfig import write_kubeconfig
 
 #: Vectors that the sink answers otherwise, or that no server can make happen, and why.
 NOT_KUBERNETES = {

@@ -8,13 +8,15 @@ from typing import Any
 import msgpack
 import msgspec
 
-from eventbus.broker.bus import SINK_GROUP, open_bus
+from eventbus.broker.bus import open_bus
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.event import Event
 from eventbus.record.correlator import CallBuilder, Correlator
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.stored import decode_stored
+from eventbus.store.stored import View, decode_stored
 from eventbus.wire import pack_event, unpack_wire
+from tests.stored_layout import changes_of_entry
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ class Recording:
 
     def record(self, consumer: str, entries: Sequence[Entry]) -> list[str]:
         """One call. Returns the reply's letters, a string for each entry."""
-        builder = CallBuilder(self.keys)
+        builder = CallBuilder(self.keys, self.bus.options)
         for entry in entries:
             packed = [pack_event(event) for event in entry.events]
             keyed = [self._correlator.keyed("uid", unpack_wire(data), data) for data in packed]
@@ -82,18 +84,25 @@ class Recording:
 
     def changes(self) -> list[Change]:
         """All of them, oldest first."""
-        found: Any = self.client.xrange(self.keys.changes)
+        found: Any = self.client.xrange(self.keys.changes_of("events"))
         return [
-            Change(fields[b"t"].decode(), fields[b"k"], event)
+            Change(change.letter, change.key, event)
             for _, fields in found
-            if (event := decode_stored(fields[b"o"])) is not None
+            for change in changes_of_entry(fields)
+            if (event := decode_stored(change.packed, View.WRITTEN)) is not None
         ]
 
     def last_change(self) -> bytes:
         """The stored object as the newest change has it."""
-        found: Any = self.client.xrevrange(self.keys.changes, count=1)
-        packed: bytes = found[0][1][b"o"]
-        return packed
+        found: Any = self.client.xrevrange(self.keys.changes_of("events"), count=1)
+        *_, last = changes_of_entry(found[0][1])
+        return last.packed
+
+    def written(self) -> list[Event]:
+        """The stored events as client-go would have sent them."""
+        keys: Any = list(self.client.scan_iter(match=self.keys.object + b"*", count=1000))
+        events = [decode_stored(packed, View.WRITTEN) for packed in self.client.mget(keys)] if keys else []
+        return [event for event in events if event is not None]
 
     def counters(self) -> dict[str, int]:
         """The partition's counters by name; what is not a number is left out."""

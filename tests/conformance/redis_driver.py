@@ -12,9 +12,10 @@ from pathlib import Path
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.event import Event
 from eventbus.settings import Options
-from eventbus.store.stored import decode_stored, is_aggregate
+from eventbus.store.stored import View, decode_stored
 from tests.conformance.driver import SKIPPED, Action, Batch, Decision, Patch, StoredEvent
 from tests.conformance.recording import Recording
+from tests.stored_layout import form_of
 
 _ACTIONS = {
     "c": Action.CREATE,
@@ -95,7 +96,7 @@ class RedisDriver:
                 event.first_timestamp,
                 event.last_timestamp,
             )
-            for event in self._recording.store.list().items
+            for event in self._recording.written()
         ]
 
     def close(self) -> None:
@@ -128,11 +129,11 @@ class RedisDriver:
 
     def _decision(self, letter: str) -> Decision:
         packed = self._recording.last_change()
-        event = decode_stored(packed)
+        event = decode_stored(packed, View.WRITTEN)
         assert event is not None
         plain = letter.lower()
         patch = Patch(event.count, event.last_timestamp, event.message) if plain in _REPEATS else None
-        assert is_aggregate(packed) is letter.isupper()
+        assert (form_of(packed) == "a") is letter.isupper()
         return Decision(
             count=event.count,
             message=event.message,

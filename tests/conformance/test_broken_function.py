@@ -33,16 +33,16 @@ class Mutant(NamedTuple):
     found_by: str
 
 
-THRESHOLD = Mutant(">= max_events", "> max_events", "tenth_different_message_is_the_first_aggregate")
-INTERVAL = Mutant("> max_interval_ms", ">= max_interval_ms", "pause_of_exactly_the_interval_goes_on")
+THRESHOLD = Mutant(">= rules.max_events", "> rules.max_events", "tenth_different_message_is_the_first_aggregate")
+INTERVAL = Mutant("> rules.max_interval_ms", ">= rules.max_interval_ms", "pause_of_exactly_the_interval_goes_on")
 TTL = Mutant(
-    "if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > max_interval_ms then",
+    "if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > rules.max_interval_ms then",
     "if not similar[SIMILAR_LAST] then",
     "pause_of_the_interval_and_1_ms_starts_anew",
 )
 COUNT = Mutant(
     "      return aggregated and 'S' or 's'",
-    "      if o.seen then o[COUNT] = o[COUNT] - 1 else o[COUNT] = 0 end return aggregated and 'S' or 's'",
+    "      if seen then r.o[COUNT] = r.o[COUNT] - 1 else r.o[COUNT] = 0 end return aggregated and 'S' or 's'",
     "skipped_repeats_are_counted",
 )
 SPAM_TIME = Mutant(

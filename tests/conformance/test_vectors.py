@@ -1,4 +1,4 @@
-"""The recorded vectors, where they are: all pass, and every broken rule fails some of them."""
+"""The recorded vectors: all pass, and every broken rule fails some of them."""
 
 from __future__ import annotations
 

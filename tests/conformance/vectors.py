@@ -1,4 +1,4 @@
-"""The vectors recorded from the running client-go: beside a checkout where they are, but no part of a clone."""
+"""The correlator's vectors, recorded from the running client-go."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.conformance.files import read_scenario
 from tests.conformance.scenario import Scenario
 
-VECTORS = Path(__file__).parents[3] / "shared" / "vectors" / "correlator"
+VECTORS = Path(__file__).parents[1] / "vectors" / "correlator"
 
 
 def recorded() -> list[Scenario]:
-    """All of them, by number; none in a clone that stands alone."""
+    """All of them, by number."""
     return [read_scenario(path) for path in sorted(VECTORS.glob("*.in.jsonl"))]

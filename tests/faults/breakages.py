@@ -24,7 +24,7 @@ def _retry_renumbers() -> None:
     whole: Any = Outbox._wait_after
 
     def wait_after(self: Any, error: Any) -> None:
-        for producer in self._producers:
+        for producer in self._sender.producers:
             producer._renumber()
         whole(self, error)
 
@@ -38,7 +38,7 @@ def _no_retry() -> None:
     whole: Any = Outbox._wait_after
 
     def wait_after(self: Any, error: Any) -> None:
-        for producer in self._producers:
+        for producer in self._sender.producers:
             producer.waiting.clear()
             producer._start_anew()
             producer.pending = 0
@@ -49,9 +49,9 @@ def _no_retry() -> None:
 
 def _impatient() -> None:
     """A reply that is late counts as lost."""
-    from eventbus.broker import connection
+    from eventbus.broker import plain_client
 
-    connection.REPLY_S = 0.03
+    plain_client.REPLY_S = 0.03
 
 
 def _same_producer_id() -> None:
@@ -72,22 +72,22 @@ def _child_keeps_the_parents_outbox() -> None:
     from eventbus.record.outbox import Outbox
 
     reset: Any = Outbox.reset
-    begun: set[int] = set()
 
-    def once(self: Any) -> None:
-        if id(self) in begun:
-            self._thread = None
-            return
-        begun.add(id(self))
-        reset(self)
+    def keep(self: Any) -> None:
+        kept = {name: vars(self)[name] for name in ("_buffer", "_items", "_sender") if name in vars(self)}
+        reset(self)  # locks and the flusher: of a parent's a child can use none
+        vars(self).update(kept)
+        self._sender._transport = None
 
-    Outbox.reset = once  # type: ignore[method-assign]
+    Outbox.reset = keep  # type: ignore[method-assign]
 
 
 def _no_flush_at_the_end() -> None:
+    """Whoever closes gives no time for what waits."""
     from eventbus.record.outbox import Outbox
 
-    Outbox.close = lambda self, timeout_s: True  # type: ignore[method-assign]
+    begin_close: Any = Outbox.begin_close
+    Outbox.begin_close = lambda self, timeout_s: begin_close(self, 0.0)  # type: ignore[method-assign]
 
 
 def _losses_are_not_counted() -> None:
@@ -118,7 +118,7 @@ def _no_isolation() -> None:
 def _the_idle_do_not_ask() -> None:
     from eventbus.record.producer import Producer
 
-    Producer.asks_in_s = lambda self, wanted_at=0: math.inf  # type: ignore[method-assign]
+    Producer.check_in_s = lambda self, wanted_at=0: math.inf  # type: ignore[method-assign]
 
 
 def _no_notes() -> None:
@@ -219,9 +219,48 @@ def _claims_by_wall_clock() -> None:
     SystemClock.monotonic = staticmethod(lambda: time.time())
 
 
+def _only_the_url_is_asked() -> None:
+    """Where the slots are is asked from the nodes that the url names, and from no other."""
+    from eventbus.broker.cluster_map import ClusterMap
+
+    load: Any = ClusterMap.load
+
+    def load_of_the_url(self: Any, first: Any = None) -> None:
+        self._told = type(self._told)()
+        load(self, first)
+
+    ClusterMap.load = load_of_the_url  # type: ignore[method-assign]
+
+
+def _a_pipeline_fails_whole() -> None:
+    """One node that is away takes the answers of all others with it."""
+    from redis.exceptions import ClusterError, ConnectionError
+
+    from eventbus.broker.cluster_client import ClusterPipeline
+
+    execute: Any = ClusterPipeline.execute
+
+    def execute_whole(self: Any, raise_on_error: bool = True) -> list[Any]:
+        replies: list[Any] = execute(self, raise_on_error)
+        for reply in replies:
+            if isinstance(reply, ClusterError | ConnectionError):
+                raise reply
+        return replies
+
+    ClusterPipeline.execute = execute_whole  # type: ignore[method-assign]
+
+
+def _moved_is_not_followed() -> None:
+    """A slot is called for where it was when the cluster was found."""
+    from eventbus.broker.cluster_client import ClusterClient
+
+    ClusterClient._elsewhere = lambda self, reply: None  # type: ignore[method-assign]
+
+
 BREAKAGES: dict[str, Callable[[], None]] = {
     breakage.__name__.strip("_").replace("_", "-"): breakage
     for breakage in (
+        _a_pipeline_fails_whole,
         _any_policy_will_do,
         _burials_are_forgotten,
         _child_keeps_the_parents_outbox,
@@ -233,12 +272,14 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _isolation_is_slow,
         _library_is_not_loaded_again,
         _losses_are_not_counted,
+        _moved_is_not_followed,
         _no_beats_at_work,
         _no_flush_at_the_end,
         _no_isolation,
         _no_notes,
         _no_retry,
         _nobody_takes_over,
+        _only_the_url_is_asked,
         _own_pending_is_not_read,
         _retry_renumbers,
         _same_producer_id,
@@ -254,19 +295,19 @@ LUA: dict[str, tuple[str, str]] = {
         "batch.owned = true",
     ),
     "no-acknowledgement": (
-        "    redis.call('XACK', incoming, group, unpack(ids))\n    if noted then",
-        "    if noted then",
+        "  step_each(steps, ids, 'XACK', incoming, group)\n  if noted then",
+        "  if noted then",
     ),
     "a-batch-begins-anew": (
         "batch.behind = done and batch[6] < done",
         "batch.behind = false",
     ),
     "burial-keeps-the-entry": (
-        "    redis.call('XACK', incoming, group, id)\n",
+        "    step(steps, 'XACK', incoming, group, id)\n",
         "",
     ),
     "a-destroyed-stream-is-not-told": (
-        "if state[2] ~= generation then answer = 'LOST' end",
+        "if state[2] ~= known.generation then answer = 'LOST' end",
         "",
     ),
     "keys-of-any-type": (
@@ -282,23 +323,23 @@ LUA: dict[str, tuple[str, str]] = {
         "return id_after(delivered)",
     ),
     "trim-does-not-count": (
-        "  redis.call('HINCRBY', meta, 'lost:' .. group, lost)\n  return lost",
-        "  return lost",
+        "  step_raised(steps, meta, { ['lost:' .. group] = lost })\n",
+        "",
     ),
     "a-destroyed-group-holds-nothing": (
         "if group and not found[group] then kept",
         "if false then kept",
     ),
     "what-was-destroyed-is-not-counted": (
-        "  if lost <= 0 then return end\n  redis.call('HINCRBY'",
-        "  if true then return end\n  redis.call('HINCRBY'",
+        "  if lost <= 0 then return end\n  raised['lost:' .. group]",
+        "  if true then return end\n  raised['lost:' .. group]",
     ),
     "floors-stand-still": (
         "if number then redis.call('HSET', meta, 'floor_to:'",
         "if false then redis.call('HSET', meta, 'floor_to:'",
     ),
     "trim-looks-at-no-group": (
-        "  if not least then return { 0, released, lost, cause } end\n",
+        "  if not least or strings[2] then return { 0, released, lost, cause } end\n",
         "  least = id_after(redis.call('XINFO', 'STREAM', incoming)[8])\n",
     ),
     "counts-end-with-the-event": (
@@ -306,8 +347,8 @@ LUA: dict[str, tuple[str, str]] = {
         "return cmsgpack.pack({ 0, o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
     ),
     "record-is-refused-when-full": (
-        "redis.register_function{ function_name = 'eb1_record', callback = record, flags = { 'allow-oom' } }",
-        "redis.register_function('eb1_record', record)",
+        "redis.register_function{ function_name = 'eb2_record', callback = record, flags = { 'allow-oom' } }",
+        "redis.register_function('eb2_record', record)",
     ),
     "record-creates-when-full": (
         "memory.full = most ~= nil and most > 0 and used ~= nil and used > most",
@@ -322,23 +363,41 @@ LUA: dict[str, tuple[str, str]] = {
         "",
     ),
     "an-expired-state-is-a-gap": (
-        "elseif first > 1 and (seen_generation ~= generation or silent_ms < life_ms) then",
+        "elseif first > 1 and (seen_generation ~= known.generation or silent_ms < life_ms) then",
         "elseif first > 1 then",
     ),
     "no-bound": (
-        "if bytes - tonumber(m[4] or '0') + #body > bound then",
-        "if false then",
+        "  if known.bytes - known.trimmed + #body > bound then",
+        "  if false then",
+    ),
+    "acknowledges-first": (
+        "  step_each(steps, ids, 'XACK', incoming, group)\n  if noted then",
+        "  if #ids > 0 then redis.call('XACK', incoming, group, unpack(ids)) end\n  if noted then",
+    ),
+    "notes-are-not-finished": (
+        "  if not text then return false, false end",
+        "  if true then return false, false end",
+    ),
+    "strings-of-others-are-not-told": (
+        "          if redis.call('EXISTS', missing[n]) == 1 then spoil(missing[n]) end",
+        "",
+    ),
+    "garbage-is-taken-for-ours": (
+        "ok = ok and is_ours(s)",
+        "",
     ),
 }
 
 
-def broken_library(name: str) -> str:
-    """The function library with one protection out of it."""
-    right, wrong = LUA[name]
+def broken_library(names: str) -> str:
+    """The function library without the protections in *names*, which have blanks between them."""
     source = functions.library()
-    assert source.count(right) == 1, f"{name}: the line it breaks is no longer there, or not once"
+    for name in names.split():
+        right, wrong = LUA[name]
+        assert source.count(right) == 1, f"{name}: the line it breaks is no longer there, or not once"
+        source = source.replace(right, wrong)
     # Newer than any: nobody will put the right one in its place.
-    return re.sub(r"^local BUILD = \d+", "local BUILD = 1000000", source.replace(right, wrong), count=1, flags=re.M)
+    return re.sub(r"^local BUILD = \d+", "local BUILD = 1000000", source, count=1, flags=re.M)
 
 
 def apply(names: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ def slow_fsync(pid: int, seconds: float) -> Iterator[None]:
         yield
     finally:
         tracer.kill()  # it would wait for delays of its own before it heard of anything milder
-        tracer.wait(10)
+        tracer.wait(30)
         if tracer.stderr:
             tracer.stderr.close()
 
@@ -117,7 +117,7 @@ class SmallDisk:
         for process in (self._process, self._holder):
             if process is not None and process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(30)
 
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -100,7 +100,7 @@ class Nemesis:
     def stop_worker(self) -> None:
         victim = self.workers.pop(self._chance.randrange(WORKERS))
         victim.signal(signal.SIGTERM)
-        assert victim.wait(20) == 0, victim.said
+        assert victim.wait(30) == 0, victim.said
         self._start_worker()
 
     def kill_producer(self) -> None:
@@ -141,7 +141,8 @@ class Nemesis:
 
     def spoil_key(self) -> None:
         keys = self._scene.keys
-        key = self._chance.choice([keys.incoming, keys.meta, keys.changes, keys.index_expiry])
+        events = keys.changes_of("events")
+        key = self._chance.choice([keys.incoming, keys.meta, events, keys.index_expiry, keys.index_subject])
         # At once: a key that is nowhere for a moment would be made anew, as one that was destroyed is.
         self._scene.client.pipeline(transaction=True).rename(key, key + b":aside").set(key, "not yours").execute()
         time.sleep(self._chance.uniform(0.1, 2))

@@ -20,7 +20,7 @@ from typing import Any
 import msgpack
 
 from eventbus.broker import publish
-from eventbus.broker.publish import Accepted, Published
+from eventbus.broker.publish import PublishReply, PublishStatus
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
 from eventbus.record import producer
@@ -49,12 +49,12 @@ def keep_accept_log(path: Path) -> None:
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     settle: Any = Producer.settle
 
-    def settle_and_note(self: Producer, answer: Published) -> bool:
+    def settle_and_note(self: Producer, answer: PublishReply) -> bool:
         batch, producer_id = self.waiting[0], self.id
         done = bool(settle(self, answer))
-        if answer.answer in (Accepted.OK, Accepted.LOST, Accepted.DUP):
+        if answer.status in (PublishStatus.OK, PublishStatus.LOST, PublishStatus.DUP):
             tags = " ".join(filter(None, map(tag_of, batch.events)))
-            os.write(log, f"{producer_id} {batch.first} {answer.answer} {tags}\n".encode())
+            os.write(log, f"{producer_id} {batch.first} {answer.status} {tags}\n".encode())
         return done
 
     Producer.settle = settle_and_note  # type: ignore[method-assign]
@@ -167,7 +167,7 @@ def _have_children(kind: str, name: str, broadcaster: EventBroadcaster) -> None:
         if pid == 0:
             try:
                 _child(f"{name}c{n}", broadcaster)
-                broadcaster.shutdown(10)
+                broadcaster.shutdown(30)
             finally:
                 os._exit(0)
         pids.append(pid)

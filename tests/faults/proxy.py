@@ -59,12 +59,12 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(30)
         return self
 
     def __exit__(self, *_exc: object) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(5)
+        self._thread.join(30)
 
     def hang_up(self) -> None:
         """Break every line that there is now."""
@@ -83,7 +83,7 @@ class Proxy:
             done.set()
 
         self._loop.call_soon_threadsafe(run)
-        done.wait(5)
+        done.wait(30)
 
     def _close_lines(self) -> None:
         for writer in list(self._lines):
@@ -102,6 +102,10 @@ class Proxy:
         self._ready.set()
         await self._end.wait()
         self.mode = Mode.REFUSE
+        # A line that was accepted and has not begun would never be closed: no more of them, and two turns to begin in.
+        self._loop.remove_reader(server.sockets[0].fileno())
+        for _ in range(2):
+            await asyncio.sleep(0)
         server.close()
         self._close_lines()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

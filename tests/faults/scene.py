@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from eventbus.broker import functions
-from eventbus.broker.bus import SINK_GROUP, Bus, open_bus
-from eventbus.broker.connection import make_client
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.connection import connect, make_client
 from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
+from tests import waiting
 from tests.faults.breakages import broken_library
 from tests.faults.checker import Accepted, Verdict, hold_stream, judge
 from tests.starting import STRICT, start
@@ -59,7 +61,7 @@ class Process:
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(30)
 
     @property
     def frozen(self) -> bool:
@@ -85,6 +87,11 @@ class Producing(Process):
         """Events acknowledged so far."""
         log = self.accepted.read_bytes() if self.accepted.exists() else b""
         return len(log.split()) - 3 * log.count(b"\n")
+
+    def go_on(self) -> None:
+        """Wait until some more is acknowledged, or until it is clear that nothing will be."""
+        before = self.acknowledged
+        reached(lambda: self.acknowledged > before + 20, 10)
 
     @property
     def end(self) -> dict[str, Any]:
@@ -113,7 +120,7 @@ class Server(Protocol):
 class Scene:
     """One server, one bus. Everything started here ends with the block.
 
-    Args: lua: a protection of the library that is off (a control run).  config: of the server.  options: of the bus.
+    Args: lua: protections of the library that are off (a control run).  config: of the server.  options: of the bus.
           hold: keep the whole stream for the judge.  server: another one than an embedded server of its own.
     """
 
@@ -141,7 +148,7 @@ class Scene:
 
     def __enter__(self) -> Self:
         self.url = self.server.start()
-        self.client: Any = make_client(self.url, block_ms=1000)
+        self.client: Any = connect(self.url, block_ms=1000)
         if self._lua:
             self.client.function_load(broken_library(self._lua), replace=True)
         settings = Settings(prefix=self.prefix, partitions=self._partitions)
@@ -228,10 +235,29 @@ class Scene:
         os.kill(self.server.pid or 0, signal.SIGKILL)
         until(lambda: not self.server.running())
 
+    def drain_sockets(self) -> None:
+        """Wait until Redis has read what frozen producers have sent: it looks at every socket in every round."""
+
+        def is_still() -> bool:
+            before = self.published
+            for _ in range(20):
+                self.client.ping()
+            return self.published == before
+
+        until(is_still)
+
+    def see_trimmed(self) -> None:
+        """Wait until a worker has trimmed twice from now on: the second time it has begun after the call."""
+        with make_client(self.url) as client, client.monitor() as monitor:
+            trims = (line for line in monitor.listen() if "FCALL" in line["command"] and "trim" in line["command"])
+            for _ in range(2):
+                next(trims)
+        self.client.ping()  # what was seen has been done
+
     def go_to(self, url: str) -> None:
         """From now on the bus is judged at *url*: another server has taken over."""
         self.client.close()
-        self.client = make_client(url, block_ms=1000)
+        self.client = connect(url, block_ms=1000)
 
     def restart_server(self) -> None:
         self.server.start()
@@ -286,20 +312,11 @@ class Scene:
         return self.bus.functions(self.client, 0)
 
 
-def until(condition: Callable[[], object], within_s: float = 30) -> None:
-    """Wait for it; fail if it does not come."""
-    assert reached(condition, within_s), "it never came to that"
+def until(condition: Callable[[], object], within_s: float = waiting.PATIENCE_S) -> None:
+    """Wait for it; the server may be away meanwhile. Fail if it does not come."""
+    waiting.eventually(condition, within_s=within_s, despite=Exception)
 
 
 def reached(condition: Callable[[], object], within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            if condition():
-                return True
-        except Exception:  # the server may be away, which is not it
-            if time.monotonic() > deadline:
-                raise
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
+    """Wait for it as `until` does; return whether it came."""
+    return waiting.reached(condition, within_s, despite=Exception)

@@ -34,7 +34,7 @@ ROUND_S = 240.0
 RECOVERY_S = 60.0
 #: that a worker may grow after its first fault: its buffers, and what an allocator keeps
 GROWTH_BYTES = 64 * MIB
-#: keys of a partition that are not one an object, a subject or a producer
+#: keys of a partition that are not one an object, a subject, a producer or a minute
 FIXED_KEYS = 24
 
 
@@ -116,9 +116,10 @@ class Round:
         )
         assert scene.client.hlen(keys.workers) <= len(workers), scene.client.hgetall(keys.workers)
         assert scene.client.hgetall(keys.attempts + b"sink") == {}
-        each = (keys.object, keys.aggregate, keys.spam, keys.producer)
+        each = (keys.object, keys.aggregate, keys.spam, keys.producer, keys.occurrences)
         others = [key for key in scene.client.scan_iter(count=1_000) if not key.startswith(each)]
         assert len(others) <= FIXED_KEYS, others
+        assert not [key for key in others if key.startswith(keys.note_of(""))], others
         causes = Counter(entry.cause for entry in DeadLetter(scene.bus, scene.client).list())
         assert causes == Counter({"unreadable": self._nemesis.poisoned} if self._nemesis.poisoned else {}), causes
 

@@ -139,7 +139,7 @@ def neighbours_latency(scene: Scene, seconds: float) -> list[float]:
     busy = {of(ObjectReference("Pod", NAMESPACE, f"p{n}-0", "", "v1")) for n in range(2)}
     candidates = (ObjectReference("Pod", "quiet", f"n{i}", "", "v1") for i in range(1_000))
     about = next(candidate for candidate in candidates if of(candidate) not in busy)
-    changes = scene.bus.keys[of(about)].changes
+    changes = scene.bus.keys[of(about)].changes_of("events")
     found: list[float] = []
     with EventBroadcaster(scene.url, settings=Settings(prefix=scene.prefix)) as broadcaster:
         recorder = broadcaster.new_recorder("neighbour", "here")

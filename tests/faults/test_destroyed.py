@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eventbus.broker.bus import SINK_GROUP
+from eventbus.broker.keys import SINK_GROUP
 from tests.faults.checker import Verdict, stream_of
 from tests.faults.conftest import Harm, Note, NoteControl
 from tests.faults.scene import Producing, Scene, until
@@ -41,7 +41,7 @@ class Destroyed:
         until(lambda: self.producer.acknowledged > 20)
         self.producer.signal(signal.SIGSTOP)
         until(lambda: self.producer.frozen)
-        time.sleep(0.3)  # what it has sent is on its way
+        scene.drain_sockets()
         self.ours = len(stream_of(scene.bus, scene.client))
         pipe = scene.client.pipeline(transaction=True)
         pipe.hget(scene.keys.incoming_meta, "events")
@@ -49,7 +49,7 @@ class Destroyed:
         self.unread = int(pipe.execute()[0])  #: those that workers tell of themselves included
         over = time.monotonic()
         self.producer.signal(signal.SIGCONT)
-        time.sleep(1.5)
+        self.producer.go_on()
         self.producer.signal(signal.SIGTERM)
         assert self.producer.wait() == 0
         scene.worker()
@@ -184,7 +184,7 @@ def destroy_while_nobody_reads(scene: Scene) -> tuple[Verdict, int]:
     scene.client.xgroup_destroy(scene.keys.incoming, SINK_GROUP)
     unread = scene.published
     until(lambda: all(g["lag"] == g["pending"] == 0 for g in scene.client.xinfo_groups(scene.keys.incoming)))
-    time.sleep(3)  # the log's worker trims about once a second
+    scene.see_trimmed()
     scene.worker()
     return scene.verdict(since=time.monotonic()), unread
 

@@ -23,13 +23,13 @@ from tests.builders import make_event
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Harm, Note, NoteControl
 from tests.functions.partition import Partition
-from tests.integration.api_server import ApiServer, serving
-from tests.integration.export_survival import survive
-from tests.integration.export_systems import SYSTEMS, running
-from tests.integration.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
-from tests.integration.postgres_server import PostgresServer
-from tests.integration.test_sink_kubernetes import write_kubeconfig
-from tests.integration.webhook_server import Answer, Endpoint, receiving
+from tests.support.api_server import ApiServer, serving
+from tests.support.export_survival import survive
+from tests.support.export_systems import SYSTEMS, running
+from tests.support.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
+from tests.support.kubeconfig import write_kubeconfig
+from tests.support.postgres_server import PostgresServer
+from tests.support.webhook_server import Answer, Endpoint, receiving
 
 FAULT = "32 export"
 EVENTS, DOWN_S = 10_000, 30

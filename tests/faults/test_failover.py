@@ -71,7 +71,8 @@ def fail_over(pair: Pair, env: dict[str, str]) -> Verdict:
     producers = [scene.producer(url=line.url, rate=4_000, env=env) for _ in range(2)]
     until(lambda: all(producer.acknowledged > 20 for producer in producers))
     link.mode = Mode.BLACK_HOLE
-    time.sleep(0.4)
+    for producer in producers:
+        producer.go_on()
     os.kill(scene.server.pid or 0, signal.SIGKILL)
     line.mode = Mode.REFUSE
     line.hang_up()
@@ -80,8 +81,8 @@ def fail_over(pair: Pair, env: dict[str, str]) -> Verdict:
     line.mode = Mode.PASS
     taken_over = time.monotonic()
     scene.go_to(replica.url or "")
-    time.sleep(2)
     for producer in producers:
+        producer.go_on()
         producer.signal(signal.SIGTERM)
     for producer in producers:
         assert producer.wait() == 0
@@ -147,12 +148,13 @@ def split(pair: Pair, seed: int, env: dict[str, str]) -> Verdict:
         promote(replica)
         line.switch(replica.url or "")
         scene.go_to(replica.url or "")
-        time.sleep(1.5)
+        for producer in (left_behind, moved):
+            producer.go_on()
         # It heals: the old master is told to follow, and forgets what only it has heard.
         minority.switch(replica.url or "")
         healed = time.monotonic()
-        time.sleep(1.5)
         for producer in (left_behind, moved):
+            producer.go_on()
             producer.signal(signal.SIGTERM)
         for producer in (left_behind, moved):
             assert producer.wait() == 0

@@ -7,10 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-import msgpack
 import pytest
 
 from eventbus.record.dead_letter import DeadLetter
+from eventbus.wire import unpack_batch
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.group_worker import EXIT
@@ -48,7 +48,7 @@ def judged(scene: Scene, group: str, done: Counter[str]) -> Verdict:
     buried = [
         tag_of(packed)
         for entry in DeadLetter(scene.bus, scene.client).list(group=group)
-        for packed in msgpack.unpackb(entry.body)[3]
+        for packed in unpack_batch(entry.body).events
     ]
     verdict = Verdict(accepted=EVENTS, events=EVENTS)
     verdict.missing = EVENTS - len(set(done))
@@ -81,7 +81,7 @@ def test_an_event_that_kills_the_workers_of_ones_own_group_is_buried_alone(scene
     note(KILLER, verdict)
     (entry,) = DeadLetter(here.bus, here.client).list()
     assert (entry.cause, died, verdict.told) == ("killed-worker", 4, 1)
-    assert [tag_of(packed) for packed in msgpack.unpackb(entry.body)[3]] == [MAKES_IT]
+    assert [tag_of(packed) for packed in unpack_batch(entry.body).events] == [MAKES_IT]
     assert not here.client.exists(here.keys.attempts + b"mine")
     assert verdict.clean, verdict
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from eventbus.record.dead_letter import DeadLetter
-from eventbus.wire import pack_batch
+from eventbus.wire import CODEC_NONE, SCHEMA_VERSION, pack_batch, unpack_batch
 from tests.faults.checker import Verdict, counts_of
 from tests.faults.conftest import LONG, Note, NoteControl
 from tests.faults.producer import tag_of
@@ -57,10 +57,12 @@ NO_BATCH = [
     b"x" * 10_000_000,
     in_batch(GOOD)[:-3],
     in_batch(GOOD) + b"\x00",
-    msgpack.packb([99, "poisoner", 1, [GOOD]]),
-    msgpack.packb([1, "poisoner", 1, [msgpack.ExtType(1, b"x")]]),
-    msgpack.packb([1, "poisoner", "one", [GOOD]]),
-    msgpack.packb([1, "poisoner", 1, ["text"]]),
+    msgpack.packb([99, "poisoner", 1, CODEC_NONE, [GOOD]]),
+    msgpack.packb([SCHEMA_VERSION, "poisoner", 1, 99, [GOOD]]),
+    msgpack.packb([SCHEMA_VERSION, "poisoner", 1, [GOOD]]),
+    msgpack.packb([SCHEMA_VERSION, "poisoner", 1, CODEC_NONE, [msgpack.ExtType(1, b"x")]]),
+    msgpack.packb([SCHEMA_VERSION, "poisoner", "one", CODEC_NONE, [GOOD]]),
+    msgpack.packb([SCHEMA_VERSION, "poisoner", 1, CODEC_NONE, ["text"]]),
     msgpack.packb({"events": [GOOD]}),
 ]
 #: One event that is none, between two that are.
@@ -201,7 +203,7 @@ def test_an_event_that_kills_is_buried_alone(scene: MakeScene, note: Note) -> No
     (first, *_) = here.client.xrange(here.keys.incoming)
     assert first[1][b"n"] == b"64", "it had 63 neighbours"
     assert (entry.cause, died) == ("killed-worker", 4)
-    assert [tag_of(packed) for packed in msgpack.unpackb(entry.body)[3]] == ["p0-31"]
+    assert [tag_of(packed) for packed in unpack_batch(entry.body).events] == ["p0-31"]
     assert verdict.missing == 1
     verdict.tell(1)
     note(KILLER, verdict)
@@ -224,8 +226,7 @@ def kill_the_gravedigger(scene: Scene, step: str) -> Verdict:
     victim = scene.worker(kind="log", crash=f"kill:{step}")
     assert victim.wait() == -signal.SIGKILL
     scene.worker(kind="log")
-    until(lambda: scene.client.xpending(scene.keys.incoming, "log")["pending"] == 0, 10)
-    time.sleep(0.2)
+    until(lambda: scene.client.xpending(scene.keys.incoming, "log")["pending"] == 0)
     buried = len(list(DeadLetter(scene.bus, scene.client).list(group="log")))
     return Verdict(accepted=1, events=1, lost=int(buried < 1), double=max(0, buried - 1))
 

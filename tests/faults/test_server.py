@@ -8,17 +8,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import pytest
 
 from tests.faults.checker import Verdict
 from tests.faults.conftest import LONG, Harm, Note, NoteControl
-from tests.faults.scene import Scene, reached, until
-from tests.integration.harness import eventually
+from tests.faults.producer import NAMESPACE, OBJECTS
+from tests.faults.scene import SETTLE_S, Scene, reached, until
+from tests.waiting import eventually
 
 ALWAYS = "3 Redis killed, AOF always"
 FULL = "10 out of memory"
 FLUSHED = "12 FLUSHALL"
 WRONG_TYPE = "12 key of the wrong type"
+REFUSED = "12 call refused half-way"
+OVERWRITTEN = "12 object overwritten"
+OVERWRITTEN_SIMILAR = "12 aggregate overwritten"
 FUNCTIONS = "13 functions flushed"
 
 MakeScene = Callable[..., Scene]
@@ -148,7 +153,7 @@ def meanwhile(
     disaster()
     over = time.monotonic()
     producer.signal(signal.SIGCONT)
-    time.sleep(1.5)
+    producer.go_on()
     producer.signal(signal.SIGTERM)
     assert producer.wait() == 0
     return over
@@ -208,22 +213,25 @@ def test_control_flushall_without_a_ring(scene: MakeScene, note_control: NoteCon
 def spoil_for_a_while(scene: Scene, key: bytes) -> None:
     eventually(lambda: scene.client.exists(key))
     scene.client.pipeline(transaction=True).rename(key, key + b":aside").set(key, "not yours").execute()
-    time.sleep(1)
+    time.sleep(2)
     scene.client.rename(key + b":aside", key)
 
 
 @pytest.mark.parametrize(
-    "key",
+    "name",
     [
         pytest.param("incoming", marks=pytest.mark.long),
+        pytest.param("incoming:meta", marks=pytest.mark.long),
         pytest.param("meta", marks=pytest.mark.long),
-        pytest.param("changes", marks=pytest.mark.short),
-        pytest.param("index_name", marks=pytest.mark.long),
+        pytest.param("changes:events", marks=pytest.mark.short),
+        pytest.param("index:name:events", marks=pytest.mark.long),
+        pytest.param("index:expiry", marks=pytest.mark.long),
+        pytest.param("index:subject", marks=pytest.mark.short),
     ],
 )
-def test_a_key_of_the_wrong_type_stops_work_and_not_the_workers(scene: MakeScene, key: str, note: Note) -> None:
+def test_a_key_of_the_wrong_type_stops_work_and_not_the_workers(scene: MakeScene, name: str, note: Note) -> None:
     here = scene()
-    over = meanwhile(here, lambda: spoil_for_a_while(here, getattr(here.keys, key)))
+    over = meanwhile(here, lambda: spoil_for_a_while(here, here.keys.root + name.encode()))
     verdict = here.verdict(since=over)
     note(WRONG_TYPE, verdict)
     assert verdict.clean, verdict
@@ -231,9 +239,145 @@ def test_a_key_of_the_wrong_type_stops_work_and_not_the_workers(scene: MakeScene
 
 @pytest.mark.long
 def test_control_a_function_that_looks_at_no_types(scene: MakeScene, note_control: NoteControl) -> None:
-    here = scene(lua="keys-of-any-type")
-    meanwhile(here, lambda: spoil_for_a_while(here, here.keys.changes))
-    note_control(WRONG_TYPE, here.verdict(), "types not looked at")
+    here = scene(lua="keys-of-any-type notes-are-not-finished")
+    meanwhile(here, lambda: spoil_for_a_while(here, here.keys.changes_of("events")))
+    note_control(WRONG_TYPE, here.verdict(), "types not looked at, notes not finished")
+
+
+@pytest.mark.short
+def test_control_a_function_that_acknowledges_first(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(lua="acknowledges-first")
+    meanwhile(here, lambda: spoil_for_a_while(here, here.keys.index_subject))
+    note_control(WRONG_TYPE, here.verdict(), "acknowledged first")
+
+
+GARBAGE = b"not yours"
+
+
+class Overwriting:
+    """For two seconds puts a list, or garbage, under the key that *find* finds, again whenever it was written anew."""
+
+    def __init__(self, scene: Scene, find: Callable[[Scene], bytes | None]) -> None:
+        self._scene = scene
+        self._find = find
+        self.key = b""
+        self.asides: list[bytes] = []  #: where what was there stands now
+
+    def __call__(self) -> None:
+        client = self._scene.client
+        until(self._found)
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            self.asides.append(self.key + b":aside%d" % len(self.asides))
+            pipe = client.pipeline(transaction=True).rename(self.key, self.asides[-1])
+            (pipe.rpush if len(self.asides) % 2 else pipe.set)(self.key, GARBAGE)
+            pipe.execute()
+            # A list reads as None, too.
+            if not reached(lambda: client.mget([self.key])[0] not in (None, GARBAGE), 10):
+                return
+
+    def _found(self) -> bool:
+        self.key = self._find(self._scene) or b""
+        return bool(self.key)
+
+    @property
+    def told(self) -> bool:
+        """Whether each time was counted, and this key named."""
+        named = self._scene.client.hget(self._scene.keys.meta, "spoiled_key")
+        return self._scene.meta("spoiled") == len(self.asides) and named == self.key
+
+
+def an_object(scene: Scene) -> bytes | None:
+    """The key of an event that is recorded again and again."""
+    for member in scene.client.zrevrange(scene.keys.index_expiry, 0, -1):
+        key: bytes = scene.keys.object + member
+        if msgpack.unpackb(scene.client.get(key), raw=True)[3] == NAMESPACE.encode():
+            return key
+    return None
+
+
+def a_set_of_similar_messages(scene: Scene) -> bytes | None:
+    """The one that was used last, when all objects have one."""
+    used: list[bytes] = scene.client.zrevrange(scene.keys.index_subject, 0, -1)
+    return scene.keys.aggregate + used[0][:32] if len(used) >= OBJECTS else None
+
+
+def overwrite_object(scene: Scene) -> Verdict:
+    """What each copy had counted is gone with it, and told of: it stands aside, so that the judge can add it up."""
+    overwriting = Overwriting(scene, an_object)
+    verdict = scene.verdict(since=meanwhile(scene, overwriting))
+    taken = sum(msgpack.unpackb(scene.client.get(aside), raw=True)[0] for aside in overwriting.asides)
+    if verdict.missing == taken and overwriting.told:
+        verdict.tell(taken)
+    return verdict
+
+
+@pytest.mark.short
+def test_an_object_overwritten_is_written_anew_and_told(scene: MakeScene, note: Note) -> None:
+    verdict = overwrite_object(scene())
+    note(OVERWRITTEN, verdict)
+    assert verdict.told > 0
+    assert verdict.clean, verdict
+
+
+@pytest.mark.long
+def test_control_an_object_overwritten_that_nobody_tells(scene: MakeScene, note_control: NoteControl) -> None:
+    verdict = overwrite_object(scene(lua="strings-of-others-are-not-told"))
+    note_control(OVERWRITTEN, verdict, "other types not looked for")
+
+
+def overwrite_similar(scene: Scene, within_s: float = SETTLE_S) -> Verdict:
+    """No count hangs on it. That nobody tells would be a loss."""
+    overwriting = Overwriting(scene, a_set_of_similar_messages)
+    verdict = scene.verdict(since=meanwhile(scene, overwriting), within_s=within_s)
+    verdict.lost += not overwriting.told
+    return verdict
+
+
+@pytest.mark.short
+def test_a_set_of_similar_messages_overwritten_is_begun_anew_and_told(scene: MakeScene, note: Note) -> None:
+    verdict = overwrite_similar(scene())
+    note(OVERWRITTEN_SIMILAR, verdict)
+    assert verdict.clean, verdict
+
+
+@pytest.mark.long
+def test_control_garbage_taken_for_a_set_of_similar_messages(scene: MakeScene, note_control: NoteControl) -> None:
+    verdict = overwrite_similar(scene(lua="garbage-is-taken-for-ours"), within_s=4)
+    note_control(OVERWRITTEN_SIMILAR, verdict, "garbage taken for ours")
+
+
+def take_a_right_for_a_while(scene: Scene, command: str) -> None:
+    """So that a function is refused in the middle of what it writes."""
+    scene.client.execute_command("ACL", "SETUSER", "default", f"-{command}")
+    time.sleep(2)
+    scene.client.execute_command("ACL", "SETUSER", "default", f"+{command}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("xack", marks=pytest.mark.short),
+        pytest.param("zadd", marks=pytest.mark.long),
+        pytest.param("hset", marks=pytest.mark.long),
+        pytest.param("del", marks=pytest.mark.long),
+    ],
+)
+def test_a_call_that_is_refused_half_way_is_finished_when_it_may_go_on(
+    scene: MakeScene, command: str, note: Note
+) -> None:
+    here = scene()
+    verdict = here.verdict(since=meanwhile(here, lambda: take_a_right_for_a_while(here, command)))
+    note(REFUSED, verdict)
+    assert verdict.clean, verdict
+    assert not here.client.exists(here.keys.note_of("events"))
+
+
+@pytest.mark.long
+def test_control_a_refused_call_that_nobody_finishes(scene: MakeScene, note_control: NoteControl) -> None:
+    here = scene(lua="notes-are-not-finished")
+    meanwhile(here, lambda: take_a_right_for_a_while(here, "xack"))
+    note_control(REFUSED, here.verdict(), "notes not finished")
 
 
 # -- 13 ----------------------------------------------------------------------------------------------------------

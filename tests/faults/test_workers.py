@@ -166,7 +166,7 @@ def stop_all(scene: Scene, **producing: Any) -> tuple[Verdict, int]:
     until(lambda: producer.acknowledged > 50 and "works on" in worker.said)
     producer.signal(signal.SIGTERM)
     worker.signal(signal.SIGTERM)
-    assert (worker.wait(20), producer.wait(20)) == (0, 0)
+    assert (worker.wait(30), producer.wait(30)) == (0, 0)
     assert scene.client.xpending(scene.keys.incoming, "sink")["pending"] == 0
     scene.worker()
     verdict = scene.verdict()

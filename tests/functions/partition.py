@@ -16,15 +16,17 @@ import redis
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.functions import Functions, Swept
-from eventbus.broker.publish import Published, PublishState, parse_published, publish_command
+from eventbus.broker.keys import version_in
+from eventbus.broker.publish import PublishReply, PublishState, parse_reply, publish_command
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.event import Event
 from eventbus.record.correlator import CallBuilder, Correlator
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.stored import decode_counts, decode_stored
+from eventbus.store.stored import View, decode_stored
 from eventbus.wire import pack_batch, pack_event, unpack_wire
+from tests.stored_layout import StoredChange, changes_of_entry, decode_counts
 
 #: The clock of the correlator in these tests. Whole milliseconds, as an entry id has them.
 T0 = 1_700_000_000_000
@@ -39,6 +41,8 @@ class Guarded(redis.Redis):
 
     admin: redis.Redis
     user: str
+    #: A pattern of keys that they may touch besides: what a call that was cut off has left to do, others finish.
+    besides: bytes = b""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         if args[0] == "FCALL":
@@ -48,7 +52,7 @@ class Guarded(redis.Redis):
         return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     def _allow(self, keys: Sequence[bytes]) -> None:
-        patterns = [b"~" + key for key in keys]
+        patterns = [b"~" + key for key in (*keys, self.besides) if key]
         self.admin.execute_command(  # type: ignore[no-untyped-call]
             "ACL", "SETUSER", self.user, "on", ">guarded", "+@all", "resetkeys", *patterns
         )
@@ -117,19 +121,28 @@ class Partition:
         """A counter of the partition's meta; 0 if there is none."""
         return int(self.admin.hget(self.keys.meta, field) or 0)
 
+    def version(self, plural: str = "events") -> int:
+        """The newest version of a kind."""
+        return version_in(self.admin.get(self.keys.version_of(plural)))
+
     def pending(self, group: str = "sink") -> list[tuple[bytes, str]]:
         """Entry ids that wait to be acknowledged, with whose they are."""
         rows = self.admin.xpending_range(self.keys.incoming, group, "-", "+", 1000)
         return [(row["message_id"], row["consumer"].decode()) for row in rows]
 
-    def changes(self) -> list[tuple[str, int, Event]]:
+    def changes(self, view: View = View.WRITTEN) -> list[tuple[str, int, Event]]:
         """Kind, version and object of every change, oldest first."""
         found = []
-        for entry_id, fields in self.admin.xrange(self.keys.changes):
-            event = decode_stored(fields[b"o"])
+        for change in self.raw_changes():
+            event = decode_stored(change.packed, view)
             assert event is not None
-            found.append((fields[b"t"].decode(), int(entry_id.split(b"-")[0]), event))
+            found.append((change.letter, change.version, event))
         return found
+
+    def raw_changes(self, plural: str = "events") -> list[StoredChange]:
+        """Every change of a kind, oldest first."""
+        entries = self.admin.xrange(self.keys.changes_of(plural))
+        return [change for _, fields in entries for change in changes_of_entry(fields)]
 
     def letters(self) -> str:
         """The kinds of all changes, oldest first."""
@@ -145,7 +158,9 @@ class Partition:
         for key in self.admin.scan_iter(match=self.keys.object + b"*", count=1000):
             packed = self.admin.get(key)
             counts = decode_counts(packed)
-            found[key.removeprefix(self.keys.object)] = Answer(decode_stored(packed), counts.count, counts.name)
+            found[key.removeprefix(self.keys.object)] = Answer(
+                decode_stored(packed, View.WRITTEN), counts.count, counts.name
+            )
         return found
 
     # -- what is done --------------------------------------------------------------------------------------------
@@ -161,14 +176,14 @@ class Partition:
         silent_ms: int = 0,
         bound: int = GENEROUS,
         losses: Sequence[tuple[str, int]] = (),
-    ) -> Published:
+    ) -> PublishReply:
         """One call of publish, every argument as given."""
         state = PublishState(bound_bytes=bound, generation=generation, silent_ms=silent_ms)
         command = publish_command(self.keys, producer, first, n, body, state, losses)
         with redis_errors():
-            return parse_published(self.client.execute_command(*command))
+            return parse_reply(self.client.execute_command(*command))
 
-    def publish(self, *events: Event | bytes, producer: str = "p1") -> Published:
+    def publish(self, *events: Event | bytes, producer: str = "p1") -> PublishReply:
         """The next batch of *producer*, as the outbox makes it."""
         packed = [event if isinstance(event, bytes) else pack_event(event) for event in events]
         first = self._first.get(producer, 1)
@@ -200,10 +215,10 @@ class Partition:
         only: int | None = None,
     ) -> list[str]:
         """Record whole batches in one call; with *only* just that event of each, by the rules of isolation."""
-        builder = CallBuilder(self.keys)
+        builder = CallBuilder(self.keys, self.options)
         clocks = [at_ms] * len(deliveries) if isinstance(at_ms, int) else at_ms
         for delivery, clock_ms in zip(deliveries, clocks, strict=True):
-            _, producer, first, packed = msgpack.unpackb(delivery.body)
+            _, producer, first, _, packed = msgpack.unpackb(delivery.body)
             numbered = [(f"{producer}:{first + i}", data) for i, data in enumerate(packed)]
             chosen = numbered if only is None else numbered[only : only + 1]
             following = None if only is None or only == len(numbered) - 1 else only + 1

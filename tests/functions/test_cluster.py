@@ -16,6 +16,7 @@ from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from tests.builders import make_reference
 from tests.functions.servers import one_node_cluster
+from tests.waiting import eventually
 
 PARTITIONS = 3
 HOUR_AND_MORE_MS = 3_700_000
@@ -45,9 +46,7 @@ def test_events_are_recorded_listed_trimmed_and_expired_on_every_partition(clust
         recorder.event(pod, "Warning", "BackOff", "back-off")
     assert broadcaster.flush()
     bus = open_bus(cluster_url, settings)
-    deadline = time.monotonic() + 10
-    while sum(event.count for event in stored_events(bus)) < 90 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: sum(event.count for event in stored_events(bus)) >= 90)
     broadcaster.shutdown()
 
     assert [event.count for event in stored_events(bus)] == [3] * 30

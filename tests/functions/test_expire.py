@@ -12,6 +12,7 @@ from eventbus.event import ObjectMeta
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import Partition, changed
+from tests.stored_layout import changes_of_entry
 
 HOUR = 3_600_000
 EIGHT_DAYS = 8 * 24 * HOUR
@@ -38,7 +39,7 @@ def test_at_its_time_the_body_goes_with_a_deleted_change_and_the_count_stays(par
     after = partition.state()
     assert partition.letters() == "AD"
     added, deleted = partition.changes()
-    assert deleted[1] == added[1] + 1 == partition.meta("rv")
+    assert deleted[1] == added[1] + 1 == partition.version()
     assert deleted[2].metadata.resource_version == str(deleted[1])
     assert (deleted[2].count, deleted[2].metadata.name) == (2, added[2].metadata.name)
     assert partition.stored() == []
@@ -47,8 +48,8 @@ def test_at_its_time_the_body_goes_with_a_deleted_change_and_the_count_stays(par
     assert not {"index:name:events", "index:object", "index:expiry"} & after.keys()
     forget_ms = after["index:forget"][0][key]
     assert abs(forget_ms - time.time() * 1000 - HOUR - EIGHT_DAYS) < 10_000
-    gone = {"index:name:events", "index:object", "index:expiry"}
-    assert changed(before, after) == {*gone, "index:forget", "changes", "meta", f"object:events:{key.decode()}"}
+    gone, object_key = {"index:name:events", "index:object", "index:expiry"}, f"object:events:{key.decode()}"
+    assert changed(before, after) == {*gone, "index:forget", "changes:events", "version:events", "meta", object_key}
     assert partition.meta("expired") == 1
 
 
@@ -135,13 +136,13 @@ def test_the_bytes_of_all_changes_are_summed_up_so_that_they_can_be_bounded(part
     partition.record(make_event())
     first, second, _ = partition.answers()
     partition.expire(in_ms=HOUR, keys=[first])
-    partition.call.remove(partition.options, second)
+    partition.call.remove_event(partition.options, second)
 
     total = 0
-    for _, fields in partition.admin.xrange(partition.keys.changes):
+    for _, fields in partition.admin.xrange(partition.keys.changes_of("events")):
         assert int(fields[b"at"]) == total
-        total += len(fields[b"o"])
-    assert partition.meta("changes_bytes") == total
+        total += 60 + sum(40 + len(change.packed) for change in changes_of_entry(fields))
+    assert partition.admin.get(partition.keys.version_of("events")) == f"{partition.version()} {total}".encode()
     assert partition.letters() == "AAAMDD"
 
 

@@ -24,7 +24,10 @@ def test_the_first_open_makes_an_empty_stream_and_its_counters_for_ever(bare: Pa
     assert (opened.generation, opened.made_stream, opened.made_group) == (ANY, True, False)
     state = bare.state()
     assert state["incoming"] == (([], []), -1)
-    assert state["incoming:meta"] == ({"generation": ANY, "events": "0", "bytes": "0"}, -1)
+    assert state["incoming:meta"] == (
+        {"generation": ANY, "events": "0", "bytes": "0", "last": "0-0", "length": "0"},
+        -1,
+    )
 
 
 def test_a_second_open_finds_it_and_writes_nothing(bare: Partition) -> None:
@@ -134,7 +137,10 @@ def test_a_destroyed_stream_gets_another_generation_and_fresh_counters(partition
     opened = partition.call.open(ANY, "sink")
 
     assert (opened.generation, opened.made_stream, opened.made_group) == (ANY, True, True)
-    assert partition.state()["incoming:meta"] == ({"generation": ANY, "events": "0", "bytes": "0"}, -1)
+    assert partition.state()["incoming:meta"] == (
+        {"generation": ANY, "events": "0", "bytes": "0", "last": "0-0", "length": "0"},
+        -1,
+    )
     assert partition.admin.hget(partition.keys.meta, "floor:sink") == b"0-0"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.errors import BusUnavailable, EventBusError
 from tests.functions.partition import Partition, changed
 
@@ -31,7 +31,10 @@ def test_a_batch_is_one_entry_with_the_running_number_and_the_bytes_before_it(pa
         {b"n": b"64", b"to": b"67", b"at": b"3", b"b": b"defgh"},
     ]
     generation = generation_of(partition)
-    assert after[COUNTERS] == ({"generation": generation, "events": "67", "bytes": "8"}, -1)
+    assert after[COUNTERS] == (
+        {"generation": generation, "events": "67", "bytes": "8", "last": entries[-1][0].decode(), "length": "2"},
+        -1,
+    )
     value, life_ms = after[PRODUCER]
     assert value == {"last": "67", "generation": generation}
     assert PRODUCER_LIFE_MS - 5_000 < life_ms <= PRODUCER_LIFE_MS == 2 * 3600 * 1000
@@ -42,20 +45,32 @@ def test_a_batch_is_one_entry_with_the_running_number_and_the_bytes_before_it(pa
     ("before", "call", "answer", "last", "written"),
     [
         # A producer whose last sequence is 10 sends…
-        ((10, OURS), {"first": 11, "n": 2}, Accepted.OK, 0, True),
-        ((10, OURS), {"first": 10, "n": 1}, Accepted.DUP, 0, False),
-        ((10, OURS), {"first": 1, "n": 10}, Accepted.DUP, 0, False),
-        ((10, OURS), {"first": 12, "n": 1}, Accepted.GAP, 10, False),
-        ((10, OURS), {"first": 10, "n": 2}, Accepted.GAP, 10, False),
-        ((10, "another"), {"first": 11, "n": 1}, Accepted.LOST, 0, True),
-        ((10, "another"), {"first": 10, "n": 1}, Accepted.DUP, 0, False),
+        ((10, OURS), {"first": 11, "n": 2}, PublishStatus.OK, 0, True),
+        ((10, OURS), {"first": 10, "n": 1}, PublishStatus.DUP, 0, False),
+        ((10, OURS), {"first": 1, "n": 10}, PublishStatus.DUP, 0, False),
+        ((10, OURS), {"first": 12, "n": 1}, PublishStatus.GAP, 10, False),
+        ((10, OURS), {"first": 10, "n": 2}, PublishStatus.GAP, 10, False),
+        ((10, "another"), {"first": 11, "n": 1}, PublishStatus.LOST, 0, True),
+        ((10, "another"), {"first": 10, "n": 1}, PublishStatus.DUP, 0, False),
         # A producer of which nothing is known sends…
-        (None, {"first": 1, "n": 1}, Accepted.OK, 0, True),
-        (None, {"first": 1, "n": 1, "generation": OURS}, Accepted.OK, 0, True),
-        (None, {"first": 2, "n": 1}, Accepted.GAP, 0, False),
-        (None, {"first": 2, "n": 1, "generation": "another", "silent_ms": PRODUCER_LIFE_MS}, Accepted.GAP, 0, False),
-        (None, {"first": 2, "n": 1, "generation": OURS, "silent_ms": PRODUCER_LIFE_MS - 1}, Accepted.GAP, 0, False),
-        (None, {"first": 2, "n": 1, "generation": OURS, "silent_ms": PRODUCER_LIFE_MS}, Accepted.OK, 0, True),
+        (None, {"first": 1, "n": 1}, PublishStatus.OK, 0, True),
+        (None, {"first": 1, "n": 1, "generation": OURS}, PublishStatus.OK, 0, True),
+        (None, {"first": 2, "n": 1}, PublishStatus.GAP, 0, False),
+        (
+            None,
+            {"first": 2, "n": 1, "generation": "another", "silent_ms": PRODUCER_LIFE_MS},
+            PublishStatus.GAP,
+            0,
+            False,
+        ),
+        (
+            None,
+            {"first": 2, "n": 1, "generation": OURS, "silent_ms": PRODUCER_LIFE_MS - 1},
+            PublishStatus.GAP,
+            0,
+            False,
+        ),
+        (None, {"first": 2, "n": 1, "generation": OURS, "silent_ms": PRODUCER_LIFE_MS}, PublishStatus.OK, 0, True),
     ],
     ids=[
         "the next batch: taken",
@@ -77,7 +92,7 @@ def test_what_a_producer_is_answered(
     partition: Partition,
     before: tuple[int, str] | None,
     call: dict[str, Any],
-    answer: Accepted,
+    answer: PublishStatus,
     last: int,
     written: bool,
 ) -> None:
@@ -90,8 +105,8 @@ def test_what_a_producer_is_answered(
 
     published = partition.publish_raw(**given)
 
-    told = "" if answer is Accepted.GAP else generation
-    assert published == Published(answer, generation=told, last=last)
+    told = "" if answer is PublishStatus.GAP else generation
+    assert published == PublishReply(answer, generation=told, last=last)
     assert changed(found, partition.state()) == ({STREAM, COUNTERS, PRODUCER} if written else set())
 
 
@@ -99,11 +114,11 @@ def test_without_a_stream_nothing_is_made_it_has_to_be_opened(partition: Partiti
     partition.admin.delete(partition.keys.incoming)
     before = partition.state()
 
-    assert partition.publish_raw(1) == Published(Accepted.MISSING)
+    assert partition.publish_raw(1) == PublishReply(PublishStatus.MISSING)
     assert changed(before, partition.state()) == set()
 
     partition.admin.hdel(partition.keys.incoming_meta, "generation")
-    assert partition.publish_raw(1) == Published(Accepted.MISSING)
+    assert partition.publish_raw(1) == PublishReply(PublishStatus.MISSING)
 
 
 def test_a_destroyed_stream_is_told_once_and_the_producer_goes_on(partition: Partition) -> None:
@@ -111,8 +126,8 @@ def test_a_destroyed_stream_is_told_once_and_the_producer_goes_on(partition: Par
     partition.admin.delete(partition.keys.incoming)
     partition.bus.open_partition(partition.admin, 0)
 
-    assert partition.publish_raw(6).answer is Accepted.LOST
-    assert partition.publish_raw(7).answer is Accepted.OK
+    assert partition.publish_raw(6).status is PublishStatus.LOST
+    assert partition.publish_raw(7).status is PublishStatus.OK
     assert partition.admin.xlen(partition.keys.incoming) == 2
 
 
@@ -126,28 +141,30 @@ def test_beyond_the_byte_bound_it_names_the_group_that_holds_the_stream(partitio
 
     published = partition.publish_raw(2, 7, b"y" * 41, bound=100)
 
-    assert published == Published(Accepted.FULL, group="log")
+    assert published == PublishReply(PublishStatus.FULL, group="log")
     after = partition.state()
     assert changed(before, after) == {COUNTERS}
     assert after[COUNTERS][0] == before[COUNTERS][0] | {"full": "7"}
-    assert partition.publish_raw(2, 7, b"y" * 40, bound=100).answer is Accepted.OK
+    assert partition.publish_raw(2, 7, b"y" * 40, bound=100).status is PublishStatus.OK
 
 
 def test_what_was_trimmed_no_longer_counts_towards_the_bound(partition: Partition) -> None:
     partition.publish_raw(1, 1, b"x" * 90)
-    assert partition.publish_raw(2, 1, b"x" * 90, bound=100).answer is Accepted.FULL
+    assert partition.publish_raw(2, 1, b"x" * 90, bound=100).status is PublishStatus.FULL
     reader = partition.reader()
     reader.ack([delivery.id for delivery in reader.read(0)])
     partition.call.trim(partition.options)
 
-    assert partition.publish_raw(2, 1, b"x" * 90, bound=100).answer is Accepted.OK
+    assert partition.publish_raw(2, 1, b"x" * 90, bound=100).status is PublishStatus.OK
 
 
 def test_a_full_stream_without_groups_names_nobody(partition: Partition) -> None:
     partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
-    assert partition.publish_raw(1, 1, b"x" * 11, bound=10) == Published(Accepted.FULL, group="sink")  # its floor does
+    assert partition.publish_raw(1, 1, b"x" * 11, bound=10) == PublishReply(
+        PublishStatus.FULL, group="sink"
+    )  # its floor does
     partition.admin.hdel(partition.keys.meta, "floor:sink")
-    assert partition.publish_raw(1, 1, b"x" * 11, bound=10) == Published(Accepted.FULL, group="")
+    assert partition.publish_raw(1, 1, b"x" * 11, bound=10) == PublishReply(PublishStatus.FULL, group="")
 
 
 def test_losses_are_counted_with_the_batch_and_only_if_it_is_taken(partition: Partition) -> None:
@@ -169,7 +186,7 @@ def test_when_memory_is_full_it_is_refused_and_nothing_is_written(partition: Par
         with pytest.raises(BusUnavailable, match="out of memory"):
             partition.publish_raw(2)
         assert changed(before, partition.state()) == set()
-    assert partition.publish_raw(2).answer is Accepted.OK
+    assert partition.publish_raw(2).status is PublishStatus.OK
 
 
 @pytest.mark.parametrize("argument", [0, 1, 3, 5, 6], ids=["first", "n", "bound", "silent_ms", "life_ms"])
@@ -183,7 +200,7 @@ def test_an_argument_that_is_no_number_is_refused_before_anything_is_written(
 
     with pytest.raises(EventBusError, match="is not a number"):
         partition.call._call(
-            "eb1_publish", (keys.incoming, keys.incoming_meta, keys.producer + b"p1", keys.meta), *args
+            "eb2_publish", (keys.incoming, keys.incoming_meta, keys.producer + b"p1", keys.meta), *args
         )
 
     assert changed(before, partition.state()) == set()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgpack
 import pytest
 
-from eventbus.broker.functions import Item
+from eventbus.broker.functions import Item, WriteStatus, Written
 from eventbus.broker.keys import item_key
 from eventbus.errors import EventBusError
+from eventbus.settings import MIB
 from tests.builders import make_event
+from tests.functions.conftest import MakePartition
 from tests.functions.partition import Partition, changed
 
 KEY = item_key("", "n1")
@@ -22,17 +25,14 @@ def node(name: str = "n1", namespace: str = "", body: bytes = b'{"a":1}') -> Ite
 
 
 def put(partition: Partition, item: Item, version: str = "", was: bytes = b"") -> int:
-    answer, new = partition.call.put(item, version, was)
-    assert answer == "OK"
-    return int(new)
+    written = partition.call.put(partition.options, item, version, was)
+    assert written.status is WriteStatus.OK
+    return int(written.version)
 
 
-def changes(partition: Partition) -> list[dict[str, Any]]:
-    found: Any = partition.admin.xrange(partition.keys.changes)
-    return [
-        {"rv": int(entry.split(b"-")[0])} | {name.decode(): value for name, value in fields.items()}
-        for entry, fields in found
-    ]
+def entries(partition: Partition) -> list[dict[bytes, bytes]]:
+    found: Any = partition.admin.xrange(partition.keys.changes_of("nodes"))
+    return [fields for _, fields in found]
 
 
 def stored(partition: Partition) -> list[Any]:
@@ -43,19 +43,20 @@ def stored(partition: Partition) -> list[Any]:
 
 def test_an_object_is_created_with_a_version_a_name_and_a_change(partition: Partition) -> None:
     before = partition.state()
-    version = partition.meta("rv")
 
     made = put(partition, node())
 
-    assert made == version + 1
+    assert abs(made - time.time() * 1_000_000) < 5_000_000  # the first of a kind
     assert stored(partition) == [made, "", "n1", '{"a":1}']
     after = partition.state()
-    assert changed(before, after) == {OBJECT, "index:name:nodes", "changes", "meta"}
+    assert changed(before, after) == {OBJECT, "index:name:nodes", "changes:nodes", "version:nodes"}
     assert after["index:name:nodes"][0] == {b"/n1\0" + KEY: 0}
     assert all(ttl == -1 for key, (_, ttl) in after.items() if key in (OBJECT, "index:name:nodes"))
-    (change,) = changes(partition)
-    assert (change["rv"], change["t"], change["k"], change["n"], change["w"]) == (made, b"A", KEY, b"nodes", b"")
-    assert msgpack.unpackb(change["o"]) == [made, "", "n1", '{"a":1}']
+    (entry,) = entries(partition)
+    assert list(entry) == [b"f", b"at", b"A" + KEY]
+    (change,) = partition.raw_changes("nodes")
+    assert (change.version, msgpack.unpackb(change.packed)) == (made, [made, "", "n1", '{"a":1}'])
+    assert partition.version("nodes") == made
 
 
 def test_an_object_is_replaced_at_its_version_and_the_change_tells_what_it_was(partition: Partition) -> None:
@@ -63,8 +64,9 @@ def test_an_object_is_replaced_at_its_version_and_the_change_tells_what_it_was(p
     second = put(partition, node(body=b'{"a":2}'), str(first), b"was")
     assert second == first + 1
     assert stored(partition) == [second, "", "n1", '{"a":2}']
-    _, change = changes(partition)
-    assert (change["t"], change["w"]) == (b"M", b"was")
+    _, entry = entries(partition)
+    assert list(entry) == [b"f", b"at", b"M" + KEY, b"W"]
+    assert (entry[b"f"], entry[b"W"]) == (str(second).encode(), b"was")
     assert len(partition.state()["index:name:nodes"][0]) == 1
 
 
@@ -77,7 +79,7 @@ def test_what_is_not_as_it_was_read_is_not_written(
 ) -> None:
     held = str(put(partition, node())) if there else ""
     before = partition.state()
-    assert partition.call.put(node(body=b"{}"), version) == (answer, held)
+    assert partition.call.put(partition.options, node(body=b"{}"), version) == Written(WriteStatus(answer), held)
     assert changed(before, partition.state()) == set()
 
 
@@ -85,7 +87,7 @@ def test_a_key_of_another_type_is_refused_before_anything_is_written(partition: 
     partition.admin.set(partition.keys.index_name_of("nodes"), "x")
     before = partition.state()
     with pytest.raises(EventBusError, match="WRONGTYPE"):
-        partition.call.put(node(), "")
+        partition.call.put(partition.options, node(), "")
     assert changed(before, partition.state()) == set()
 
 
@@ -94,9 +96,9 @@ def test_when_memory_is_full_what_exists_is_replaced_and_nothing_is_created(part
     with partition.memory_full():
         version = put(partition, node(body=b'{"a":2}'), str(version))
         before = partition.state()
-        assert partition.call.put(node("n2"), "") == ("FULL", "")
+        assert partition.call.put(partition.options, node("n2"), "") == Written(WriteStatus.FULL)
         assert changed(before, partition.state()) == set()
-    assert len(changes(partition)) == 1  # grows no longer than it was
+    assert len(entries(partition)) == 1  # grows no longer than it was
     assert stored(partition)[0] == version
 
 
@@ -104,22 +106,41 @@ def test_an_object_is_removed_at_its_version_or_any_and_leaves_nothing_but_the_c
     before = partition.state()
     for wanted in ("its own", ""):
         version = put(partition, node())
-        assert partition.call.remove(partition.options, KEY, "12", plural="nodes") == ("CONFLICT", str(version))
-        answer = partition.call.remove(partition.options, KEY, str(version) if wanted else "", plural="nodes")
-        assert answer == ("OK", str(version + 1))
-        assert changed(before, partition.state()) == {"changes", "meta"}
-        last = changes(partition)[-1]
-        assert (last["t"], msgpack.unpackb(last["o"])) == (b"D", [version + 1, "", "n1", '{"a":1}'])
-    assert partition.call.remove(partition.options, KEY, plural="nodes") == ("MISSING", "")
+        assert partition.call.remove(partition.options, "nodes", KEY, "12") == Written(
+            WriteStatus.CONFLICT, str(version)
+        )
+        answer = partition.call.remove(partition.options, "nodes", KEY, str(version) if wanted else "")
+        assert answer == Written(WriteStatus.OK, str(version + 1))
+        assert changed(before, partition.state()) == {"changes:nodes", "version:nodes"}
+        last = partition.raw_changes("nodes")[-1]
+        assert (last.letter, msgpack.unpackb(last.packed)) == ("D", [version + 1, "", "n1", '{"a":1}'])
+    assert partition.call.remove(partition.options, "nodes", KEY) == Written(WriteStatus.MISSING)
 
 
-def test_events_and_other_objects_share_one_line_of_versions(partition: Partition) -> None:
-    put(partition, node())
+def test_each_kind_has_a_line_of_versions_of_its_own(partition: Partition) -> None:
+    first = put(partition, node())
+    before = partition.version()
     partition.record(make_event())
-    put(partition, node("n2"))
-    versions = [change["rv"] for change in changes(partition)]
-    assert versions == [versions[0], versions[0] + 1, versions[0] + 2]
-    assert ["n" in change for change in changes(partition)] == [True, False, True]
-    before = partition.state()
-    partition.call.remove(partition.options, KEY, plural="nodes")
-    assert not {key for key in changed(before, partition.state()) if "event" in key or "forget" in key}
+    second = put(partition, node("n2"))
+    assert (second, partition.version("nodes"), partition.version()) == (first + 1, first + 1, before + 1)
+    assert [change.letter for change in partition.raw_changes("nodes")] == ["A", "A"]
+    state = partition.state()
+    partition.call.remove(partition.options, "nodes", KEY)
+    assert not {key for key in changed(state, partition.state()) if "event" in key or "forget" in key}
+
+
+@pytest.mark.parametrize("garbage", [b"", b"junk", b"\x94\x01\x02\x03\x04"])
+def test_a_value_that_is_not_ours_counts_as_missing(partition: Partition, garbage: bytes) -> None:
+    version = put(partition, node())
+    partition.admin.set(partition.keys.object_of("nodes") + KEY, garbage)
+    assert partition.call.put(partition.options, node(), str(version)) == Written(WriteStatus.MISSING)
+    assert put(partition, node()) == version + 1
+
+
+def test_the_stream_of_a_kind_is_kept_within_its_bytes_by_those_who_write_it(make_partition: MakePartition) -> None:
+    partition = make_partition(changes_bytes=MIB)
+    body = b"x" * 20_000
+    version = put(partition, node(body=body))
+    for _ in range(200):
+        version = put(partition, node(body=body), str(version))
+    assert 40 <= len(entries(partition)) <= 60

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from eventbus.event import ObjectMeta
-from eventbus.store.stored import is_aggregate
 from eventbus.wire import pack_batch, pack_event
 from tests.builders import NOW, make_event, make_reference, make_similar_events
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import MINUTE, T0, Partition, changed
+from tests.stored_layout import form_of
 
 NAME = make_event().metadata.name
 
@@ -38,9 +38,13 @@ def test_an_events_first_sight_writes_these_keys_with_these_lives(partition: Par
     bucket = next(name for name in after if name.startswith("spam:"))
     stored = f"object:events:{key.decode()}"
     indexes = {"index:name:events", "index:object", "index:expiry", "index:subject"}
-    assert changed(before, after) == {"incoming", "meta", "changes", similar, bucket, stored} | indexes
+    minute = f"occurrences:{T0 // MINUTE}"
+    written = {"incoming", "meta", "changes:events", "version:events", similar, bucket, stored, minute}
+    assert changed(before, after) == written | indexes
     lives = {name: life for name, (_, life) in after.items() if life != -1 and not name.startswith("producer:")}
-    assert lives.keys() == {similar, bucket}
+    assert lives.keys() == {similar, bucket, minute}
+    assert after[minute][0] == {"default\0Pod\0Normal\0Started": "1"}
+    assert 6 * 3_600_000 - 5_000 < lives[minute] <= 6 * 3_600_000
     hold_ms = 24 * 3_600_000
     assert 2 * 600_000 - 5_000 < lives[similar] - hold_ms <= 2 * 600_000
     refill_ms = 1_000 * 1_000 / partition.options.qps  # burst of 1 000
@@ -60,7 +64,7 @@ def test_the_change_and_the_stored_event_are_the_event_with_its_version(partitio
     assert kind == "A"
     (stored,) = partition.stored()
     assert stored == event
-    assert stored.metadata.resource_version == str(version) == str(partition.meta("rv"))
+    assert stored.metadata.resource_version == str(version) == str(partition.version())
     assert stored.metadata.uid == "p1:1"
     assert (stored.count, stored.message) == (1, make_event().message)
     assert (stored.first_timestamp, stored.last_timestamp) == (NOW, NOW)
@@ -101,8 +105,7 @@ def test_the_tenth_message_is_folded_and_the_fold_says_how_often(partition: Part
     counted, life_ms = partition.state()["suppressed"]
     assert counted == {"A\0kubelet\0Pod\0Normal\0Started": "3", "names\0A": "1"}
     assert life_ms == -1
-    packed = [fields[b"o"] for _, fields in partition.admin.xrange(partition.keys.changes)]
-    assert [is_aggregate(data) for data in packed] == [False] * 9 + [True]
+    assert [form_of(change.packed) for change in partition.raw_changes()] == [""] * 9 + ["a"]
 
 
 def test_workers_that_stood_still_decide_by_the_clock_of_the_entries(make_partition: MakePartition) -> None:
@@ -334,8 +337,7 @@ def test_burials_are_written_in_the_same_call_and_the_neighbours_are_counted(par
     ]
     assert {fields[b"id"] for _, fields in buried[0]} == {deliveries[0].id}
     assert life_ms == -1
-    assert partition.meta("dead_bytes") == 6
-    assert (partition.meta("buried:too-long"), partition.meta("buried:unreadable")) == (1, 1)
+    assert (partition.meta("buried:sink:too-long"), partition.meta("buried:sink:unreadable")) == (1, 1)
     assert partition.pending() == []
     assert "dead" not in before
 

@@ -1,4 +1,4 @@
-"""remove.lua: a person takes an event out of the store; the correlator's count is not theirs to take."""
+"""remove_event.lua: a person takes an event out of the store; the correlator's count is not theirs to take."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from eventbus.broker.functions import WriteStatus, Written
 from tests.builders import make_event
 from tests.functions.partition import Partition, changed
 
@@ -23,11 +24,11 @@ def key(partition: Partition) -> bytes:
 def test_the_event_goes_with_a_deleted_change_and_the_count_stays(
     partition: Partition, key: bytes, wanted: str
 ) -> None:
-    version = str(partition.meta("rv"))
+    version = str(partition.version())
 
-    answer = partition.call.remove(partition.options, key, version if wanted else "")
+    answer = partition.call.remove_event(partition.options, key, version if wanted else "")
 
-    assert answer == ("OK", str(int(version) + 1))
+    assert answer == Written(WriteStatus.OK, str(int(version) + 1))
     assert [(kind, found) for kind, found, _ in partition.changes()] == [("A", int(version)), ("D", int(version) + 1)]
     assert partition.stored() == []
     assert partition.answers()[key].count == 2
@@ -40,18 +41,20 @@ def test_the_event_goes_with_a_deleted_change_and_the_count_stays(
 
 def test_another_version_is_a_conflict_and_nothing_is_written(partition: Partition, key: bytes) -> None:
     before = partition.state()
-    assert partition.call.remove(partition.options, key, "12") == ("CONFLICT", str(partition.meta("rv")))
+    answer = partition.call.remove_event(partition.options, key, "12")
+    assert answer == Written(WriteStatus.CONFLICT, str(partition.version()))
     assert changed(before, partition.state()) == set()
 
 
 def test_what_is_not_there_is_missing(partition: Partition, key: bytes) -> None:
-    assert partition.call.remove(partition.options, b"0" * 32) == ("MISSING", "")
-    partition.call.remove(partition.options, key)
+    assert partition.call.remove_event(partition.options, b"0" * 32) == Written(WriteStatus.MISSING)
+    partition.call.remove_event(partition.options, key)
     before = partition.state()
-    assert partition.call.remove(partition.options, key) == ("MISSING", "")  # only its counts are left
+    # Only its counts are left.
+    assert partition.call.remove_event(partition.options, key) == Written(WriteStatus.MISSING)
     assert changed(before, partition.state()) == set()
 
 
 def test_it_works_when_memory_is_full_since_it_only_frees(partition: Partition, key: bytes) -> None:
     with partition.memory_full():
-        assert partition.call.remove(partition.options, key)[0] == "OK"
+        assert partition.call.remove_event(partition.options, key).status is WriteStatus.OK

@@ -28,13 +28,14 @@ def one_token(make_partition: MakePartition) -> Partition:
 
 
 def report(partition: Partition) -> Event | None:
-    found = [event for event in partition.stored() if event.reason == "EventsSuppressed"]
+    events = [answer.event for answer in partition.answers().values() if answer.event is not None]
+    found = [event for event in events if event.reason == "EventsSuppressed"]
     assert len(found) <= 1, "one a bucket"
     return found[0] if found else None
 
 
 def reported(partition: Partition) -> tuple[str, int]:
-    """The kinds of the report's changes so far, and its count as readers see it (0: there is none)."""
+    """The kinds of the report's changes so far, and its count as it is written (0: there is none)."""
     kinds = "".join(kind for kind, _, event in partition.changes() if event.reason == "EventsSuppressed")
     event = report(partition)
     return kinds, event.count if event else 0

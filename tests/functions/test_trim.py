@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.broker.functions import Trimmed
 from eventbus.broker.groups import delete_group
-from eventbus.broker.publish import Accepted
+from eventbus.broker.publish import PublishStatus
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition
@@ -23,7 +23,7 @@ def entries(partition: Partition) -> list[bytes]:
 def published(partition: Partition, sizes: Sequence[int]) -> list[bytes]:
     """Entries of so many bytes, two events each."""
     for i, size in enumerate(sizes):
-        assert partition.publish_raw(1 + 2 * i, 2, b"x" * size).answer is Accepted.OK
+        assert partition.publish_raw(1 + 2 * i, 2, b"x" * size).status is PublishStatus.OK
     return entries(partition)
 
 
@@ -260,10 +260,11 @@ def test_a_worker_that_beats_keeps_a_wait_group_alive(make_partition: MakePartit
 @pytest.mark.parametrize("stream", ["changes", "dead"])
 def test_changes_and_the_dead_letter_are_cut_to_their_bytes(make_partition: MakePartition, stream: str) -> None:
     partition = make_partition(changes_bytes=MIB, dead_bytes=MIB)
-    key, field = getattr(partition.keys, stream), {"changes": "o", "dead": "b"}[stream]
+    keys = partition.keys
+    key, field = {"changes": (keys.changes_of("events"), "A" + 32 * "0"), "dead": (keys.dead, "b")}[stream]
     for i in range(30):
         partition.admin.xadd(key, {"at": i * 50_000, field: b"x" * 50_000}, id=f"{i + 1}-0")
-    partition.admin.hset(partition.keys.meta, f"{stream}_bytes", 30 * 50_000)
+    partition.admin.set(keys.version_of("events"), f"30 {30 * 50_000}")
 
     partition.call.trim(partition.options)
 

@@ -11,7 +11,11 @@ import pytest
 from eventbus.broker import functions
 from eventbus.broker.embedded import EmbeddedServer
 from eventbus.errors import Expired
+from eventbus.event import Event
+from eventbus.kinds import EVENT
 from eventbus.store.changes import ChangeReader
+from eventbus.store.event_storage import EventStorage
+from eventbus.store.storage import Storage
 from tests.builders import make_event
 from tests.functions.partition import Partition
 from tests.functions.servers import binaries, kill, own_server
@@ -39,34 +43,34 @@ def versions(partition: Partition) -> list[int]:
 
 
 def test_the_first_is_the_servers_time_in_microseconds(partition: Partition) -> None:
-    assert abs(partition.meta("rv") - time.time() * 1_000_000) < 5_000_000
+    assert abs(partition.version() - time.time() * 1_000_000) < 5_000_000
     partition.record(make_event())
-    assert versions(partition) == [partition.meta("rv")]
+    assert versions(partition) == [partition.version()]
 
 
 def test_each_change_is_one_more_whoever_makes_it(partition: Partition) -> None:
-    seeded = partition.meta("rv")
+    seeded = partition.version()
     partition.record(make_event(), make_event(message="two"), make_event(message="three"))
     partition.record(make_event())
     first, second, *_ = partition.answers()
-    partition.call.remove(partition.options, first)
+    partition.call.remove_event(partition.options, first)
     partition.expire(in_ms=HOUR, keys=[second])
     partition.record(make_event())
 
     found = versions(partition)
     assert found == list(range(seeded + 1, seeded + 1 + len(found)))
     assert len(found) == 7
-    assert partition.meta("rv") == found[-1]
+    assert partition.version() == found[-1]
 
 
 def test_calls_that_change_nothing_use_none_up(partition: Partition) -> None:
     partition.record(make_event())
-    before = partition.meta("rv")
+    before = partition.version()
     partition.expire()
     partition.call.trim(partition.options)
     partition.call.open("f" * 16, "log", "DROP", "$")
-    partition.call.remove(partition.options, b"0" * 32)
-    assert partition.meta("rv") == before
+    partition.call.remove_event(partition.options, b"0" * 32)
+    assert partition.version() == before
 
 
 def flush(partition: Partition, server: EmbeddedServer) -> None:
@@ -75,17 +79,17 @@ def flush(partition: Partition, server: EmbeddedServer) -> None:
     partition.bus.open_partition(partition.admin, 0)
 
 
-def delete_meta(partition: Partition, server: EmbeddedServer) -> None:
-    partition.admin.delete(partition.keys.meta)
+def delete_version(partition: Partition, server: EmbeddedServer) -> None:
+    partition.admin.delete(partition.keys.version_of("events"))
 
 
-def delete_meta_and_open(partition: Partition, server: EmbeddedServer) -> None:
-    partition.admin.delete(partition.keys.meta)
+def delete_version_and_open(partition: Partition, server: EmbeddedServer) -> None:
+    partition.admin.delete(partition.keys.version_of("events"))
     partition.bus.open_partition(partition.admin, 0)
 
 
 def delete_changes(partition: Partition, server: EmbeddedServer) -> None:
-    partition.admin.delete(partition.keys.changes, partition.keys.meta)
+    partition.admin.delete(partition.keys.changes_of("events"), partition.keys.version_of("events"))
 
 
 def kill_and_start(partition: Partition, server: EmbeddedServer) -> None:
@@ -100,9 +104,9 @@ FAULTS: dict[str, Fault] = {
     "FLUSHALL": flush,
     "kill -9 and start": kill_and_start,
     "FUNCTION LOAD REPLACE": load_again,
-    "meta deleted": delete_meta,
-    "meta deleted and the bus opened": delete_meta_and_open,
-    "changes and meta deleted": delete_changes,
+    "version deleted": delete_version,
+    "version deleted and the bus opened": delete_version_and_open,
+    "changes and version deleted": delete_changes,
 }
 
 
@@ -120,6 +124,11 @@ def test_none_is_given_twice_and_none_is_lower_than_before(
     assert last < three == four - 1
 
 
+def read_changes(partition: Partition, after: int) -> ChangeReader[Event]:
+    storage: Storage[Event] = EventStorage(kind=EVENT, bus=partition.bus, client=partition.admin)
+    return ChangeReader(bus=partition.bus, client=partition.admin, storage=storage, partition=0, after=after)
+
+
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_who_watched_before_is_told_to_list_again(partition: Partition, server: EmbeddedServer, fault: Fault) -> None:
     partition.record(make_event())
@@ -128,11 +137,11 @@ def test_who_watched_before_is_told_to_list_again(partition: Partition, server: 
     fault(partition, server)
     partition.record(make_event(message="two"))
 
-    reader = ChangeReader(bus=partition.bus, client=partition.admin, partition=0, after=last)
+    reader = read_changes(partition, last)
     with pytest.raises(Expired):
         reader.read(1)
     # and who lists again loses nothing from there on
-    reader.after = partition.store.versions().counters[0]
+    reader.after = partition.version()
     partition.record(make_event(message="three"))
     assert [change.object.message for change in reader.read(1)] == ["three"]
 
@@ -140,7 +149,7 @@ def test_who_watched_before_is_told_to_list_again(partition: Partition, server: 
 def test_without_a_fault_who_watched_before_reads_on(partition: Partition, server: EmbeddedServer) -> None:
     """The control run."""
     partition.record(make_event())
-    reader = ChangeReader(bus=partition.bus, client=partition.admin, partition=0, after=versions(partition)[-1])
+    reader = read_changes(partition, versions(partition)[-1])
     partition.record(make_event(message="two"))
     assert [change.object.message for change in reader.read(1)] == ["two"]
 
@@ -154,10 +163,10 @@ def test_two_faults_within_a_second_are_no_worse_than_one(
     partition: Partition, server: EmbeddedServer, faults: tuple[str, str]
 ) -> None:
     """Each jumps ahead of the clock; what comes next must not fall back to the clock."""
-    given = [partition.meta("rv")]
+    given = [partition.version()]
     for fault in faults:
         partition.record(make_event())
-        given.append(partition.meta("rv"))
+        given.append(partition.version())
         FAULTS[fault](partition, server)
     partition.record(make_event(message="last"))
 
@@ -175,11 +184,11 @@ def test_a_counter_that_is_lost_while_it_is_ahead_of_the_clock_does_not_fall_bac
     for _ in range(3):  # ten seconds ahead each
         load_again(partition, server)
         partition.record(make_event())
-    last = partition.meta("rv")
+    last = partition.version()
     assert last > (time.time() + 15) * 1_000_000
 
     load_again(partition, server)
-    delete_meta(partition, server)
+    delete_version(partition, server)
     assert partition.record(make_event(message="after")) == "c"
 
     assert versions(partition)[-1] > last
@@ -187,7 +196,7 @@ def test_a_counter_that_is_lost_while_it_is_ahead_of_the_clock_does_not_fall_bac
 
 def test_a_restart_jumps_ten_seconds_ahead_of_what_it_found(partition: Partition, server: EmbeddedServer) -> None:
     partition.record(make_event())
-    last = partition.meta("rv")
+    last = partition.version()
     kill(server)
     partition.record(make_event())
-    assert partition.meta("rv") >= last + TEN_SECONDS_US
+    assert partition.version() >= last + TEN_SECONDS_US

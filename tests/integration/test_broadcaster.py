@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from eventbus.broker import plain_client
 from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, ConfigError
 from eventbus.event import Event, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster, Scope
@@ -26,17 +27,17 @@ from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from eventbus.text import printable
 from tests.builders import make_reference
-from tests.integration.exporting import MemorySink
-from tests.integration.harness import (
+from tests.support.exporting import MemorySink
+from tests.support.harness import (
     UNUSUAL,
     CuttingProxy,
-    eventually,
     frozen,
     messages,
     own_server,
     read_incoming,
     settings_of,
 )
+from tests.waiting import PATIENCE_S, eventually
 
 POD = make_reference()
 
@@ -133,16 +134,17 @@ def test_a_local_watcher_too_slow_misses_the_newest_counted_and_the_bus_misses_n
     embedded_url: str, settings: Settings
 ) -> None:
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        go = threading.Event()
+        inside, go = threading.Event(), threading.Event()
         seen: list[Event] = []
 
         def handle(event: Event) -> None:
-            go.wait(10)
+            inside.set()
+            go.wait(PATIENCE_S)
             seen.append(event)
 
         watcher: Any = broadcaster.start_event_watcher(handle, scope="local", queue_length=10)
         say(broadcaster, "0")
-        time.sleep(0.05)  # it is in the handler
+        assert inside.wait(PATIENCE_S)
         say(broadcaster, *(str(i) for i in range(1, 101)))
         eventually(lambda: watcher.missed == 90)
         go.set()
@@ -347,7 +349,7 @@ def test_without_a_bus_events_are_only_seen_here(settings: Settings, url: str) -
         broadcaster.start_event_watcher(seen.append, scope="local")
         say(broadcaster, "here")
         eventually(lambda: seen)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with pytest.raises(ConfigError, match="only scope='local'"):
             broadcaster.start_event_watcher(seen.append)
         with pytest.raises(ConfigError, match="no bus is configured"):
@@ -392,7 +394,7 @@ def test_sinks_wait_for_a_bus_that_is_away_and_take_up_when_it_comes(
         assert "the sink worker waits for Redis: " in caplog.text
         assert "the export to memory waits for Redis: " in caplog.text
         away.clear()
-        eventually(lambda: sink.counts() == {"early": 1}, within=30)
+        eventually(lambda: sink.counts() == {"early": 1})
     eventually(lambda: sink.closed)
 
 
@@ -413,7 +415,7 @@ def test_the_password_of_the_settings_is_used_and_a_wrong_one_says_what_to_do(
         right = settings_of(prefix, redis_url=server.url, redis_password="secret")
         with EventBroadcaster(settings=right) as broadcaster:
             say(broadcaster, "x")
-            assert broadcaster.flush(5)
+            assert broadcaster.flush(30)
         wrong = settings_of(prefix, redis_url=server.url, redis_password="public")
         with EventBroadcaster(settings=wrong) as broadcaster, pytest.raises(BusRefused, match="EVENTBUS_REDIS_PASS"):
             broadcaster.start_event_watcher(print)
@@ -448,10 +450,9 @@ def test_shutdown_has_distributed_and_sent_everything_when_it_returns(embedded_u
     assert len(read_incoming(embedded_url, settings)) == 900
 
 
-def test_shutdown_before_anything_happened_is_quick(settings: Settings) -> None:
-    began = time.perf_counter()
-    assert EventBroadcaster("redis://127.0.0.1:1/0", settings=settings).shutdown()
-    assert time.perf_counter() - began < 0.5
+def test_shutdown_before_anything_happened_waits_for_nothing(settings: Settings) -> None:
+    # else the test's own timeout ends it
+    assert EventBroadcaster("redis://127.0.0.1:1/0", settings=settings).shutdown(3_600)
 
 
 def test_shutdown_does_not_wait_for_a_bus_that_never_will_do(settings: Settings) -> None:
@@ -467,12 +468,10 @@ def test_shutdown_ends_in_time_with_a_redis_that_stands_still(short_path: Path, 
         broadcaster.start_event_watcher(lambda _event: None)
         broadcaster.start_recording_to_sink()
         say(broadcaster, "x")
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with frozen(server.pid):
             say(broadcaster, "y")
-            began = time.perf_counter()
             assert not broadcaster.shutdown(0.3)
-            assert time.perf_counter() - began < 8
 
 
 def test_what_is_recorded_after_shutdown_is_counted_and_raises_nothing(
@@ -505,12 +504,15 @@ def test_a_hundred_threads_recording_while_it_shuts_down_raise_nothing(settings:
     broadcaster = EventBroadcaster("none", settings=settings)
     broadcaster.start_event_watcher(lambda _event: None, scope="local")
     problems: list[BaseException] = []
+    said: list[None] = []
     go = threading.Event()
 
     def record() -> None:
-        go.wait(5)
+        go.wait(PATIENCE_S)
         try:
-            say(broadcaster, *["x"] * 100)
+            for _ in range(100):
+                say(broadcaster, "x")
+                said.append(None)
         except BaseException as problem:
             problems.append(problem)
 
@@ -518,7 +520,7 @@ def test_a_hundred_threads_recording_while_it_shuts_down_raise_nothing(settings:
     for thread in threads:
         thread.start()
     go.set()
-    time.sleep(0.005)
+    eventually(lambda: said)
     broadcaster.shutdown()
     for thread in threads:
         thread.join()
@@ -535,27 +537,21 @@ def test_a_with_block_that_fails_shuts_down_and_flushes(embedded_url: str, setti
 # -- asyncio -------------------------------------------------------------------------------------------------------
 
 
-def test_recording_does_not_hold_up_an_event_loop_even_without_redis(short_path: Path, settings: Settings) -> None:
-    async def tick(late: list[float]) -> None:
-        while True:
-            began = time.perf_counter()
-            await asyncio.sleep(0.005)
-            late.append(time.perf_counter() - began - 0.005)
+def test_recording_does_not_hold_up_an_event_loop_even_without_redis(
+    short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_client, "REPLY_S", 3_600)  # so that the test's own timeout ends it if anybody waits
 
-    async def record(broadcaster: EventBroadcaster) -> float:
-        late: list[float] = []
-        ticker = asyncio.create_task(tick(late))
+    async def record(broadcaster: EventBroadcaster) -> None:
         for _ in range(100):
             say(broadcaster, *["x"] * 20)
-            await asyncio.sleep(0.002)
-        ticker.cancel()
-        return max(late)
+            await asyncio.sleep(0)
 
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         say(broadcaster, "first")
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with frozen(server.pid):
-            assert asyncio.run(record(broadcaster)) < 0.5  # a wait for Redis would be 5 s
+            asyncio.run(record(broadcaster))
 
 
 # -- importing -----------------------------------------------------------------------------------------------------
@@ -567,7 +563,7 @@ def _python(program: str, **environ: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=50,
         check=True,
     )
 

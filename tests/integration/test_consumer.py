@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.bus import SINK_GROUP, Bus
+from eventbus.broker.bus import Bus
 from eventbus.broker.connection import make_client
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError
@@ -25,16 +26,18 @@ from eventbus.record.consumer import Consumer, consumer_name
 from eventbus.record.sink import StoreSink
 from eventbus.record.sink_runner import SinkRunner
 from eventbus.settings import Settings
+from eventbus.testing.clock import FakeClock
 from tests.builders import make_reference
-from tests.integration.harness import (
+from tests.support.harness import (
     CuttingProxy,
     bus_with,
-    eventually,
     kill_server,
     own_server,
+    pass_time,
     settings_of,
     stored_events,
 )
+from tests.waiting import PATIENCE_S, eventually
 
 POD = make_reference()
 
@@ -75,7 +78,7 @@ def consuming(bus: Bus, handle: Callable[..., Sequence[bytes]], **more: Any) -> 
         yield consumer
     finally:
         consumer.stop()
-        thread.join(10)
+        thread.join(30)
 
 
 def record(broadcaster: EventBroadcaster, n: int, *, batch: int = 10) -> None:
@@ -84,8 +87,8 @@ def record(broadcaster: EventBroadcaster, n: int, *, batch: int = 10) -> None:
     for i in range(n):
         recorder.eventf(POD, "Normal", "Counted", "%d", i % 7)
         if i % batch == batch - 1:
-            assert broadcaster.flush(5)
-    assert broadcaster.flush(5)
+            assert broadcaster.flush(30)
+    assert broadcaster.flush(30)
 
 
 def counted(bus: Bus) -> int:
@@ -136,9 +139,9 @@ def test_redis_killed_in_the_middle_of_the_work_leaves_every_event_counted_once(
                 time.sleep(0.02)
                 kill_server(server)
                 server.start()
-            assert broadcaster.flush(10)
+            assert broadcaster.flush(30)
             eventually(lambda: counted(bus) >= 6_000)
-            time.sleep(0.1)
+            eventually(lambda: nothing_waits(bus))
             assert counted(bus) == 6_000
 
 
@@ -195,7 +198,7 @@ def test_a_worker_lives_on_when_something_is_destroyed_under_it(
                     client.function_flush()
             record(broadcaster, 100)
             eventually(lambda: counted(bus) >= 200)
-            time.sleep(0.1)
+            eventually(lambda: nothing_waits(bus))
             assert counted(bus) == 200
 
 
@@ -303,14 +306,14 @@ def test_a_worker_that_was_only_slow_records_nothing_that_was_taken_over_from_it
         assert counted(bus) == 400
 
 
-def slow_once(handled: list[bytes], seconds: float) -> Callable[..., Sequence[bytes]]:
-    """A handler that takes *seconds* for the first batch anybody gives it."""
+def slow_once(handled: list[bytes], done: threading.Event) -> Callable[..., Sequence[bytes]]:
+    """A handler that is not through with the first batch anybody gives it before *done*."""
 
     def handle(_reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
         first = not handled
         handled.extend(delivery.id for delivery in deliveries)
         if first:
-            time.sleep(seconds)
+            done.wait(2 * PATIENCE_S)  # longer than anybody waits for what must not happen
         return [delivery.id for delivery in deliveries]
 
     return handle
@@ -319,14 +322,18 @@ def slow_once(handled: list[bytes], seconds: float) -> Callable[..., Sequence[by
 def test_a_slow_handler_is_not_a_dead_one(embedded_url: str, settings: Settings) -> None:
     bus = open_for(embedded_url, settings)
     handled: list[bytes] = []
-    handle = slow_once(handled, 1.5)
+    clock, done = FakeClock(), threading.Event()
+    handle = slow_once(handled, done)
     with (
         EventBroadcaster(embedded_url, settings=settings) as broadcaster,
-        consuming(bus, handle, take_over_s=0.5),
-        consuming(bus, handle, take_over_s=0.5),
+        consuming(bus, handle, take_over_s=0.5, clock=clock),
+        consuming(bus, handle, take_over_s=0.5, clock=clock),
     ):
+        eventually(lambda: len(_workers(bus)) == 2)
         record(broadcaster, 1)
         eventually(lambda: handled)
+        pass_time(clock, bus, 2, step_s=0.06)
+        done.set()
         eventually(lambda: nothing_waits(bus))
         with bus.client() as client:
             assert not client.exists(bus.keys[0].attempts + b"sink")
@@ -339,24 +346,28 @@ def test_a_handler_that_hangs_is_taken_over(
     monkeypatch.setattr(pulse, "HUNG_S", 0.2)
     bus = open_for(embedded_url, settings)
     handled: list[bytes] = []
-    handle = slow_once(handled, 3)
+    done = threading.Event()
+    handle = slow_once(handled, done)
     with (
         EventBroadcaster(embedded_url, settings=settings) as broadcaster,
         consuming(bus, handle, take_over_s=0.3),
         consuming(bus, handle, take_over_s=0.3),
     ):
         record(broadcaster, 1)
-        eventually(lambda: len(handled) == 2)
+        eventually(lambda: len(handled) >= 2)
         eventually(lambda: nothing_waits(bus))
+        done.set()
 
 
 def test_workers_that_live_take_nothing_from_each_other(embedded_url: str, settings: Settings) -> None:
     """Idle for longer than a dead one is given."""
     bus = open_for(embedded_url, settings)
-    with sink_running(bus, take_over_s=0.3), sink_running(bus, take_over_s=0.3):
+    clock = FakeClock()
+    handle = slow_once([], threading.Event())
+    with consuming(bus, handle, take_over_s=0.3, clock=clock), consuming(bus, handle, take_over_s=0.3, clock=clock):
         eventually(lambda: len(_workers(bus)) == 2)
         before = _workers(bus)
-        time.sleep(1)
+        pass_time(clock, bus, 1, step_s=0.06)
         assert _workers(bus) == before
         with bus.client() as client:
             assert not client.exists(bus.keys[0].attempts + b"sink")
@@ -369,6 +380,7 @@ def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
     monkeypatch.setattr(consumer_module, "LAST_BACKOFF_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.5)  # mostly, the last look saw the last beat
     bus, broken, held = open_for(embedded_url, settings), threading.Event(), set[str]()
+    clock = FakeClock()
     broken.set()
 
     def handle(reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
@@ -379,18 +391,21 @@ def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
 
     with (
         EventBroadcaster(embedded_url, settings=settings) as broadcaster,
-        consuming(bus, handle, take_over_s=1.5) as one,
-        consuming(bus, handle, take_over_s=1.5) as two,
+        consuming(bus, handle, take_over_s=1.5, clock=clock) as one,
+        consuming(bus, handle, take_over_s=1.5, clock=clock) as two,
     ):
-        time.sleep(0.7)  # each has seen the other alive
+        eventually(lambda: len(_workers(bus)) == 2)
+        pass_time(clock, bus, 1, step_s=0.6)
+        clock.advance(0.2)
+        eventually(lambda: min(one._next_look, two._next_look) > clock.monotonic())  # each has seen the other alive
         record(broadcaster, 1)
         eventually(lambda: len(held) == 1)
         record(broadcaster, 1)  # one that fails reads nothing new: this is the other's
         eventually(lambda: len(held) == 2)
-        time.sleep(2)
+        clock.advance(2)
         broken.clear()
         eventually(lambda: nothing_waits(bus))
-        time.sleep(0.3)
+        pass_time(clock, bus, 1, step_s=0.6)
         assert [each.vitals().counts["taken_over_batches"] for each in (one, two)] == [0, 0]
 
 
@@ -406,6 +421,28 @@ def test_two_workers_share_and_count_each_event_once(embedded_url: str, settings
         eventually(lambda: counted(bus) >= 3_000)
         assert counted(bus) == 3_000
         assert len(stored_events(bus)) == 7
+
+
+def test_what_a_server_never_heard_was_done_is_done_again(embedded_url: str, settings: Settings) -> None:
+    """As on a replica that takes over between two calls: the client connects again, and no error tells."""
+    bus = open_for(embedded_url, settings)
+    handled: list[bytes] = []
+
+    def handle(_reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        ids = [delivery.id for delivery in deliveries]
+        handled.extend(ids)
+        return ids
+
+    with (
+        EventBroadcaster(embedded_url, settings=settings) as broadcaster,
+        consuming(bus, handle, name="one"),
+        bus.client() as client,
+    ):
+        record(broadcaster, 10)
+        eventually(lambda: nothing_waits(bus))
+        before = list(handled)
+        client.xclaim(bus.keys[0].incoming, SINK_GROUP, "one", 0, before, force=True)
+        eventually(lambda: handled == before * 2 and nothing_waits(bus))
 
 
 def test_leaving_tidily_removes_the_consumer_and_its_heartbeat(embedded_url: str, settings: Settings) -> None:
@@ -428,7 +465,7 @@ def test_leaving_with_something_unfinished_leaves_it_to_be_taken_over(embedded_u
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         with consuming(bus, fail):
             record(broadcaster, 10)
-            assert read.wait(5)
+            assert read.wait(PATIENCE_S)
         assert len(_consumers(bus)) == 1
         with sink_running(bus, take_over_s=0.3):
             eventually(lambda: counted(bus) == 10)

@@ -19,8 +19,8 @@ from eventbus.contrib import EventHandler, recorded
 from eventbus.contrib.kopf import record_kopf_events
 from eventbus.contrib.logging import BURST, PER_SECOND
 from eventbus.testing.clock import FakeClock
-from tests.acceptance.programs import eventually
-from tests.integration.kubernetes_api import KubernetesApi
+from tests.support.kubernetes_api import KubernetesApi
+from tests.waiting import eventually
 
 SHOP = ObjectReference("Service", "default", "shop")
 
@@ -205,7 +205,7 @@ def test_a_storm_from_many_threads_ends_although_redis_is_away() -> None:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(20)
+                thread.join(30)
             assert not any(thread.is_alive() for thread in threads)
             eventually(lambda: broadcaster.losses.counts.get("dropped", 0) > 0)
             broadcaster.shutdown(0.2)
@@ -367,21 +367,21 @@ POSTED = {
 
 @contextmanager
 def operator(api: KubernetesApi, url: str, prefix: str, *options: str) -> Iterator[None]:
-    words = [sys.executable, "-m", "tests.integration.kopf_operator", api.url, *options]
+    words = [sys.executable, "-m", "tests.support.kopf_operator", api.url, *options]
     env = os.environ | {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix}
     with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield
         finally:
             process.terminate()
-            _, log = process.communicate(timeout=20)
+            _, log = process.communicate(timeout=50)
             sys.stderr.write(log)
     assert process.returncode == 0
 
 
 def test_what_a_kopf_operator_posts_is_recorded(embedded_url: str, prefix: str, events: list[Event]) -> None:
     with KubernetesApi() as api, operator(api, embedded_url, prefix):
-        eventually(lambda: {(event["reason"], event["message"]) for event in api.events} >= POSTED, within_s=30)
+        eventually(lambda: {(event["reason"], event["message"]) for event in api.events} >= POSTED)
         eventually(lambda: {(event.reason, event.message) for event in events} >= POSTED)
     found = {event.reason: event for event in events if event.reason != "Logging"}
     assert {reason: event.type for reason, event in found.items()} == {
@@ -396,7 +396,7 @@ def test_what_a_kopf_operator_posts_is_recorded(embedded_url: str, prefix: str, 
 
 def test_the_bus_alone_may_have_what_a_kopf_operator_posts(embedded_url: str, prefix: str, events: list[Event]) -> None:
     with KubernetesApi() as api, operator(api, embedded_url, prefix, "bus-only"):
-        eventually(lambda: {(event.reason, event.message) for event in events} >= POSTED, within_s=30)
+        eventually(lambda: {(event.reason, event.message) for event in events} >= POSTED)
     assert api.events == []
 
 

@@ -20,7 +20,7 @@ from eventbus.settings import MIB, Options
 from tests.builders import make_event, make_reference
 from tests.conformance.recording import Recording
 from tests.conformance.scenario import START_MS
-from tests.integration.harness import own_server
+from tests.support.harness import own_server
 
 Source = tuple[str, ...]
 

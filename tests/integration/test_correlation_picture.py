@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+from eventbus.event import Event
 from eventbus.settings import Options
+from eventbus.store.stored import View, decode_stored
 from tests.builders import make_event
 from tests.conformance.model import time_of
 from tests.conformance.recording import Recording
@@ -25,6 +27,12 @@ def test_picture_of_a_crash_looping_object_is_what_happens(embedded_url: str) ->
     assert picture.splitlines()[2:] == drawn
 
 
+def written_view(recording: Recording) -> list[Event]:
+    """The stored events as exports have them."""
+    packed = recording.client.mget(list(recording.client.scan_iter(match=recording.keys.object + b"*")))
+    return [event for each in packed if (event := decode_stored(each, View.WRITTEN)) is not None]
+
+
 def hour(recording: Recording) -> list[str]:
     """A line for every five minutes."""
     lines, marks, written = [], "", 0
@@ -34,9 +42,10 @@ def hour(recording: Recording) -> list[str]:
         written += letter != "s"
         marks += "." if letter == "s" else "#"
         if (second + EVERY_S) % ROW_S == 0:
-            counts = {event.reason: event.count for event in recording.store.list().items}
+            shown = {event.reason: event.count for event in recording.store.list().items}
+            sent = {event.reason: event.count for event in written_view(recording)}
             start = second // ROW_S * ROW_S // 60
-            span, shown, held_back = f"{start}–{start + 5}", counts["BackOff"], counts["EventsSuppressed"]
-            lines.append(f"  {span:>5}  {marks}{written:9}{shown:14}{held_back:19}")
+            span, held_back = f"{start}–{start + 5}", shown["EventsSuppressed"]
+            lines.append(f"  {span:>5}  {marks}{written:9}{sent['BackOff']:16}{shown['BackOff']:14}{held_back:19}")
             marks = ""
     return lines

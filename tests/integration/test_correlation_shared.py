@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import multiprocessing
 import secrets
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from multiprocessing.synchronize import Event as Signal
 from typing import Any
 
 import pytest
 
-from eventbus.broker.bus import SINK_GROUP, Bus, open_bus
-from eventbus.broker.keys import partition_of
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.keys import SINK_GROUP, partition_of
 from eventbus.clock import SystemClock
 from eventbus.event import Event
 from eventbus.record.correlator import Correlator
 from eventbus.record.sink_runner import SinkRunner
 from eventbus.settings import Options, Settings
-from eventbus.store.stored import decode_counts
 from eventbus.wire import pack_batch, pack_event, unpack_wire
 from tests.builders import make_event, make_reference
+from tests.stored_layout import decode_counts
+from tests.waiting import eventually
 
 PODS = 12
 OWN_MESSAGES, REPEATS = 9, 6
@@ -80,11 +80,11 @@ def worker_processes(bus: Bus, client: Any, number: int) -> Iterator[None]:
     try:
         for process in processes:
             process.start()
-        wait_until(lambda: all(len(consumers(bus, client, p)) == number for p in range(bus.partitions)))
+        eventually(lambda: all(len(consumers(bus, client, p)) == number for p in range(bus.partitions)))
         yield
         stop.set()
         for process in processes:
-            process.join(20)
+            process.join(30)
         assert [process.exitcode for process in processes] == [0] * number
     finally:
         for process in processes:
@@ -112,15 +112,8 @@ def publish(bus: Bus, client: Any, rows: Sequence[tuple[int, str]], *, size: int
 
 
 def wait_until_recorded(bus: Bus, client: Any, events: int) -> None:
-    wait_until(lambda: totals(bus, client)["events"] >= events)
+    eventually(lambda: totals(bus, client)["events"] >= events)
     assert totals(bus, client)["events"] == events
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.01)
 
 
 def consumers(bus: Bus, client: Any, partition: int) -> dict[bytes, int]:

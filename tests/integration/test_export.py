@@ -18,9 +18,8 @@ from eventbus.record.export_lease import LeaseLost
 from eventbus.record.export_pulse import LONGEST_CALL_S
 from eventbus.record.export_repeats import AtMostEvery, Every, First, Repeats, Thresholds
 from eventbus.record.export_start import NOW
-from tests.acceptance.programs import eventually
 from tests.functions.partition import Partition
-from tests.integration.exporting import (
+from tests.support.exporting import (
     MemoryBatchSink,
     MemorySink,
     OwnTime,
@@ -30,6 +29,7 @@ from tests.integration.exporting import (
     run_until_idle,
     status_of,
 )
+from tests.waiting import eventually
 
 HOUR_MS = 3_600_000
 
@@ -629,8 +629,9 @@ def test_a_sink_that_was_away_for_too_long_lists_the_store_without_loss_and_with
     exporter = exporter_of(sink)
     partition.record(*[about(number) for number in range(10)])
     run_until_idle(exporter)
-    partition.record(*[about(number) for number in range(5, 15)])
-    partition.admin.xtrim(partition.keys.changes, maxlen=3, approximate=False)
+    for number in range(5, 15):  # a call each
+        partition.record(about(number))
+    partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=3, approximate=False)
     run_until_idle(exporter)
     wanted = {f"message {number}": 2 if 5 <= number < 10 else 1 for number in range(15)}
     assert sink.counts() == wanted

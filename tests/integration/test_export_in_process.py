@@ -14,14 +14,15 @@ from eventbus import ConfigError, EventBroadcaster, ObjectReference
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.event import Event
-from eventbus.record.export import ExportOptions
+from eventbus.record.export_options import ExportOptions
 from eventbus.record.export_runner import ExportRunner
 from eventbus.sinks import EventSink, make_sink
 from eventbus.sinks.shared import share
 from examples.sqlite_sink import SqliteSink
 from tests.builders import make_event
-from tests.integration.exporting import MemoryBatchSink, MemorySink
-from tests.integration.harness import CuttingProxy, eventually, settings_of
+from tests.support.exporting import MemoryBatchSink, MemorySink
+from tests.support.harness import CuttingProxy, settings_of
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +47,7 @@ def test_a_broadcaster_records_to_a_sink_of_ones_own(
         for number in range(30):
             for _ in range(3):
                 recorder.event(ObjectReference("Pod", "default", f"pod-{number}"), "Normal", "Tested", f"m {number}")
-        eventually(lambda: sink.counts() == {f"m {number}": 3 for number in range(30)}, within=30)
+        eventually(lambda: sink.counts() == {f"m {number}": 3 for number in range(30)})
         assert not sink.closed
     eventually(lambda: sink.closed)
 
@@ -62,9 +63,9 @@ def test_an_export_of_a_broadcaster_has_the_options_of_the_command(embedded_url:
         recorder = broadcaster.new_recorder("test")
         for number in range(2):
             recorder.event(ObjectReference("Pod", "default", "pod-0"), "Normal", "Tested", "repeats")
-            eventually(lambda: sink.counts().get("repeats") == 1, within=30)
+            eventually(lambda: sink.counts().get("repeats") == 1)
             recorder.event(ObjectReference("Pod", "default", f"pod-{number}"), "Normal", "Tested", f"mark {number}")
-            eventually(lambda number=number: f"mark {number}" in sink.counts(), within=30)  # type: ignore[misc]
+            eventually(lambda number=number: f"mark {number}" in sink.counts())  # type: ignore[misc]
         assert sink.counts()["repeats"] == 1
 
 
@@ -87,7 +88,7 @@ def test_a_shared_sink_is_closed_by_the_last_of_its_users() -> None:
 
 def test_the_example_keeps_the_newest_version_whatever_comes_late(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
-    sink: EventSink = make_sink(f"python:examples.sqlite_sink:SqliteSink?{path}", {})
+    sink: EventSink = make_sink(f"sqlite:{path}", {})
     assert isinstance(sink, SqliteSink)
     for count, version in ((1, "10"), (3, "12"), (2, "11"), (3, "12")):
         event = make_event(count=count)
@@ -134,8 +135,8 @@ def test_replies_of_redis_that_are_lost_cost_nothing_but_repeats(embedded_url: s
                     for number in range(100):
                         about = ObjectReference("Pod", "default", f"pod-{number}")
                         recorder.event(about, "Normal", "Tested", f"m {number}")
-                    assert broadcaster.flush(20)
-                eventually(lambda: sink.counts() == {f"m {number}": 5 for number in range(100)}, within=50)
+                    assert broadcaster.flush(30)
+                eventually(lambda: sink.counts() == {f"m {number}": 5 for number in range(100)}, within_s=50)
                 assert line.cuts > 0
             finally:
-                runner.stop(20)
+                runner.stop(30)

@@ -12,10 +12,10 @@ from eventbus.record.export import ExportStopped
 from eventbus.sinks import EventSink, make_sink
 from tests.conftest import IN_CI
 from tests.functions.partition import Partition
-from tests.integration.export_survival import survive
-from tests.integration.export_systems import SYSTEMS, running
-from tests.integration.exporting import OwnTime, about, close, make_exporter, run_until_idle, status_of
-from tests.integration.postgres_server import NoPostgres, find_programs
+from tests.support.export_survival import survive
+from tests.support.export_systems import SYSTEMS, running
+from tests.support.exporting import OwnTime, about, close, make_exporter, run_until_idle, status_of
+from tests.support.postgres_server import NoPostgres, find_programs
 
 EVENTS = 150
 

@@ -11,18 +11,20 @@ from typing import Any
 import pytest
 
 from eventbus.broker import functions
-from eventbus.broker.publish import Accepted
+from eventbus.broker.publish import PublishStatus
 from eventbus.clock import SystemClock
 from eventbus.event import Event
 from eventbus.record import housekeeper as module
-from eventbus.record.export import ExportOptions
+from eventbus.record.export_options import ExportOptions
 from eventbus.record.export_runner import ExportRunner
 from eventbus.record.housekeeper import SWEEP_CANDIDATES, Housekeeper
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.partition import Partition
 from tests.functions.servers import kill, own_server
-from tests.integration.exporting import MemorySink
+from tests.support.exporting import MemorySink
+from tests.support.harness import bus_with, settings_of
+from tests.waiting import eventually
 
 HOUR_MS = 3_600_000
 
@@ -33,13 +35,6 @@ def in_ms(ms: int) -> int:
 
 def distinct(n: int) -> list[Event]:
     return [make_event(message=f"message {i}") for i in range(n)]
-
-
-def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.005)
 
 
 def housekeeper_of(partition: Partition, **more: Any) -> Housekeeper:
@@ -124,7 +119,7 @@ def test_several_at_once_take_each_out_once(make: Callable[..., Partition]) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(30)
     housekeeper_of(partition).sweep(partition.admin, 0, in_ms(HOUR_MS))
 
     assert partition.stored() == []
@@ -149,7 +144,7 @@ def test_a_group_that_was_moved_on_is_told_with_what_it_lost(
     partition = make(incoming_bytes=MIB)
     partition.call.open("", "log", "DROP", "0")
     for i in range(10):
-        assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).answer is Accepted.OK
+        assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).status is PublishStatus.OK
     told: list[tuple[str, str]] = []
 
     keeper = housekeeper_of(partition, on_loss=lambda reason, message: told.append((reason, message)))
@@ -166,7 +161,7 @@ def test_the_worker_of_an_external_sink_tells_what_its_trim_found(make: Callable
     partition = make(incoming_bytes=MIB)
     partition.call.open("", "log", "DROP", "0")
     for i in range(10):
-        assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).answer is Accepted.OK
+        assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).status is PublishStatus.OK
     told: list[tuple[str, str]] = []
     worker = ExportRunner(
         bus=partition.bus,
@@ -234,3 +229,20 @@ def test_it_goes_on_after(short_path: Path, prefix: str, often: None, fault: str
         finally:
             keeper.stop()
             partition.close()
+
+
+def test_a_partition_that_is_spoiled_holds_up_no_other_and_is_told_once(
+    embedded_url: str, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = bus_with(embedded_url, settings_of(prefix, partitions=2))
+    housekeeper = Housekeeper(bus=bus, clock=SystemClock())
+    with bus.client() as client:
+        client.set(bus.keys[0].index_refresh, "x")
+        for _ in range(2):
+            assert not housekeeper._keep(client, 0)
+        assert housekeeper._waiting.keys() == {(0, "refresh")}
+        assert not housekeeper._keep(client, 1)
+        client.delete(bus.keys[0].index_refresh)
+        assert not housekeeper._keep(client, 0)
+    said = [record.getMessage() for record in caplog.records if "housekeeping of partition 0" in record.getMessage()]
+    assert ["waits, refresh" in said[0], "goes on: refresh" in said[1], len(said)] == [True, True, 2]

@@ -22,7 +22,8 @@ from eventbus import (
     SharedInformerFactory,
 )
 from tests.builders import make_reference
-from tests.integration.harness import eventually, settings_of
+from tests.support.harness import settings_of
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=[1, 3], ids=["1 partition", "3 partitions"])

@@ -15,9 +15,9 @@ import pytest
 
 from eventbus.broker.bus import open_bus
 from eventbus.settings import Options
-from tests.integration.harness import own_server, settings_of
-from tests.integration.informer_world import World, moments
-from tests.integration.witness import Witness
+from tests.support.harness import own_server, settings_of
+from tests.support.informer_world import World, moments
+from tests.support.witness import Witness
 from tests.unit.cache.things import make_thing
 
 STEPS = int(os.environ.get("EVENTBUS_TEST_STEPS", "2000"))
@@ -26,7 +26,7 @@ LONG = STEPS > 2_000
 KILLS = 8 if LONG else 2
 
 
-@pytest.mark.timeout(1_200 if LONG else 90)
+@pytest.mark.timeout(1_200 if LONG else 180)
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
     short_path: Path, prefix: str, partitions: int, caplog: pytest.LogCaptureFixture

@@ -9,7 +9,8 @@ import pytest
 from eventbus import EVENT, NODE, EventBroadcaster, Node, ObjectMeta, ObjectStore, Settings, SharedInformerFactory
 from tests.builders import make_reference
 from tests.functions.servers import one_node_cluster
-from tests.integration.harness import eventually, settings_of
+from tests.support.harness import settings_of
+from tests.waiting import eventually
 
 
 @pytest.fixture

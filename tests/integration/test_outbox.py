@@ -16,19 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker import connection
+from eventbus.broker import plain_client
 from eventbus.broker.connection import make_client
 from eventbus.broker.keys import Keys, partition_of
 from eventbus.event import ObjectReference
-from eventbus.record import doubt
+from eventbus.record import ack_check
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import MIB, FullBuffer, Settings
 from tests.builders import make_reference
-from tests.integration.harness import (
+from tests.support.harness import (
     CuttingProxy,
     bus_with,
-    eventually,
     frozen,
     kill_server,
     messages,
@@ -37,6 +36,7 @@ from tests.integration.harness import (
     settings_of,
     uids,
 )
+from tests.waiting import PATIENCE_S, eventually
 
 POD = make_reference()
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -115,7 +115,7 @@ def test_an_idle_outbox_sends_a_single_event_at_once(embedded_url: str, settings
         recorder = broadcaster.new_recorder("c")
         for i in range(3):
             record(recorder, 1, i)
-            eventually(lambda i=i: len(read_incoming(embedded_url, settings)) == i + 1, 2)  # type: ignore[misc]
+            eventually(lambda i=i: len(read_incoming(embedded_url, settings)) == i + 1)  # type: ignore[misc]
 
 
 def test_events_of_any_size_up_to_the_limit_arrive(embedded_url: str, settings: Settings) -> None:
@@ -148,26 +148,27 @@ def test_what_the_flusher_refuses_is_counted_and_its_neighbours_arrive(embedded_
 def test_recording_does_not_wait_for_a_redis_that_is_unreachable(
     settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
 ) -> None:
-    recorder = open_broadcaster(NOWHERE, settings).new_recorder("c")
-    began = time.perf_counter()
-    record(recorder, 20_000)
-    assert time.perf_counter() - began < 1.5
+    broadcaster = open_broadcaster(NOWHERE, settings)
+    record(broadcaster.new_recorder("c"), 20_000)
+    assert broadcaster.losses.counts == {"dropped": 10_000}  # the buffer is full, and nobody waits for room
 
 
 def test_recording_does_not_wait_for_a_redis_that_stands_still(
-    short_path: Path, settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
+    short_path: Path,
+    settings: Settings,
+    open_broadcaster: Callable[..., EventBroadcaster],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(plain_client, "REPLY_S", 3_600)  # so that the test's own timeout ends it if anybody waits
     with own_server(short_path) as server:
         broadcaster = open_broadcaster(server.url or "", settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with frozen(server.pid):
-            began = time.perf_counter()
             record(recorder, 5_000, 1)
-            assert time.perf_counter() - began < 1
             assert not broadcaster.flush(0.05)
-        assert broadcaster.flush(10)
+        assert broadcaster.flush(30)
         assert messages(read_incoming(server.url or "", settings)) == numbers(5_001)
 
 
@@ -181,7 +182,7 @@ def test_the_first_event_reaches_a_redis_that_comes_up_later(
         record(broadcaster.new_recorder("c"), 10)
         assert not broadcaster.flush(0.1)
         server.start()
-        assert broadcaster.flush(10)
+        assert broadcaster.flush(30)
         assert messages(read_incoming(url, settings)) == numbers(10)
 
 
@@ -210,11 +211,11 @@ def test_lost_replies_neither_lose_nor_double_anything(short_path: Path, setting
     ):
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         cutting = True
         for start in range(1, 4_001, 100):
             record(recorder, 100, start)
-            assert broadcaster.flush(5)
+            assert broadcaster.flush(30)
         cutting = False
         assert messages(read_incoming(server.url or "", settings)) == numbers(4_001)
         assert proxy.cuts > 3
@@ -263,7 +264,7 @@ def test_a_redis_killed_again_and_again_loses_nothing_and_doubles_nothing(short_
         finally:
             done.set()
             thread.join()
-        assert broadcaster.flush(20)
+        assert broadcaster.flush(30)
         events = read_incoming(server.url or "", settings)
         assert sorted(map(int, messages(events))) == list(range(recorded))
         assert not broadcaster.losses.counts
@@ -274,12 +275,12 @@ def test_a_redis_that_was_flushed_gets_everything_again_from_the_ring(short_path
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 500)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         before = uids(read_incoming(server.url or "", settings))
         with make_client(server.url or "") as client:
             client.flushall()
         record(recorder, 1, 500)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         after = read_incoming(server.url or "", settings)
         assert messages(after) == numbers(501)
         assert uids(after)[:500] == before
@@ -291,27 +292,28 @@ def test_an_idle_producer_finds_out_that_redis_was_flushed_and_sends_again(
 ) -> None:
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with make_client(server.url or "") as client:
             client.flushall()
-        eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100), within=30)
+        eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100))
         assert not broadcaster.losses.counts
 
 
 def test_an_idle_producer_outlives_a_redis_that_comes_back_empty(
     short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubt, "LAST_S", 1.0)
+    monkeypatch.setattr(ack_check, "LAST_S", 1.0)
     with (
         own_server(short_path, appendonly="no") as server,
         EventBroadcaster(server.url, settings=settings) as broadcaster,
     ):
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         kill_server(server)
-        time.sleep(1.5)  # it asks, and nobody is there
+        check = broadcaster._outbox._sender.producers[0].check
+        eventually(lambda: check._sent_at > check._confirmed_at)  # it asks, and nobody is there
         server.start()
-        eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100), within=30)
+        eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100))
         assert not broadcaster.losses.counts
 
 
@@ -321,11 +323,11 @@ def test_who_wants_to_be_sure_has_redis_asked(
 ) -> None:
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         eventually(lambda: broadcaster._outbox._asleep)
         with make_client(server.url or "") as client:
             client.flushall()
-        monkeypatch.setattr(doubt, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
+        monkeypatch.setattr(ack_check, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
         assert getattr(broadcaster, way)(5)
         assert messages(read_incoming(server.url or "", settings)) == numbers(100)
         assert not broadcaster.losses.counts
@@ -340,16 +342,17 @@ def test_what_redis_lost_of_an_idle_partition_comes_back_while_the_others_are_bu
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 3, about=quiet)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         incoming = Keys(prefix, 0).incoming
         with make_client(server.url or "") as client:
             client.delete(*client.keys(f"{prefix}:{{0}}:producer:*"))
             client.xdel(incoming, *(entry for entry, _ in client.xrange(incoming)))
-            deadline = time.monotonic() + 30
-            while not client.xlen(incoming) and time.monotonic() < deadline:
+
+            def comes_back() -> bool:
                 record(recorder, 1, about=busy)  # always sooner than any question would come if it waited for this
-                time.sleep(0.05)
-            assert client.xlen(incoming)
+                return bool(client.xlen(incoming))
+
+            eventually(comes_back)
         assert not broadcaster.losses.counts
 
 
@@ -357,10 +360,10 @@ def test_what_an_idle_producer_can_no_longer_send_is_counted(short_path: Path, p
     settings = settings_of(prefix, ring_bytes=0)
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with make_client(server.url or "") as client:
             client.flushall()
-        eventually(lambda: broadcaster.losses.counts == {"lost": 100}, within=30)
+        eventually(lambda: broadcaster.losses.counts == {"lost": 100})
 
 
 def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_path: Path, settings: Settings) -> None:
@@ -369,14 +372,14 @@ def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_pa
         recorder = broadcaster.new_recorder("c")
         for start in range(0, 1_000, 10):
             record(recorder, 10, start)
-            assert broadcaster.flush(5)
+            assert broadcaster.flush(30)
         server.stop()
         (log,) = short_path.glob("*/appendonlydir/*.incr.aof")
         os.truncate(log, log.stat().st_size * 2 // 3)
         server.start()
         assert 0 < len(read_incoming(server.url or "", settings)) < 1_000
         record(recorder, 10, 1_000)
-        assert broadcaster.flush(10)
+        assert broadcaster.flush(30)
         events = read_incoming(server.url or "", settings)
         assert messages(events) == numbers(1_010)
         assert len(set(uids(events))) == 1_010
@@ -390,18 +393,18 @@ def test_what_the_ring_no_longer_has_is_counted_and_the_rest_goes_on_under_a_fre
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1_000)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with make_client(server.url or "") as client:
             client.flushall()
         record(recorder, 10, 1_000)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         events = read_incoming(server.url or "", settings)
         assert 10 < len(events) < 1_000
         assert messages(events) == numbers(len(events), 1_010 - len(events))
         assert broadcaster.losses.counts == {"lost": 1_010 - len(events)}
         assert uids(events)[0].endswith(":1")
         record(recorder, 10, 1_010)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         assert messages(read_incoming(server.url or "", settings))[-20:] == numbers(20, 1_000)
 
 
@@ -409,11 +412,11 @@ def test_a_stream_destroyed_by_hand_is_reported_and_what_follows_goes_on(embedde
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 100)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with make_client(embedded_url) as client:
             client.delete(Keys(settings.prefix, 0).incoming)
         record(recorder, 100, 100)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         assert messages(read_incoming(embedded_url, settings)) == numbers(100, 100)
         assert broadcaster.losses.counts["destroyed"] > 0
 
@@ -422,11 +425,11 @@ def test_functions_that_were_flushed_are_loaded_again(short_path: Path, settings
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 10)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with make_client(server.url or "") as client:
             client.function_flush()
         record(recorder, 10, 10)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         assert messages(read_incoming(server.url or "", settings)) == numbers(20)
 
 
@@ -449,7 +452,7 @@ def test_a_full_stream_keeps_events_in_the_buffer_names_who_holds_it_and_goes_on
             # What a sink worker and its housekeeping do in the end: all is acknowledged and trimmed.
             client.xgroup_setid(bus.keys[0].incoming, "sink", "$")
             bus.functions(client, 0).trim(bus.options)
-        assert broadcaster.flush(15)
+        assert broadcaster.flush(30)
         assert len(read_incoming(embedded_url, settings)) == 200 - held
 
 
@@ -458,10 +461,10 @@ def test_a_full_buffer_drops_the_newest_and_counts_each(short_path: Path, prefix
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with frozen(server.pid):
             record(recorder, 5_000, 1)
-        assert broadcaster.flush(10)
+        assert broadcaster.flush(30)
         kept = messages(read_incoming(server.url or "", settings))
         dropped = broadcaster.losses.counts["dropped"]
         assert len(kept) + dropped == 5_001
@@ -478,34 +481,30 @@ def test_accepted_and_dropped_add_up_to_recorded_with_many_threads(short_path: P
             thread.start()
         for thread in threads:
             thread.join()
-        assert broadcaster.flush(10)
+        assert broadcaster.flush(30)
         accepted = len(read_incoming(server.url or "", settings))
         assert accepted + broadcaster.losses.counts.get("dropped", 0) == 8_000
 
 
 def test_waiting_for_room_loses_nothing_while_redis_answers(embedded_url: str, prefix: str) -> None:
-    settings = settings_of(prefix, buffer_events=50, buffer_full=FullBuffer.WAIT)
+    settings = settings_of(prefix, buffer_events=50, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         threads = [threading.Thread(target=record, args=(recorder, 500)) for _ in range(8)]
-        began = time.perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
-        assert time.perf_counter() - began < 4  # nobody waited for a deadline
+            thread.join()  # who waited for a deadline would never come
     assert len(read_incoming(embedded_url, settings)) == 4_000
     assert not broadcaster.losses.counts
 
 
 def test_waiting_for_room_for_large_messages_ends_as_soon_as_there_is_room(embedded_url: str, prefix: str) -> None:
-    settings = settings_of(prefix, buffer_bytes=100_000, buffer_full=FullBuffer.WAIT)
+    settings = settings_of(prefix, buffer_bytes=100_000, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
-        began = time.perf_counter()
         for _ in range(300):
             recorder.event(POD, "Normal", "Large", "x" * 15_000)
-        assert time.perf_counter() - began < 4
     assert len(read_incoming(embedded_url, settings)) == 300
     assert not broadcaster.losses.counts
 
@@ -519,7 +518,7 @@ def test_waiting_for_room_has_a_deadline_and_then_drops(
     record(recorder, 10)
     began = time.perf_counter()
     record(recorder, 1, 10)
-    assert 0.15 < time.perf_counter() - began < 2
+    assert time.perf_counter() - began > 0.15
     assert broadcaster.losses.counts == {"dropped": 1}
 
 
@@ -533,7 +532,7 @@ def test_shutdown_frees_those_who_wait_for_room(prefix: str, open_broadcaster: C
     waiter.join(0.05)
     assert waiter.is_alive()
     broadcaster.shutdown(0.1)
-    waiter.join(5)
+    waiter.join(PATIENCE_S)
     assert not waiter.is_alive()
     counts = broadcaster.losses.counts
     assert sum(counts.values()) == 11
@@ -547,7 +546,7 @@ def test_flush_returns_when_everything_put_before_is_in_redis(embedded_url: str,
         recorder = broadcaster.new_recorder("c")
         for start in range(0, 500, 100):
             record(recorder, 100, start)
-            assert broadcaster.flush(5)
+            assert broadcaster.flush(30)
             assert messages(read_incoming(embedded_url, settings)) == numbers(start + 100)
 
 
@@ -557,18 +556,20 @@ def test_flush_ends_while_others_go_on_recording(embedded_url: str, prefix: str)
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         done = threading.Event()
+        recorded = [0] * 4
 
         def go_on(n: int) -> None:
             while not done.is_set():
                 recorder.event(make_reference(name=f"web-{n}"), "Normal", "Large", "x" * 10_000)
+                recorded[n] += 1
 
         threads = [threading.Thread(target=go_on, args=(n,)) for n in range(4)]
         for thread in threads:
             thread.start()
         try:
-            time.sleep(0.2)
+            eventually(lambda: min(recorded) > 100)
             recorder.event(POD, "Normal", "Marked", "")
-            assert broadcaster.flush(4)
+            assert broadcaster.flush(PATIENCE_S)
         finally:
             done.set()
             for thread in threads:
@@ -578,18 +579,14 @@ def test_flush_ends_while_others_go_on_recording(embedded_url: str, prefix: str)
 def test_a_flush_of_nothing_returns_at_once_even_without_redis(
     settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
 ) -> None:
-    began = time.perf_counter()
-    assert open_broadcaster(NOWHERE, settings).flush(5)
-    assert time.perf_counter() - began < 1
+    assert open_broadcaster(NOWHERE, settings).flush(3_600)  # else the test's own timeout ends it
 
 
 def test_a_flush_after_shutdown_returns_at_once(embedded_url: str, settings: Settings) -> None:
     broadcaster = EventBroadcaster(embedded_url, settings=settings)
     record(broadcaster.new_recorder("c"), 1)
     assert broadcaster.shutdown()
-    began = time.perf_counter()
-    broadcaster.flush(5)
-    assert time.perf_counter() - began < 1
+    broadcaster.flush(3_600)  # else the test's own timeout ends it
 
 
 def test_a_shutdown_that_gives_up_ends_the_flush_of_another_thread(short_path: Path, settings: Settings) -> None:
@@ -597,15 +594,15 @@ def test_a_shutdown_that_gives_up_ends_the_flush_of_another_thread(short_path: P
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         kill_server(server)
         record(recorder, 1, 1)
         flushed: list[bool] = []
         flushing = threading.Thread(target=lambda: flushed.append(broadcaster.flush(3_600)), daemon=True)
         flushing.start()
-        eventually(lambda: broadcaster._outbox._marks)
+        eventually(lambda: broadcaster._outbox._sender._marks)
         assert not broadcaster.shutdown(0.2)
-        flushing.join(10)
+        flushing.join(PATIENCE_S)
         assert flushed == [False]
 
 
@@ -620,26 +617,25 @@ def test_a_second_shutdown_says_what_the_first_said(settings: Settings) -> None:
 def test_closing_counts_what_never_reached_a_redis_that_is_unreachable(settings: Settings) -> None:
     broadcaster = EventBroadcaster(NOWHERE, settings=settings)
     record(broadcaster.new_recorder("c"), 700)
-    began = time.perf_counter()
     assert not broadcaster.shutdown(0.3)
-    assert time.perf_counter() - began < 2
     assert broadcaster.losses.counts == {"unsent": 700}
 
 
-def test_closing_counts_what_was_under_way_to_a_redis_that_stands_still(short_path: Path, settings: Settings) -> None:
+def test_closing_counts_what_was_under_way_to_a_redis_that_stands_still(
+    short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_client, "REPLY_S", 3_600)  # so that the test's own timeout ends it if anybody waits
     with own_server(short_path) as server:
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with frozen(server.pid):
             record(recorder, 100, 1)
-            time.sleep(0.05)  # the flusher has them in hand and waits for the reply
-            began = time.perf_counter()
+            eventually(lambda: _in_hand(broadcaster) == 100)  # the flusher waits for the reply
             assert not broadcaster.shutdown(0.3)
-            assert time.perf_counter() - began < 2
             assert broadcaster.losses.counts == {"unsent": 100}
-            eventually(lambda: not _outbox_threads(), 2)
+            eventually(lambda: not _outbox_threads())
 
 
 def test_a_flush_is_true_within_its_time_if_nothing_but_an_answer_is_missing(
@@ -649,9 +645,9 @@ def test_a_flush_is_true_within_its_time_if_nothing_but_an_answer_is_missing(
         broadcaster = open_broadcaster(server.url or "", settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         with frozen(server.pid):
-            eventually(lambda: broadcaster._outbox._probe.under_way)
+            eventually(lambda: broadcaster._outbox._sender.ack_check.under_way)
             assert broadcaster.flush(0.1)
             record(recorder, 1, 1)
             assert not broadcaster.flush(0.1)
@@ -661,14 +657,14 @@ def test_a_flush_is_true_within_its_time_if_nothing_but_an_answer_is_missing(
 def test_who_only_wants_to_be_sure_does_not_wait_for_a_redis_that_stands_still(
     short_path: Path, settings: Settings, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "REPLY_S", 3_600)  # so that the test's own timeout ends it if anybody waits
+    monkeypatch.setattr(plain_client, "REPLY_S", 3_600)  # so that the test's own timeout ends it if anybody waits
     with own_server(short_path) as server:
         broadcaster = EventBroadcaster(server.url, settings=settings)
         record(broadcaster.new_recorder("c"), 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         outbox = broadcaster._outbox
         with frozen(server.pid):
-            eventually(lambda: outbox._probe.under_way)  # the idle ask by themselves
+            eventually(lambda: outbox._sender.ack_check.under_way)  # the idle ask by themselves
             assert getattr(broadcaster, way)(3_600)
             assert broadcaster.shutdown(3_600)
             assert not _outbox_threads()
@@ -680,13 +676,13 @@ def test_closing_counts_what_was_under_way_to_a_redis_that_died(short_path: Path
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         kill_server(server)
         record(recorder, 100, 1)
-        time.sleep(0.05)
+        eventually(lambda: broadcaster._outbox._failures)
         assert not broadcaster.shutdown(0.3)
         assert broadcaster.losses.counts == {"unsent": 100}
-        eventually(lambda: not _outbox_threads(), 2)
+        eventually(lambda: not _outbox_threads())
 
 
 def test_closing_waits_for_a_redis_that_answers_in_time(short_path: Path, settings: Settings) -> None:
@@ -694,12 +690,12 @@ def test_closing_waits_for_a_redis_that_answers_in_time(short_path: Path, settin
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         os.kill(server.pid or 0, signal.SIGSTOP)
         record(recorder, 1_000, 1)
         timer = threading.Timer(0.3, os.kill, (server.pid, signal.SIGCONT))
         timer.start()
-        assert broadcaster.shutdown(5)
+        assert broadcaster.shutdown(30)
         timer.join()
         assert messages(read_incoming(server.url or "", settings)) == numbers(1_001)
 
@@ -722,13 +718,18 @@ def test_threads_that_record_during_shutdown_lose_nothing_uncounted(embedded_url
     threads = [threading.Thread(target=go_on, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
-    time.sleep(0.05)
+    eventually(lambda: min(recorded) > 100)
     broadcaster.shutdown()
     for thread in threads:
         thread.join()
     assert not problems
     accepted = len(read_incoming(embedded_url, settings))
     assert accepted + sum(broadcaster.losses.counts.values()) == sum(recorded)
+
+
+def _in_hand(broadcaster: EventBroadcaster) -> int:
+    """Events that the flusher has taken and Redis has not acknowledged."""
+    return sum(producer.pending for producer in broadcaster._outbox._sender.producers)
 
 
 def _outbox_threads() -> list[threading.Thread]:
@@ -754,7 +755,7 @@ def test_a_signal_handler_may_record_while_its_own_thread_records_the_first_even
             record(recorder, 1)
         finally:
             signal.signal(signal.SIGUSR1, before)
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(30)
         assert len(_outbox_threads()) == 1
     assert messages(read_incoming(embedded_url, settings)) == numbers(2)
 
@@ -773,7 +774,7 @@ def test_a_logging_handler_of_the_flusher_may_shut_everything_down(settings: Set
     logging.getLogger("eventbus").addHandler(handler)
     try:
         record(broadcaster.new_recorder("c"), 1)
-        assert ended.wait(5)
+        assert ended.wait(PATIENCE_S)
         eventually(lambda: not _outbox_threads())
         assert broadcaster.losses.counts == {"unsent": 1}
     finally:
@@ -785,7 +786,7 @@ def test_a_logging_handler_of_the_flusher_may_shut_everything_down(settings: Set
 AT_EXIT = """
 import sys
 from eventbus import EventBroadcaster, ObjectReference, Settings
-broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2]))
+broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2], flush_s=60))
 recorder = broadcaster.new_recorder("c")
 for i in range(3_000):
     recorder.eventf(ObjectReference("Pod", "default", "web-0"), "Normal", "Counted", "%d", i)
@@ -793,9 +794,9 @@ for i in range(3_000):
 
 LATE = """
 import atexit, sys
-atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Late", "refused"))
+atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Late", "last"))
 from eventbus import EventBroadcaster, ObjectReference, Settings
-broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2]))
+broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2], flush_s=60))
 recorder = broadcaster.new_recorder("c")
 atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Counted", "0"))
 """
@@ -805,7 +806,7 @@ def _run(program: str, url: str, prefix: str) -> subprocess.CompletedProcess[str
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", program, url, prefix],
         check=False,
-        timeout=20,
+        timeout=150,
         capture_output=True,
         text=True,
     )
@@ -819,18 +820,16 @@ def test_a_process_that_ends_flushes_first(embedded_url: str, settings: Settings
     assert messages(read_incoming(embedded_url, settings)) == numbers(3_000)
 
 
-def test_the_first_event_of_a_process_may_come_while_it_exits(embedded_url: str, settings: Settings) -> None:
+def test_events_of_exit_callbacks_arrive_whether_they_come_before_the_flush_or_after_it(
+    embedded_url: str, settings: Settings
+) -> None:
     ran = _run(LATE, embedded_url, settings.prefix)
-    assert ran.returncode == 0
-    assert messages(read_incoming(embedded_url, settings)) == ["0"]
-    assert ran.stderr.count("\n") == 1
-    assert "1 event refused: the broadcaster is shut down" in ran.stderr
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert messages(read_incoming(embedded_url, settings)) == ["0", "last"]
 
 
 def test_a_process_ends_in_time_without_redis(settings: Settings) -> None:
-    began = time.perf_counter()
-    ran = _run(AT_EXIT.replace("prefix=", "flush_s=0.3, prefix="), NOWHERE, settings.prefix)
-    assert time.perf_counter() - began < 5
+    ran = _run(AT_EXIT.replace("flush_s=60", "flush_s=0.3"), NOWHERE, settings.prefix)
     assert ran.returncode == 0
     assert "3000 events unsent: closed before Redis had them" in ran.stderr
 
@@ -847,6 +846,6 @@ def test_events_are_sent_even_if_no_thread_can_start_any_more(
     broadcaster = EventBroadcaster(embedded_url, settings=settings)
     monkeypatch.setattr(threading, "Thread", NoThread)
     record(broadcaster.new_recorder("c"), 100)
-    assert broadcaster.shutdown(5)
+    assert broadcaster.shutdown(30)
     monkeypatch.undo()
     assert messages(read_incoming(embedded_url, settings)) == numbers(100)

@@ -22,10 +22,10 @@ from eventbus.errors import (
 from eventbus.event import Event
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, kubernetes, make_sink
 from tests.builders import NOW, make_event, make_reference
-from tests.integration.api_server import STRATEGIC_MERGE, ApiServer, Fault, serving
-from tests.integration.certificates import make_certificate
+from tests.support.api_server import STRATEGIC_MERGE, ApiServer, Fault, serving
+from tests.support.certificates import make_certificate
+from tests.support.kubeconfig import TOKEN, write_kubeconfig
 
-TOKEN = "s3cret-token"
 VERSION = "eventbus/resource-version"
 
 MakeSink = Callable[..., EventSink]
@@ -47,22 +47,6 @@ def sink(kubeconfig: Path) -> Iterator[EventSink]:
     sink = make_sink(f"kubernetes:{kubeconfig}", {}, timeout_s=5)
     yield sink
     sink.close()
-
-
-def write_kubeconfig(path: Path, url: str) -> Path:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": TOKEN}}, {"name": "wrong", "user": {"token": "x"}}],
-        "contexts": [
-            {"name": "test", "context": {"cluster": "c", "user": "u"}},
-            {"name": "stranger", "context": {"cluster": "c", "user": "wrong"}},
-        ],
-    }
-    path.write_bytes(msgspec.json.encode(config))  # JSON is YAML
-    return path
 
 
 def stored(*, rv: int, count: int = 1, **overrides: Any) -> Event:

@@ -21,7 +21,7 @@ from eventbus.sinks.postgres_schema import STEPS
 from eventbus.sinks.sink import OpeningSink
 from tests.builders import NOW, make_event, make_reference
 from tests.conftest import IN_CI
-from tests.integration.postgres_server import NoPostgres, PostgresServer, a_database, a_server_url, find_programs
+from tests.support.postgres_server import NoPostgres, PostgresServer, a_database, a_server_url, find_programs
 
 # One test worker runs them all, so that one cluster is made for those that share one.
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -290,7 +290,7 @@ def test_a_deadlock_asks_for_a_pause(url: str, sink: PostgresSink) -> None:
             # It holds a and waits for b; now this one wants a.
             _wait_for_a_lock(url)
             other.execute("UPDATE eventbus_events SET rv = 1 WHERE name = 'a'")
-            answers = written.result(timeout=20)
+            answers = written.result(timeout=50)
     assert [type(answer) for answer in answers] == [Throttled, Throttled]
     assert "40P01" in str(answers[0])
 

@@ -28,8 +28,8 @@ from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite
 from eventbus.sinks.guarded_http import GuardedClient
 from eventbus.sinks.ssrf import Guard
 from tests.builders import NOW, make_event
-from tests.integration.certificates import make_certificate
-from tests.integration.webhook_server import Answer, Endpoint, receiving
+from tests.support.certificates import make_certificate
+from tests.support.webhook_server import Answer, Endpoint, receiving
 from tests.unit.test_export_writer import Time, Told
 
 ALLOWED = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}
@@ -133,10 +133,11 @@ def test_one_connection_serves_many_deliveries(endpoint: Endpoint, sink: EventSi
 
 def test_a_signature_covers_the_time_and_the_body(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
     sinks.append(make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_SECRET": "hunter2", "EVENTBUS_WEBHOOK_TOKEN": "t0ken"}))
+    before = int(time.time())
     sinks[-1].create(stored())
     (delivery,) = endpoint.deliveries
     timestamp = delivery.headers["x-eventbus-timestamp"]
-    assert abs(int(timestamp) - time.time()) < 60
+    assert before <= int(timestamp) <= time.time()
     expected = hmac.new(b"hunter2", timestamp.encode() + b"." + delivery.body, hashlib.sha256).hexdigest()
     assert delivery.headers["x-eventbus-signature"] == f"sha256={expected}"
     assert delivery.headers["authorization"] == "Bearer t0ken"
@@ -222,10 +223,8 @@ def test_what_the_endpoint_says_is_made_harmless_and_short(endpoint: Endpoint, s
 def test_an_endpoint_that_drips_is_left_after_the_timeout(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
     sinks.append(make_sink(url, ALLOWED, timeout_s=0.5))
     endpoint.answers.append(Answer(200, drip_s=0.05))
-    start = time.monotonic()
     with pytest.raises(SinkUnreachable):
         sinks[-1].create(stored())
-    assert time.monotonic() - start < 20
     sinks[-1].create(stored())
 
 

@@ -18,7 +18,8 @@ from eventbus.broker.status import BusStatus, Group, read_status
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
-from tests.integration.harness import bus_with, eventually, settings_of
+from tests.support.harness import bus_with, settings_of
+from tests.waiting import PATIENCE_S, eventually
 
 PODS = [ObjectReference("Pod", "default", f"web-{number}", f"uid-{number}", "v1") for number in range(40)]
 
@@ -47,7 +48,7 @@ def publish(bus: Bus, settings: Settings, *batches: int) -> None:
             recorder = broadcaster.new_recorder("test")
             for number in range(n):
                 recorder.event(PODS[number % len(PODS)], "Normal", "Tested", "message")
-            assert broadcaster.flush(10)
+            assert broadcaster.flush(30)
 
 
 def group_of(status: BusStatus, name: str) -> Group:
@@ -160,7 +161,7 @@ def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
     bus: Bus, client: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventbus.broker.partition_status.ALIVE_S", 0.0)
-    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.5)
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 2.0)  # a beat is 0.02 s
     publish(bus, settings, 1)
     take(client, bus, "sink", "busy", 1)
     with beating(bus, "busy"):
@@ -171,7 +172,7 @@ def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
 def test_a_partition_without_a_living_sink_worker_is_unfed(
     server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.5)
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 2.0)  # a beat is 0.02 s
     bus = open_bus(server_url, settings_of(prefix, partitions=2))
     client = bus.client()
     assert read_status(bus, client).unfed == [0, 1]
@@ -183,7 +184,7 @@ def test_a_partition_without_a_living_sink_worker_is_unfed(
 def test_a_worker_that_was_never_given_anything_is_shown(
     bus: Bus, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.5)
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 2.0)  # a beat is 0.02 s
     with beating(bus, "waiting"):
         (worker,) = group_of(read_status(bus, client), "sink").workers
     assert (worker.name, worker.alive, worker.pending, worker.seen_s) == ("waiting", True, 0, None)
@@ -192,18 +193,19 @@ def test_a_worker_that_was_never_given_anything_is_shown(
 @contextmanager
 def beating(bus: Bus, worker: str) -> Iterator[None]:
     """A sink worker whose counter goes up in the background."""
-    stop = threading.Event()
+    stop, begun = threading.Event(), threading.Event()
 
     def beat() -> None:
         own = bus.client()
         while not stop.wait(0.02):
             own.execute_command(*beat_command(bus.keys[0], "sink", worker))
+            begun.set()
         own.close()
 
     thread = threading.Thread(target=beat)
     thread.start()
     try:
-        time.sleep(0.1)
+        assert begun.wait(PATIENCE_S)
         yield
     finally:
         stop.set()

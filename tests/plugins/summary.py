@@ -1,4 +1,4 @@
-"""The last line of every run says how many container tests ran. In CI a skip, or no container test, fails the run.
+"""Ends a run with what was left out, a line a reason. In CI a skip, or no container test, fails the run.
 
 A run of named files (`make faults`) need not hold a container test; a skip fails it as well.
 """
@@ -6,10 +6,15 @@ A run of named files (`make faults`) need not hold a container test; a skip fail
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Mapping
 
 import pytest
 from _pytest.terminal import TerminalReporter
+
+#: Why container tests are skipped where no engine answers, and the cure.
+NO_ENGINE = "no Docker engine answers"
+_CURE = "to have them, start Docker, or `.ci/container-engine up` as root (CONTRIBUTING.md)"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -18,31 +23,26 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if not isinstance(terminal, TerminalReporter) or hasattr(session.config, "workerinput"):
         return  # a worker of xdist: its reports come to the controller, which sums them up
-    ran, skipped, skipped_containers = _count(terminal)
+    skipped = Counter(_reason(report) for report in terminal.stats.get("skipped", []))
     in_ci = os.environ.get("CI", "").lower() in {"1", "true"}
     whole = session.config.args_source is not pytest.Config.ArgsSource.ARGS
-    complaint = _complaint(ran, skipped, whole=whole) if in_ci and not session.config.option.collectonly else None
-    if complaint and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if complaint:
-        terminal.write_line(f"CI: {complaint}", red=True)
-    if cache := getattr(session.config, "cache", None):  # there is none with -p no:cacheprovider
-        # No second try of what failed makes up for either: what loses an event now and then loses events.
-        again = (
-            {} if complaint or _broken_promises(terminal) else _also_without_groups(cache.get("cache/lastfailed", {}))
-        )
-        cache.set("cache/lastfailed", again)
-    terminal.write_line(f"container tests: {ran} run, {skipped_containers} skipped")
+    if in_ci and not session.config.option.collectonly:
+        complaint = _complaint(_containers_run(terminal), skipped.total(), whole=whole)
+        if complaint and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if complaint:
+            terminal.write_line(f"CI: {complaint}", red=True)
+    for line in _left_out(skipped):
+        terminal.write_line(line)
 
 
-def _also_without_groups(failed: dict[str, bool]) -> dict[str, bool]:
-    """`test@group` is only half of what finds a test again: files are collected by names that have no group yet."""
-    plain = [nodeid.rpartition("@")[0] for nodeid in failed if nodeid.rfind("@") > nodeid.rfind("]")]
-    return failed | dict.fromkeys(plain, True)
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """What the skip said."""
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return said.removeprefix("Skipped: ")
 
 
-def _count(terminal: TerminalReporter) -> tuple[int, int, int]:
-    """Container tests run, all tests skipped, container tests skipped."""
+def _containers_run(terminal: TerminalReporter) -> int:
     outcomes = ("passed", "failed", "error", "xfailed", "xpassed")
     ran = {
         report.nodeid
@@ -50,22 +50,19 @@ def _count(terminal: TerminalReporter) -> tuple[int, int, int]:
         for report in terminal.stats.get(outcome, [])
         if getattr(report, "when", None) == "call" and "container" in report.keywords
     }
-    skipped = [report for report in terminal.stats.get("skipped", []) if isinstance(report, pytest.TestReport)]
-    collected = [report for report in terminal.stats.get("skipped", []) if isinstance(report, pytest.CollectReport)]
-    containers = sum("container" in report.keywords for report in skipped)
-    return len(ran), len(skipped) + len(collected), containers
+    return len(ran)
 
 
-def _broken_promises(terminal: TerminalReporter) -> bool:
-    """Whether a fault did harm; a control run in which it did none may be tried again."""
-    failed = [report.nodeid for outcome in ("failed", "error") for report in terminal.stats.get(outcome, [])]
-    return any(nodeid.startswith("tests/faults/") and "control" not in nodeid for nodeid in failed)
-
-
-def _complaint(ran: int, skipped: int, *, whole: bool) -> str | None:
+def _complaint(containers_run: int, skipped: int, *, whole: bool) -> str | None:
     if skipped:
         return f"{skipped} skipped; here every test must run"
-    if not whole:
-        return None
-    # A second try of what failed need not hold a container test: the first has run them all.
-    return None if ran or os.environ.get("EVENTBUS_TEST_SECOND_TRY") else "no container test ran"
+    return "no container test ran" if whole and not containers_run else None
+
+
+def _left_out(skipped: Mapping[str, int]) -> list[str]:
+    """A line a reason, the most frequent first."""
+    reasons = sorted(skipped.items(), key=lambda each: -each[1])
+    return [
+        f"left out: {number} test{'s' * (number != 1)}: {reason}{f'; {_CURE}' if reason == NO_ENGINE else ''}"
+        for reason, number in reasons
+    ]

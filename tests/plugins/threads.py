@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
-#: how long a thread that was told to stop may take to do so
-GRACE_S = 2.0
+from tests.waiting import reached
 
 #: threads of the test runner itself
 RUNNER = ("pytest_timeout", "execnet", "pytest-")
@@ -19,10 +17,8 @@ RUNNER = ("pytest_timeout", "execnet", "pytest-")
 def _no_thread_left_alive() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + GRACE_S
-    while (left := _started_since(before)) and time.monotonic() < deadline:
-        left[0].join(timeout=0.01)
-    if left:
+    if not reached(lambda: not _started_since(before)):
+        left = _started_since(before)
         pytest.fail(f"threads left alive: {', '.join(thread.name for thread in left)}", pytrace=False)
 
 

@@ -67,7 +67,7 @@ def test_the_header_of_a_watch_comes_once() -> None:
     table = make_printer(EVENT, Look(namespaces=True))
     text = table.watched([]) + table.watched(told(ONE)) + table.watched(told(TWO))
     assert text.count("NAMESPACE") == 1
-    assert text.startswith("NAMESPACE   LAST SEEN   TYPE     REASON    OBJECT      MESSAGE\n")
+    assert text.startswith("NAMESPACE   LAST SEEN   TYPE     REASON    OBJECT      COUNT   MESSAGE\n")
     assert "\x1b" not in text
 
 

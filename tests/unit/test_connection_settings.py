@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from eventbus.broker.address import parse_address
 from eventbus.broker.connection import make_client, redis_errors, resolve_url, safe_url, translate
 from eventbus.broker.embedded import default_directory
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
@@ -70,6 +71,13 @@ def test_an_url_of_another_scheme_is_refused_with_the_valid_ones(url: str) -> No
         ("redis://:12?se@host", "%3F"),
         ("redis://[::1:6379", "%5B"),
         ("redis://host/events", "database"),
+        ("redis://a:1,b:port", "port"),
+        ("redis://a:1,[::1", "%5B"),
+        ("redis+sentinel://s1,s2", "NAME"),
+        ("redis+sentinel://s1/name/events", "database"),
+        ("redis+sentinel://s1/name/0/1", "NAME"),
+        ("redis://host?sentinel_password=x", "sentinel_password"),
+        ("redis://host?ssl_ca_certs=/x", "rediss://"),
     ],
 )
 def test_an_url_that_redis_py_would_misread_is_refused(url: str, about: str) -> None:
@@ -86,6 +94,11 @@ def test_an_url_that_redis_py_would_misread_is_refused(url: str, about: str) -> 
         ("rediss://[::1]:6379?password=secret&ssl_password=secret", "rediss://[::1]:6379"),
         ("unix:///run/a@b.sock", "unix:///run/a@b.sock"),
         ("unix://:secret@/run/a.sock", "unix://@/run/a.sock"),
+        ("redis://SECRET@host", "redis://***@host"),
+        ("redis://SECRET@a:1,b:2/0", "redis://***@a:1,b:2/0"),
+        ("redis://worker@host?password=secret", "redis://worker@host"),
+        ("redis://:secret@a:1,b:2,[::1]:3/0", "redis://@a:1,b:2,[::1]:3/0"),
+        ("redis+sentinel://w:secret@s1,s2/main/0?sentinel_password=x", "redis+sentinel://w@s1,s2/main/0"),
     ],
 )
 def test_a_safe_url_shows_where_but_no_password(url: str, shown: str) -> None:
@@ -104,6 +117,36 @@ def test_no_part_of_a_password_shows_whatever_unquoted_sign_is_in_it(form: str, 
     for text in (safe_url(url), told):
         assert "hush" not in text
         assert "quiet" not in text
+
+
+@pytest.mark.parametrize(
+    "told", ["redis://SECRET@host", "redis://SECRET@host:6379/0?ssl_ca_certs=/x", "redis://SECRET@h:p"]
+)
+def test_a_password_in_the_place_of_the_user_shows_in_no_message(told: str) -> None:
+    error = translate(redis.AuthenticationError("invalid username-password pair", status_code="WRONGPASS"), told)
+    refused = ""
+    try:
+        make_client(told)
+    except ConfigError as problem:
+        refused = str(problem)
+    assert "SECRET" not in f"{error} {refused}"
+    assert "redis://:PASSWORD@host" in str(error)
+
+
+def test_an_unquoted_sign_in_a_password_names_no_part_of_it() -> None:
+    with pytest.raises(ConfigError, match="%26") as caught:
+        make_client("redis://host?password=hush&quiet=1")
+    assert "quiet" not in str(caught.value)
+
+
+def test_several_hosts_and_sentinels_are_taken_apart() -> None:
+    cluster = parse_address("redis://u:p%40s@a:1,b,[::1]:3/0")
+    assert [str(endpoint) for endpoint in cluster.endpoints] == ["a:1", "b:6379", "[::1]:3"]
+    assert (cluster.username, cluster.password, cluster.primary, cluster.tls) == ("u", "p@s", "", False)
+    sentinels = parse_address("rediss+sentinel://s1,s2:5/my%20main/3?sentinel_password=x")
+    assert [str(endpoint) for endpoint in sentinels.endpoints] == ["s1:26379", "s2:5"]
+    assert (sentinels.primary, sentinels.database, sentinels.tls) == ("my main", 3, True)
+    assert sentinels.options == {"sentinel_password": "x"}
 
 
 def test_a_client_retries_nothing_and_speaks_resp2_in_bytes() -> None:
@@ -167,7 +210,7 @@ REPLIES: list[tuple[Exception, type[EventBusError], str]] = [
     (redis.ResponseError("Function not found", status_code="ERR"), FunctionsMissing, "load"),
     (redis.ResponseError("NOGROUP No such key 'k' or consumer group 'g'"), GroupMissing, "anew"),
     (redis.ResponseError("UNBLOCKED the stream key no longer exists"), GroupMissing, "anew"),
-    (redis.exceptions.SlotNotCoveredError("Slot 3 is not covered"), BusUnavailable, "failover"),
+    (redis.exceptions.ClusterError("10.0.0.7:6379 is away: Connection refused"), BusUnavailable, "failover"),
     (redis.ResponseError("WRONGTYPE Operation against a key"), EventBusError, "WRONGTYPE"),
 ]
 

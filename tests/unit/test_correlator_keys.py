@@ -214,7 +214,7 @@ def test_different_fields_make_different_keys_and_the_same_the_same(one: tuple[s
 
 
 def builder_with(batches: list[list[Event]], options: Options | None = None) -> CallBuilder:
-    builder, correlator = CallBuilder(Keys("t", 0)), Correlator(options or Options())
+    builder, correlator = CallBuilder(Keys("t", 0), options or Options()), Correlator(options or Options())
     for number, batch in enumerate(batches):
         packed = [pack_event(event) for event in batch]
         builder.add(b"%d-0" % (number + 1), 0, [correlator.keyed("uid", unpack_wire(data), data) for data in packed])
@@ -229,8 +229,8 @@ def test_every_key_is_passed_once_however_many_events_need_it() -> None:
     call = call_of([make_event()] * 5, [make_event(), make_event(message="other")])
     assert len(call.keys) == len(set(call.keys))
     kinds = sorted(key.removeprefix(b"t:{0}:").partition(b":")[0] for key in call.keys)
-    # two events, the folded one, the report; one set of similar ones; one bucket
-    assert kinds == [b"aggregate", b"object", b"object", b"object", b"object", b"spam"]
+    # two events, the folded one, the report; one set of similar ones; one bucket; the minute of both batches
+    assert kinds == [b"aggregate", b"object", b"object", b"object", b"object", b"occurrences", b"spam"]
     assert len(call.batches) == 2
 
 
@@ -242,7 +242,7 @@ def test_a_first_batch_always_fits_and_a_second_while_the_call_is_light() -> Non
         packed = [pack_event(event) for event in events]
         return [correlator.keyed("uid", unpack_wire(data), data) for data in packed]
 
-    builder = CallBuilder(Keys("t", 0))
+    builder = CallBuilder(Keys("t", 0), Options())
     assert builder.fits(keyed_events(1_000, distinct=True))
     builder.add(b"1-0", 0, keyed_events(64, distinct=True))
     assert 64 * KEY_WEIGHT + 64 <= MAX_CALL_WEIGHT

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event, EventSeries, EventSource, EventType, FrozenDict, ObjectMeta
+from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta
+from eventbus.frozen import FrozenDict
 from eventbus.names import is_dns_label, is_dns_subdomain, is_qualified_name
 from eventbus.validation import check_annotations, check_values, validate, validate_recorded
 from tests.builders import NOW, events, make_event, make_reference, make_repeated_events, make_similar_events

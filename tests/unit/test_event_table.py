@@ -79,12 +79,12 @@ def cells(row: Any) -> list[str]:
 # -- get events ---------------------------------------------------------------------------------------------------
 
 
-def test_get_events_prints_five_columns() -> None:
+def test_get_events_prints_how_often_before_the_message() -> None:
     assert format_table(get_headers(), [get_row(each, now=NOW) for each in (BACK_OFF, BOUND, SERIES)]) == (
-        "LAST SEEN   TYPE      REASON    OBJECT           MESSAGE\n"
-        "3m27s       Warning   BackOff   pod/web-0        Back-off restarting failed container\n"
-        "45s         Normal    Bound     statefulset/db   Volume bound\n"
-        "9s          Normal    Probing   pod/web-0        still probing\n"
+        "LAST SEEN   TYPE      REASON    OBJECT           COUNT   MESSAGE\n"
+        "3m27s       Warning   BackOff   pod/web-0        5       Back-off restarting failed container\n"
+        "45s         Normal    Bound     statefulset/db   1       Volume bound\n"
+        "9s          Normal    Probing   pod/web-0        40      still probing\n"
     )
 
 
@@ -106,7 +106,7 @@ def test_get_events_of_all_namespaces_puts_the_namespace_first(wide: bool) -> No
     row = get_row(BOUND, now=NOW, wide=wide, all_namespaces=True)
     assert headers[:2] == ("Namespace", "Last Seen")
     assert cells(row)[:2] == ["data", "45s"]
-    assert len(headers) == len(row) == (11 if wide else 6)
+    assert len(headers) == len(row) == (11 if wide else 7)
 
 
 def test_an_object_without_a_name_is_only_its_kind() -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from eventbus.broker.export import Returned
 from eventbus.errors import ConfigError
-from eventbus.event import ObjectMeta
+from eventbus.event import Event, ObjectMeta
 from eventbus.record.export_batch import make_rounds
 from eventbus.record.export_rate import RateLimit
 from eventbus.record.export_repeats import AtMostEvery, Thresholds, parse_repeats
 from eventbus.record.export_start import BEGINNING, NOW, parse_start
-from eventbus.store.changes import Change, ChangeType
+from eventbus.store.changes import Change
+from eventbus.store.storage import ChangeType
 from eventbus.testing.clock import FakeClock
 from tests.builders import NOW as NOON
 from tests.builders import make_event
@@ -84,7 +85,7 @@ def test_a_beginning_before_all_time_is_refused(text: str) -> None:
         parse_start(text, FakeClock())
 
 
-def changes(*rows: str) -> list[Change]:
+def changes(*rows: str) -> list[Change[Event]]:
     """`A x 1`: ADDED, the event's name and key, its count."""
     kinds = {"A": ChangeType.ADDED, "M": ChangeType.MODIFIED, "D": ChangeType.DELETED}
     found = []

@@ -12,6 +12,7 @@ from eventbus.testing import recorder as recorder_module
 from eventbus.testing.clock import FakeClock
 from eventbus.testing.recorder import FakeRecorder
 from tests.builders import NOW, make_reference
+from tests.waiting import PATIENCE_S
 
 POD = make_reference()
 
@@ -101,9 +102,9 @@ def test_a_full_one_makes_the_caller_wait_for_a_reader() -> None:
     caller.start()
     caller.join(0.05)
     assert caller.is_alive()
-    assert recorder.events.get(timeout=1) == "Normal A "
-    assert recorder.events.get(timeout=1) == "Normal B "
-    caller.join(1)
+    assert recorder.events.get(timeout=PATIENCE_S) == "Normal A "
+    assert recorder.events.get(timeout=PATIENCE_S) == "Normal B "
+    caller.join(PATIENCE_S)
     assert not caller.is_alive()
 
 

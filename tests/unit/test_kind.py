@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
@@ -9,9 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import pytest
 
-from eventbus.event import FrozenDict, ObjectMeta
+from eventbus.event import ObjectMeta
+from eventbus.frozen import FrozenDict, FrozenStruct
 from eventbus.kinds import Kind
-from eventbus.store.items import decode_object
+from eventbus.store.object_storage import decode_object
 
 
 class Loose(msgspec.Struct):
@@ -73,6 +75,19 @@ def test_a_type_that_can_be_changed_anywhere_is_refused(field: Any) -> None:
 )
 def test_frozen_types_are_kinds(field: Any) -> None:
     assert kind_of(robot(field)).plural == "robots"
+
+
+@pytest.mark.parametrize("field", [dict[str, list[int]], list[dict[str, Arm]], Any, Sequence[int], set[str]], ids=str)
+def test_a_struct_that_freezes_what_it_is_given_may_hold_any_container(field: Any) -> None:
+    part = msgspec.defstruct("Part", [("inner", field)], bases=(FrozenStruct,), frozen=True)
+    assert kind_of(robot(part)).plural == "robots"
+
+
+@pytest.mark.parametrize("field", [bytearray, dict[str, Loose], list[Open]], ids=str)
+def test_what_no_struct_can_freeze_is_refused(field: Any) -> None:
+    part = msgspec.defstruct("Part", [("inner", field)], bases=(FrozenStruct,), frozen=True)
+    with pytest.raises(TypeError, match=r"must be frozen all the way down.*: Part.inner"):
+        kind_of(robot(part))
 
 
 @pytest.mark.parametrize("plural", ["", "No_Label!/:{x}", "Robots", "a.b", "r" * 64])

@@ -15,8 +15,7 @@ import pytest
 
 from eventbus.errors import BroadcasterStopped
 from eventbus.record.mux import FullQueue, Mux, MuxWatcher, WatchEnded
-
-pytestmark = pytest.mark.timeout(20)
+from tests.waiting import PATIENCE_S, eventually
 
 POLICIES = list(FullQueue)
 P = ParamSpec("P")
@@ -29,7 +28,7 @@ def _no_thread_is_left() -> Iterator[None]:
     yield
     left = [thread for thread in threading.enumerate() if thread not in before]
     for thread in left:
-        thread.join(2)
+        thread.join(PATIENCE_S)
     assert not [thread.name for thread in left if thread.is_alive()]
 
 
@@ -52,13 +51,6 @@ class DaemonPool:
 @pytest.fixture
 def pool() -> DaemonPool:
     return DaemonPool()
-
-
-def eventually(condition: Callable[[], object], within: float = 5.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.001)
 
 
 def stuck_mux(incoming_length: int) -> tuple[Mux[int], MuxWatcher[int]]:
@@ -110,7 +102,7 @@ def test_watchers_that_stop_each_other_do_not_deadlock_the_distributor(pool: Dae
     mux.action(2)
     for stopper in stoppers:
         stopper.result(5)
-    assert mux.shutdown(timeout=5)
+    assert mux.shutdown(timeout=PATIENCE_S)
 
 
 def test_a_handler_stops_the_watcher_the_distributor_is_stuck_on(pool: DaemonPool) -> None:
@@ -125,7 +117,7 @@ def test_a_handler_stops_the_watcher_the_distributor_is_stuck_on(pool: DaemonPoo
     reading = pool.submit(stop_stuck_at_the_first_item)
     for item in (1, 2, 3):
         mux.action(item)
-    assert mux.shutdown(timeout=5)
+    assert mux.shutdown(timeout=PATIENCE_S)
     assert reading.result() == [1, 2, 3]
 
 
@@ -298,7 +290,7 @@ def test_actions_that_wait_for_room_go_on_when_the_last_watcher_leaves(pool: Dae
     watcher.stop()
     for action in waiting:
         action.result(5)
-    assert mux.shutdown(timeout=5)
+    assert mux.shutdown(timeout=PATIENCE_S)
 
 
 # -- shutdown and stop --------------------------------------------------------------------------------------------
@@ -327,7 +319,7 @@ def test_shutdown_under_wait_lasts_until_the_slow_watcher_has_room_or_stops() ->
     mux, watcher = stuck_mux(incoming_length=1)
     assert not mux.shutdown(timeout=0.05)
     watcher.stop()
-    assert mux.shutdown(timeout=5)
+    assert mux.shutdown(timeout=PATIENCE_S)
 
 
 def test_what_a_stopped_watcher_holds_can_still_be_read_and_nothing_is_added() -> None:
@@ -367,7 +359,7 @@ def test_a_handler_may_stop_its_own_watcher_while_the_distributor_waits_for_it(p
         mux.action(item)
     eventually(lambda: not mux._incoming or len(watcher._buffer) == 1)
     assert pool.submit(stop_at_the_first).result(5)[0] == 0
-    assert mux.shutdown(timeout=5)
+    assert mux.shutdown(timeout=PATIENCE_S)
 
 
 def test_get_gives_up_after_its_timeout() -> None:
@@ -376,9 +368,9 @@ def test_get_gives_up_after_its_timeout() -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError):
         watcher.get(timeout=0.05)
-    assert 0.04 < time.monotonic() - started < 2
+    assert time.monotonic() - started > 0.04
     mux.action(1)
-    assert watcher.get(timeout=5) == 1
+    assert watcher.get(timeout=PATIENCE_S) == 1
     mux.shutdown()
 
 
@@ -411,12 +403,12 @@ def _mux_works_anew(mux: Mux[int], inherited: MuxWatcher[int]) -> bool:
     def use() -> None:
         fresh = mux.watch(queue_length=10)
         mux.action(7)
-        answers.append((fresh.get(timeout=5), list(inherited), mux.dropped, mux.shutdown(timeout=5)))
+        answers.append((fresh.get(timeout=PATIENCE_S), list(inherited), mux.dropped, mux.shutdown(timeout=PATIENCE_S)))
 
     mux.reset_after_fork()
     thread = threading.Thread(target=use, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     return answers == [(7, [], 0, True)]
 
 
@@ -452,7 +444,7 @@ def test_a_signal_handler_may_record_while_its_own_thread_is_recording() -> None
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, former)
     watcher.stop()
-    assert mux.shutdown(timeout=5)
+    assert mux.shutdown(timeout=PATIENCE_S)
 
 
 # -- under load ---------------------------------------------------------------------------------------------------
@@ -486,7 +478,7 @@ def test_under_load_a_watcher_that_comes_and_goes_sees_an_unbroken_run(pool: Dae
         while not over.is_set():
             before = accepted[0]
             watcher = mux.watch(queue_length=3)
-            run = [watcher.get(timeout=5) for _ in range(4)]
+            run = [watcher.get(timeout=PATIENCE_S) for _ in range(4)]
             watcher.stop()
             run += list(watcher)
             assert run == list(range(run[0], run[0] + len(run)))
@@ -504,4 +496,4 @@ def test_under_load_a_watcher_that_comes_and_goes_sees_an_unbroken_run(pool: Dae
         number += 1
         accepted[0] = number
     assert all(visitor.result(5) > 0 for visitor in visitors)
-    assert mux.shutdown(timeout=5)
+    assert mux.shutdown(timeout=PATIENCE_S)

@@ -70,7 +70,7 @@ def test_what_was_written_is_read_back() -> None:
 def test_null_is_unset_unknown_keys_are_dropped_and_fine_times_are_cut() -> None:
     mapping = {
         "kind": "Lease",
-        "metadata": {"name": "a", "labels": {"x": None}, "annotations": None, "managedFields": [{}]},
+        "metadata": {"name": "a", "labels": {"x": None}, "annotations": None, "selfLink": "/x"},
         "spec": {"holderIdentity": None, "renewTime": "2024-01-01T13:00:00.123456999+01:00", "strategy": "x"},
     }
     found = LEASE.decode(mapping)

@@ -53,5 +53,5 @@ logging.getLogger("httpx2").info("HTTP Request")
 logging.getLogger("httpx2").warning("trouble")
 logging.getLogger("somebody.else").info("hello")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
     assert [line.partition("Z ")[2] for line in done.stderr.splitlines()] == ["WARNING trouble", "INFO hello"]

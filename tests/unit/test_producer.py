@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
+import os
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, Accepted, Published
+from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.record.losses import Losses
-from eventbus.record.producer import NumberedBatch, Producer
+from eventbus.record.producer import BATCH_OVERHEAD, EVENT_OVERHEAD, NumberedBatch, Producer
 from eventbus.testing.clock import FakeClock
 from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
 
 GENERATION = "g1"
 LIFE_S = PRODUCER_LIFE_MS / 1000
-OK, LOST, DUP = (Published(Accepted(answer), generation=GENERATION) for answer in ("OK", "LOST", "DUP"))
+OK, LOST, DUP = (PublishReply(PublishStatus(answer), generation=GENERATION) for answer in ("OK", "LOST", "DUP"))
 
 
-def gap(last: int) -> Published:
-    return Published(Accepted.GAP, last=last)
+def gap(last: int) -> PublishReply:
+    return PublishReply(PublishStatus.GAP, last=last)
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_a_body_never_has_more_bytes_than_a_batch_may_and_can_be_opened(sizes: l
     for size in sizes:
         producer.add(b"x" * size)
     producer.seal()
-    bodies = [producer.body(batch) for batch in producer.waiting]
+    bodies = [request.body for request in producer.requests(0, 99)]
     assert max(map(len, bodies)) <= MAX_BATCH_BYTES
     opened = [unpack_batch(body) for body in bodies]
     assert [len(event) for batch in opened for event in batch.events] == sizes
@@ -95,15 +97,17 @@ def test_a_body_never_has_more_bytes_than_a_batch_may_and_can_be_opened(sizes: l
 
 
 @pytest.mark.parametrize("answer", [OK, LOST, DUP])
-def test_what_redis_has_is_no_longer_in_doubt(producer: Producer, answer: Published) -> None:
+def test_what_redis_has_is_no_longer_in_doubt(producer: Producer, answer: PublishReply) -> None:
     add(producer, 2, 2)
     assert producer.settle(answer)
     assert borders(producer) == [(3, 4)]
     assert producer.generation == GENERATION
 
 
-@pytest.mark.parametrize("answer", [Published(Accepted.FULL, group="sink"), Published(Accepted.MISSING)])
-def test_what_redis_did_not_take_waits_as_it_is(producer: Producer, answer: Published) -> None:
+@pytest.mark.parametrize(
+    "answer", [PublishReply(PublishStatus.FULL, group="sink"), PublishReply(PublishStatus.MISSING)]
+)
+def test_what_redis_did_not_take_waits_as_it_is(producer: Producer, answer: PublishReply) -> None:
     add(producer, 2, 2)
     assert not producer.settle(answer)
     assert borders(producer) == [(1, 2), (3, 4)]
@@ -111,14 +115,14 @@ def test_what_redis_did_not_take_waits_as_it_is(producer: Producer, answer: Publ
 
 def test_a_gap_brings_back_what_the_ring_has_with_the_same_borders_id_and_bytes(producer: Producer) -> None:
     add(producer, 3, 1, 5, 2)
-    bodies = [producer.body(batch) for batch in producer.waiting]
+    bodies = [request.body for request in producer.requests(0, 99)]
     before = producer.id
     accept(producer, 3)
 
     assert not producer.settle(gap(3))
 
     assert borders(producer) == [(4, 4), (5, 9), (10, 11)]
-    assert [producer.body(batch) for batch in producer.waiting] == bodies[1:]
+    assert [request.body for request in producer.requests(0, 99)] == bodies[1:]
     assert producer.id == before
 
 
@@ -142,7 +146,7 @@ def test_what_came_back_can_be_accepted_and_lost_again(producer: Producer, losse
 
 
 def test_a_hole_beyond_the_ring_goes_on_under_a_fresh_id_and_is_counted(clock: FakeClock, losses: Losses) -> None:
-    producer = Producer(clock=clock, losses=losses, ring_bytes=2 * 4)  # two events of one byte, and three for each
+    producer = Producer(clock=clock, losses=losses, ring_bytes=2 * (1 + EVENT_OVERHEAD + BATCH_OVERHEAD))
     add(producer, 1, 1, 1, 1)
     before = producer.id
     accept(producer, 3)
@@ -160,7 +164,7 @@ def test_a_hole_beyond_the_ring_goes_on_under_a_fresh_id_and_is_counted(clock: F
 def test_the_ring_is_bounded_in_bytes(clock: FakeClock, losses: Losses) -> None:
     producer = Producer(clock=clock, losses=losses, ring_bytes=10_000)
     for _ in range(50):
-        add(producer, 1, event=b"x" * 997)  # and three bytes that say how long it is
+        add(producer, 1, event=b"x" * (1000 - EVENT_OVERHEAD - BATCH_OVERHEAD))
         accept(producer, 1)
     add(producer, 1)
     producer.settle(gap(40))
@@ -169,6 +173,24 @@ def test_the_ring_is_bounded_in_bytes(clock: FakeClock, losses: Losses) -> None:
     accept(producer, 10)
     producer.settle(gap(39))
     assert losses.counts == {"lost": 1}
+
+
+@pytest.mark.parametrize(("events", "size"), [(64, 60), (64, 300), (1, 60), (1, 1000), (30, 4000)])
+def test_the_ring_takes_no_more_memory_than_its_bound(clock: FakeClock, losses: Losses, events: int, size: int) -> None:
+    bound = 2**20
+    producer = Producer(clock=clock, losses=losses, ring_bytes=bound)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(2 * bound // (events * size)):
+            for _ in range(events):
+                producer.add(os.urandom(size))
+            producer.seal()
+            accept(producer, 1)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.75 * bound < taken < 1.02 * bound
 
 
 def test_without_a_ring_whatever_redis_lost_is_lost_and_counted(clock: FakeClock, losses: Losses) -> None:
@@ -274,7 +296,7 @@ class Server:
     def __init__(self) -> None:
         self.accepted: list[bytes] = []
 
-    def publish(self, batch: NumberedBatch) -> Published:
+    def publish(self, batch: NumberedBatch) -> PublishReply:
         last = len(self.accepted)
         if batch.last <= last:
             return DUP
@@ -386,13 +408,13 @@ def test_the_idle_ask_ever_more_seldom_and_after_an_acknowledgement_soon(produce
     accept(producer, 1)
     pauses = []
     for _ in range(8):
-        pauses.append(producer.asks_in_s())
-        clock.advance(producer.asks_in_s())
-        producer.doubt.asked()
+        pauses.append(producer.check_in_s())
+        clock.advance(producer.check_in_s())
+        producer.check.sent()
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     add(producer, 1)
     accept(producer, 1)
-    assert producer.asks_in_s() == 1
+    assert producer.check_in_s() == 1
 
 
 def test_only_an_acknowledgement_makes_sure_and_only_of_its_own_producer(
@@ -406,7 +428,7 @@ def test_only_an_acknowledgement_makes_sure_and_only_of_its_own_producer(
     add(other, 1)
     other.settle(gap(0))
     accept(other, 2)
-    assert (producer.asks_in_s(), other.asks_in_s()) == (-2, 1)
+    assert (producer.check_in_s(), other.check_in_s()) == (-2, 1)
 
 
 def test_who_wants_to_be_sure_has_it_asked_once_and_who_wants_it_later_again(
@@ -415,19 +437,19 @@ def test_who_wants_to_be_sure_has_it_asked_once_and_who_wants_it_later_again(
     add(producer, 1)
     accept(producer, 1)
     clock.advance(0.5)
-    assert producer.asks_in_s(clock.monotonic()) == 0.5  # too young
+    assert producer.check_in_s(clock.monotonic()) == 0.5  # too young
     clock.advance(0.5)
-    producer.doubt.asked()  # and no answer comes
+    producer.check.sent()  # and no answer comes
     clock.advance(0.5)
     wanted_at = clock.monotonic()
-    assert producer.asks_in_s(wanted_at) == 0
-    producer.doubt.asked()
-    assert producer.asks_in_s(wanted_at) > 0
+    assert producer.check_in_s(wanted_at) == 0
+    producer.check.sent()
+    assert producer.check_in_s(wanted_at) > 0
     clock.advance(0.5)
-    producer.doubt.asked()
+    producer.check.sent()
     assert producer.found(1)
     clock.advance(0.5)
-    assert producer.asks_in_s(clock.monotonic()) > 0
+    assert producer.check_in_s(clock.monotonic()) > 0
 
 
 def test_who_sends_does_not_ask(producer: Producer, clock: FakeClock) -> None:
@@ -435,4 +457,4 @@ def test_who_sends_does_not_ask(producer: Producer, clock: FakeClock) -> None:
     accept(producer, 1)
     add(producer, 1)
     clock.advance(10)
-    assert producer.asks_in_s(clock.monotonic()) == math.inf
+    assert producer.check_in_s(clock.monotonic()) == math.inf

@@ -341,7 +341,7 @@ def test_bad_input_is_counted_and_told_in_one_line_and_raises_nothing(
         def _start(self) -> None:
             """Nothing is sent here."""
 
-    outbox = Unsent(open_bus=_no_bus, settings=Settings(buffer_full=FullBuffer.WAIT), clock=clock, losses=losses)
+    outbox = Unsent(connect=_no_bus, settings=Settings(buffer_full=FullBuffer.WAIT), clock=clock, losses=losses)
     recorder = EventRecorder("kubelet", "node-1", put=outbox.put, losses=losses, clock=clock)
     with caplog.at_level(logging.INFO, logger="eventbus"):
         getattr(recorder, method)(*call)

@@ -11,8 +11,14 @@ from eventbus.broker.bus_checks import check_memory, needed_bytes
 from eventbus.broker.findings import Finding, Severity, error, ok, warning, worst
 from eventbus.broker.network import check_tls, is_local
 from eventbus.broker.partition_status import Level
-from eventbus.broker.server_checks import check_clock, check_eviction, check_persistence, check_version
-from eventbus.cli.local_checks import check_workers_package, judge_disk
+from eventbus.broker.server_checks import (
+    check_clock,
+    check_eviction,
+    check_persistence,
+    check_replication,
+    check_version,
+)
+from eventbus.cli.local_checks import judge_disk
 from eventbus.settings import MIB, Options
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
@@ -57,6 +63,22 @@ def test_persistence_is_judged_by_what_a_restart_loses(
     assert (found.severity, word in found.message) == (severity, True)
 
 
+@pytest.mark.parametrize(
+    ("info", "severities", "word"),
+    [
+        ({"role": "master", "connected_slaves": 0}, [], ""),
+        ({"role": "master", "connected_slaves": 0, "cluster_enabled": 1}, [WARNING], "stand still"),
+        ({"role": "master", "connected_slaves": 1}, [WARNING], "min-replicas-to-write is 0"),
+        ({"role": "master", "connected_slaves": 2, "min_slaves_good_slaves": 2}, [OK], "2 replicas"),
+        ({"role": "slave", "master_host": "10.0.0.7", "master_port": 6379}, [ERROR], "10.0.0.7:6379"),
+    ],
+)
+def test_what_a_failover_would_lose_is_told(info: dict[str, Any], severities: list[Severity], word: str) -> None:
+    found = check_replication(info)
+    assert [finding.severity for finding in found] == severities
+    assert all(word in finding.message for finding in found)
+
+
 @pytest.mark.parametrize(("skew", "severity"), [(0.4, OK), (-1.9, OK), (5, WARNING), (-3600, ERROR)])
 def test_a_clock_that_is_off_is_named(skew: float, severity: Severity) -> None:
     assert check_clock(skew).severity is severity
@@ -95,6 +117,12 @@ def test_the_bounds_of_every_partition_count() -> None:
         ("redis://10.1.2.3:6379/0", WARNING),
         ("rediss://10.1.2.3:6379/0", OK),
         ("rediss://10.1.2.3:6379/0?ssl_cert_reqs=none", WARNING),
+        ("rediss://10.1.2.3:6379/0?ssl_check_hostname=false", WARNING),
+        ("rediss://10.1.2.3:6379/0?ssl_check_hostname=true", OK),
+        ("redis://127.0.0.1:6379,10.1.2.3:6379", WARNING),
+        ("redis://127.0.0.1:6379,localhost:6380", OK),
+        ("redis+sentinel://127.0.0.1/mymaster/0", OK),
+        ("rediss+sentinel://10.1.2.3/mymaster/0", OK),
         ("redis://127.0.0.1:6379/0", OK),
         ("redis://[::1]:6379/0", OK),
         ("redis://localhost:6379/0", OK),
@@ -112,38 +140,6 @@ def test_a_host_that_nobody_knows_is_not_here() -> None:
 @pytest.mark.parametrize(("free", "severity"), [(50_000 * MIB, OK), (500 * MIB, WARNING), (10 * MIB, ERROR)])
 def test_a_disk_that_fills_is_named(free: int, severity: Severity) -> None:
     assert judge_disk(Path("/state"), free).severity is severity
-
-
-class TestWorkersPackage:
-    OURS = str(Path(__file__).resolve().parents[2])
-
-    def foreign(self, folder: Path) -> str:
-        (folder / "workers").mkdir()
-        (folder / "workers" / "__init__.py").touch()
-        return str(folder)
-
-    def test_ours_alone_is_fine(self) -> None:
-        assert check_workers_package([self.OURS]).severity is OK
-
-    def test_one_that_comes_first_hides_ours(self, tmp_path: Path) -> None:
-        found = check_workers_package([self.foreign(tmp_path), self.OURS])
-        assert found.severity is ERROR
-        assert str(tmp_path) in found.message
-
-    def test_one_behind_ours_is_told(self, tmp_path: Path) -> None:
-        assert check_workers_package([self.OURS, self.foreign(tmp_path)]).severity is WARNING
-
-    def test_a_single_file_hides_ours_as_well(self, tmp_path: Path) -> None:
-        (tmp_path / "workers.py").touch()
-        assert check_workers_package([str(tmp_path), self.OURS]).severity is ERROR
-
-    def test_a_folder_that_is_no_package_hides_nothing(self, tmp_path: Path) -> None:
-        (tmp_path / "workers").mkdir()
-        assert check_workers_package([str(tmp_path), self.OURS]).severity is OK
-
-    def test_an_empty_path_entry_is_the_current_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(self.foreign(tmp_path))
-        assert check_workers_package(["", self.OURS]).severity is ERROR
 
 
 @pytest.mark.parametrize(

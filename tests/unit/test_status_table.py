@@ -55,6 +55,15 @@ def status(*partitions: Partition) -> BusStatus:
     )
 
 
+def test_values_that_were_not_ours_are_told_only_where_there_were_some() -> None:
+    assert "spoiled" not in format_status(status())
+    met = msgspec.structs.replace(status(), counters=status().counters | {"spoiled": 3})
+    (line,) = [line for line in format_status(met).splitlines() if line.startswith("spoiled")]
+    assert line.split()[1] == "3"
+    assert "eventbus doctor" in line
+    assert len(line) <= 100
+
+
 def test_a_busy_bus_fits_into_100_columns() -> None:
     text = format_status(status(*(partition(number) for number in range(16))))
     assert max(map(len, text.splitlines())) <= 100

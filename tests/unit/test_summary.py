@@ -1,10 +1,10 @@
-"""What fails a run in CI although its tests passed."""
+"""What fails a run in CI although its tests passed, and what every run says at its end."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.plugins.summary import _also_without_groups, _complaint
+from tests.plugins.summary import NO_ENGINE, _complaint, _left_out
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,16 @@ from tests.plugins.summary import _also_without_groups, _complaint
         "one was skipped, of some files",
     ],
 )
-def test_a_skip_fails_any_run_and_too_few_fail_a_whole_one(
-    monkeypatch: pytest.MonkeyPatch, ran: int, skipped: int, whole: bool, fails: bool
-) -> None:
-    monkeypatch.delenv("EVENTBUS_TEST_SECOND_TRY", raising=False)
+def test_a_skip_fails_any_run_and_too_few_fail_a_whole_one(ran: int, skipped: int, whole: bool, fails: bool) -> None:
     assert bool(_complaint(ran, skipped, whole=whole)) is fails
 
 
-def test_a_failed_test_of_a_group_is_found_again_by_its_plain_name_too() -> None:
-    failed = {"tests/a.py::test[x@y]": True, "tests/a.py::test[x]@redis-7.0": True}
-    assert _also_without_groups(failed) == failed | {"tests/a.py::test[x]": True}
+def test_without_docker_the_end_is_one_line_that_says_how_to_have_the_tests() -> None:
+    (line,) = _left_out({NO_ENGINE: 712})
+    assert line.startswith("left out: 712 tests: no Docker engine answers; to have them, ")
+    assert "`.ci/container-engine up`" in line
+
+
+def test_every_other_reason_is_a_line() -> None:
+    skipped = {"no redis-server on PATH": 1, NO_ENGINE: 2}
+    assert _left_out(skipped)[1:] == ["left out: 1 test: no redis-server on PATH"]

@@ -8,9 +8,10 @@ local function again(keys, args)
   local dead, later = keys[1], keys[2]
   local id = args[1]
 
-  if not redis.call('XRANGE', dead, id, id)[1] then return 0 end
+  check_type(later, 'zset')
+  if not ask('XRANGE', dead, id, id)[1] then return 0 end
   redis.call('ZADD', later, '0', id)
   return 1
 end
 
-redis.register_function('eb1_again', again)
+redis.register_function('eb2_again', again)

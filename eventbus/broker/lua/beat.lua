@@ -5,7 +5,7 @@
 -- Writes  KEYS 1. Allowed when memory is full: HINCRBY is not, and a worker that cannot beat looks dead while it drains.
 
 local function beat(keys, args)
-  return redis.call('HINCRBY', keys[1], args[1], 1)
+  return ask('HINCRBY', keys[1], args[1], 1)
 end
 
-redis.register_function{ function_name = 'eb1_beat', callback = beat, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_beat', callback = beat, flags = { 'allow-oom' } }

@@ -1,14 +1,21 @@
 -- discard: let a buried entry go for good, and count it.
--- KEYS[1] dead STREAM   KEYS[2] meta HASH
+-- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] dead STREAM   KEYS[4] meta HASH
+-- KEYS[5] note:<what> STRING       of whoever works on the dead letter by hand: replay may have left something to do
 -- ARGV[1] dead entry id
 -- Reply   1 | 0 it is gone already
--- Writes  both; allowed when memory is full, since it only frees.
+-- Writes  KEYS 3 to 5; allowed when memory is full, since it only frees.
 
 local function discard(keys, args)
-  local dead, meta = keys[1], keys[2]
-  local removed = redis.call('XDEL', dead, args[1])
-  if removed > 0 then redis.call('HINCRBY', meta, 'discarded', '1') end
-  return removed
+  local dead, meta, note = keys[3], keys[4], keys[5]
+  local id = args[1]
+
+  finish_noted(note)
+  if not ask('XRANGE', dead, id, id)[1] then return 0 end
+  local steps = {}
+  step(steps, 'XDEL', dead, id)
+  step_raised(steps, meta, { discarded = 1 })
+  commit(note, {}, nil, steps)
+  return 1
 end
 
-redis.register_function{ function_name = 'eb1_discard', callback = discard, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_discard', callback = discard, flags = { 'allow-oom' } }

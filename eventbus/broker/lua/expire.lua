@@ -1,82 +1,85 @@
 -- expire: take events out of the store whose time has come, or that are the least recently written beyond a
 -- bound, with a DELETED change each; forget counts likewise. Looks again at every key it is given.
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:expiry ZSET
--- KEYS[5] index:forget ZSET   KEYS[6] changes STREAM   KEYS[7] suppressed HASH
--- KEYS[8…] object:… STRING    candidates, oldest first, at most 100
+-- KEYS[5] index:forget ZSET   KEYS[6] changes:<kind> STREAM   KEYS[7] suppressed HASH
+-- KEYS[8] version:<kind> STRING      KEYS[9] note:<what> STRING
+-- KEYS[10…] object:… STRING   candidates, oldest first, at most 100
 -- ARGV[1] max_stored  ARGV[2] max_records  bounds   ARGV[3] event_ttl_ms   ARGV[4] record_ttl_ms
 -- ARGV[5] now_ms      '' the server's clock (workers), else this (tests)
 -- Reply   {expired, evicted, forgotten, counts evicted}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
+local FIXED_EXPIRE = 9
+
+local function scores_of(index, ids)
+  return ask('ZMSCORE', index, unpack(ids))
+end
+
 local function expire(keys, args)
   local meta, index_name, index_object, index_expiry = keys[1], keys[2], keys[3], keys[4]
-  local index_forget, changes, suppressed = keys[5], keys[6], keys[7]
+  local index_forget, changes, suppressed, version, note = keys[5], keys[6], keys[7], keys[8], keys[9]
   local max_stored, max_records = number(args[1], 'max_stored'), number(args[2], 'max_records')
   local event_ttl_ms, record_ttl_ms = number(args[3], 'event_ttl'), number(args[4], 'record_ttl')
-  check_type(index_name, 'zset')
-  check_type(index_object, 'zset')
-  check_type(changes, 'stream')
-  check_type(suppressed, 'hash')
+  finish_noted(note)
+  if #keys == FIXED_EXPIRE then return { 0, 0, 0, 0 } end
+
   local us = now_us()
   local now_ms = args[5] ~= '' and number(args[5], 'now') or math.floor(us / 1000)
-
-  local stored = redis.call('ZCARD', index_expiry)
-  local counts = redis.call('ZCARD', index_forget)
-  local rv = last_version(meta, changes, us)
-  local bytes = tonumber(redis.call('HGET', meta, 'changes_bytes') or '0')
-  local reply = { 0, 0, 0, 0 }
-
-  local changed = false
-  local function change(kind, id, o)
-    rv, changed = rv + 1, true
-    o[RV] = rv
-    local packed = pack_object(o)
-    bytes = add_change(changes, rv, bytes, kind, id, packed)
-    return packed
+  local objects, ids = {}, {}
+  for k = FIXED_EXPIRE + 1, #keys do
+    objects[#objects + 1], ids[#ids + 1] = keys[k], string.sub(keys[k], -32)
   end
+  local values = redis.call('MGET', version, unpack(objects))
+  local dues, forgets = scores_of(index_expiry, ids), scores_of(index_forget, ids)
+  local stored, counts = ask('ZCARD', index_expiry), ask('ZCARD', index_forget)
+  local rv, bytes = last_version(version, values[1], changes, us)
 
-  for k = 8, #keys do
-    local key = keys[k]
-    local id = string.sub(key, -32)
-    local due = tonumber(redis.call('ZSCORE', index_expiry, id) or nil)
-    local forget = not due and tonumber(redis.call('ZSCORE', index_forget, id) or nil)
+  local prefix = string.sub(objects[1], 1, -33)
+  local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
+  local strings, steps, evicted = {}, {}, {}
+  local due_again, due_no_more, forget, forgotten, gone = {}, {}, {}, {}, {}
+  local reply, forget_at = { 0, 0, 0, 0 }, integer_text(now_ms + record_ttl_ms)
+  for n, key in ipairs(objects) do
+    local id, due, forget_ms = ids[n], tonumber(dues[n] or nil), tonumber(forgets[n] or nil)
     if due and (due <= now_ms or stored > max_stored) then
-      local packed = redis.call('GET', key)
-      local o = packed and cmsgpack.unpack(packed)
-      if not o or not o[BODY] then
-        redis.call('ZREM', index_expiry, id)
+      local o = unpack_event(values[n + 1])
+      if not o and redis.call('EXISTS', key) == 1 then
+        -- Not ours: once it is put right, the event is to go like any other.
+        due_again[#due_again + 1], due_again[#due_again + 2] = integer_text(now_ms + event_ttl_ms), id
+      elseif not o or not o[BODY] then
+        due_no_more[#due_no_more + 1] = id
       elseif o[FORM] == 's' and o[COUNT] ~= o[STORED_COUNT] and due <= now_ms then
         -- The last of what was held back had no accepted event after it: it is told now.
-        o[STORED_COUNT] = o[COUNT]
-        redis.call('SET', key, change('M', id, o))
-        redis.call('ZADD', index_expiry, now_ms + event_ttl_ms, id)
+        o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms
+        local packed = cmsgpack.pack(o)
+        tell(c, 'M', id, packed)
+        strings[#strings + 1], strings[#strings + 2] = key, packed
+        due_again[#due_again + 1], due_again[#due_again + 2] = integer_text(now_ms + event_ttl_ms), id
       else
-        local name_member, object_member = index_members(o, id)
-        local what = due <= now_ms and 1 or 2
-        change('D', id, o)
-        redis.call('ZREM', index_name, name_member)
-        redis.call('ZREM', index_object, object_member)
-        redis.call('ZREM', index_expiry, id)
-        redis.call('SET', key, pack_counts(o))
-        redis.call('ZADD', index_forget, now_ms + record_ttl_ms, id)
-        stored, counts, reply[what] = stored - 1, counts + 1, reply[what] + 1
-        if what == 2 then count_by_subject(suppressed, 'E', subject_of(o), 1) end
+        local what, subject = due <= now_ms and 1 or 2, subject_of(o)
+        if take_out(c, strings, steps, forget, o, key, forget_at) then counts = counts + 1 end
+        due_no_more[#due_no_more + 1] = id
+        stored, reply[what] = stored - 1, reply[what] + 1
+        if what == 2 and subject then evicted[subject] = (evicted[subject] or 0) + 1 end
       end
-    elseif forget and (forget <= now_ms or stored + counts > max_records) then
-      local what = forget <= now_ms and 3 or 4
-      redis.call('DEL', key)
-      redis.call('ZREM', index_forget, id)
+    elseif not due and forget_ms and (forget_ms <= now_ms or stored + counts > max_records) then
+      local what = forget_ms <= now_ms and 3 or 4
+      gone[#gone + 1], forgotten[#forgotten + 1] = key, id
       counts, reply[what] = counts - 1, reply[what] + 1
     end
   end
-  if changed then
-    keep_version(meta, rv)
-    redis.call('HSET', meta, 'changes_bytes', integer_text(bytes))
-  end
-  for what, name in ipairs({ 'expired', 'evicted', 'forgotten', 'forgotten_early' }) do
-    if reply[what] > 0 then redis.call('HINCRBY', meta, name, reply[what]) end
-  end
+
+  step_each(steps, due_no_more, 'ZREM', index_expiry)
+  step_each(steps, due_again, 'ZADD', index_expiry)
+  step_each(steps, forget, 'ZADD', index_forget)
+  step_each(steps, gone, 'DEL')
+  step_each(steps, forgotten, 'ZREM', index_forget)
+  step_raised(steps, meta, {
+    expired = reply[1], evicted = reply[2], forgotten = reply[3], forgotten_early = reply[4],
+  })
+  step_by_subject(steps, suppressed, { E = evicted })
+  if #steps > 0 then commit(note, strings, c, steps) end
   return reply
 end
 
-redis.register_function{ function_name = 'eb1_expire', callback = expire, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_expire', callback = expire, flags = { 'allow-oom' } }

@@ -1,32 +1,35 @@
 -- lease: become the one worker that exports this partition to one sink, or learn who is.
 -- KEYS[1] eb:{p}:export:<sink>  HASH  holder, position, generation, sign_ms
--- KEYS[2] eb:{p}:workers  HASH   KEYS[3] eb:{p}:meta  HASH
+-- KEYS[2] eb:{p}:workers  HASH   KEYS[3] eb:{p}:meta  HASH   KEYS[4] eb:{p}:note:<what>  STRING  of the sink
 -- ARGV[1] sink    ARGV[2] consumer
 -- ARGV[3] holder  whom this consumer has seen stand still, '' if nobody   ARGV[4] beats  the counter it stood at
 -- Reply   {'OK', position or '', generation} | {'HELD', holder, its beats or ''}
--- Writes  all three; allowed when memory is full, since whoever waits must be able to take over. generation is of the
---         sink's first worker, or of the first after it was forgotten. sign_ms is for people to look at: no worker
---         decides by it.
+-- Writes  KEYS 1 to 3, and what `exported` has left to do; allowed when memory is full, since whoever waits must be able
+--         to take over. generation is of the sink's first worker, or of the first after it was forgotten. sign_ms is
+--         for people to look at: no worker decides by it.
 
 local function lease(keys, args)
-  local export, workers, meta = keys[1], keys[2], keys[3]
+  local export, workers, meta, note = keys[1], keys[2], keys[3], keys[4]
   local sink, consumer, seen, seen_beats = args[1], args[2], args[3], args[4]
 
-  local holder = redis.call('HGET', export, 'holder') or ''
+  check_type(workers, 'hash')
+  check_type(meta, 'hash')
+  finish_noted(note)
+  local holder = ask('HGET', export, 'holder') or ''
   local start = 'export:' .. sink .. '/'
   if holder ~= '' and holder ~= consumer then
-    local beats = redis.call('HGET', workers, start .. holder) or ''
+    local beats = ask('HGET', workers, start .. holder) or ''
     if holder ~= seen or beats ~= seen_beats then return { 'HELD', holder, beats } end
   end
-  local position = redis.call('HGET', export, 'position') or ''
-  local now_ms = integer_text(math.floor(now_us() / 1000))
+  local position = ask('HGET', export, 'position') or ''
+  local us = now_us()
 
   if holder ~= '' and holder ~= consumer then redis.call('HDEL', workers, start .. holder) end
-  redis.call('HSET', export, 'holder', consumer, 'sign_ms', now_ms)
-  redis.call('HSETNX', export, 'generation', integer_text(now_us()))
+  redis.call('HSETNX', export, 'generation', integer_text(us))
+  redis.call('HSET', export, 'holder', consumer, 'sign_ms', integer_text(math.floor(us / 1000)))
   redis.call('HINCRBY', workers, start .. consumer, 1)
   redis.call('HSET', meta, 'export:' .. sink, '1')
   return { 'OK', position, redis.call('HGET', export, 'generation') }
 end
 
-redis.register_function{ function_name = 'eb1_lease', callback = lease, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_lease', callback = lease, flags = { 'allow-oom' } }

@@ -1,78 +1,93 @@
 -- open: make what a partition stands on, or find it made.
 -- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:meta  HASH
--- KEYS[4] eb:{p}:changes  STREAM (read: its last id)
+-- KEYS[4] eb:{p}:changes:<kind>  STREAM (read: its last id)   KEYS[5] eb:{p}:version:<kind>  STRING   KEYS[6] eb:{p}:note:<what>  STRING
 -- ARGV[1] generation   random, 16 hex; taken only if the stream has none
 -- ARGV[2] group        to make as well, '' for none       ARGV[3] policy  WAIT | DROP
 -- ARGV[4] start        '0' the oldest entry, '$' from now on; an existing group or floor wins
 -- Reply   {generation, 1 if the stream was made, 1 if the group was made}
--- Writes  KEYS 1-3; allowed when memory is full, since workers that start then are those that drain it.
+-- Writes  KEYS 1-3, 5 and 6; allowed when memory is full, since workers that start then are those that drain it.
 --         A group that is gone while its floor is remembered is made anew at its floor. What is missing from there
 --         on, be it that the whole stream was destroyed, is counted: lost:<group>; `trim` tells it: untold:<group>.
 --         Floors are up to a second old, so up to a second of what the group had done may be counted with it.
 
-local function count_destroyed(meta, group, from, to)
+-- Counts what *group* lost: *from* and *to* are running numbers, nil where nobody knows.
+local function count_destroyed(raised, group, from, to)
   local lost = from and to and to - from or 0
   if lost <= 0 then return end
-  redis.call('HINCRBY', meta, 'lost:' .. group, lost)
-  redis.call('HINCRBY', meta, 'untold:' .. group, lost)
+  raised['lost:' .. group] = (raised['lost:' .. group] or 0) + lost
+  raised['untold:' .. group] = (raised['untold:' .. group] or 0) + lost
 end
 
-local function make_stream(incoming, incoming_meta, meta, generation)
-  local events = tonumber(redis.call('HGET', incoming_meta, 'events') or '0')
-  -- A stream is made by a group and that group destroyed: XADD would leave an entry behind.
-  redis.call('XGROUP', 'CREATE', incoming, '\1', '0', 'MKSTREAM')
-  redis.call('XGROUP', 'DESTROY', incoming, '\1')
-  redis.call('DEL', incoming_meta)
-  redis.call('HSET', incoming_meta, 'generation', generation, 'events', 0, 'bytes', 0)
-  local kept, known = groups_kept(incoming, meta)
-  for _, each in ipairs(kept) do
-    count_destroyed(meta, each[1], tonumber(known['floor_to:' .. each[1]] or ''), events)
-    redis.call('HSET', meta, 'floor:' .. each[1], '0-0', 'floor_to:' .. each[1], '0')
+-- The whole stream is made, or was destroyed: every group begins at its beginning. What is known of it goes first and
+-- comes last, so that nobody publishes in between.
+local function plan_stream(steps, incoming, incoming_meta, meta, generation)
+  local raised = {}
+  local events = tonumber(ask('HGET', incoming_meta, 'events') or '0') or 0
+  local known = ask('HGETALL', meta)
+  step(steps, 'DEL', incoming_meta)
+  step(steps, 'STREAM', incoming)
+  for i = 1, #known, 2 do
+    local group = string.match(known[i], '^floor:(.*)$')
+    if group then
+      count_destroyed(raised, group, tonumber(ask('HGET', meta, 'floor_to:' .. group) or ''), events)
+      step(steps, 'HSET', meta, 'floor:' .. group, '0-0', 'floor_to:' .. group, '0')
+    end
   end
+  step_raised(steps, meta, raised)
+  step(steps, 'HSET', incoming_meta, 'generation', generation, 'events', '0', 'bytes', '0', 'last', '0-0', 'length', '0')
 end
 
-local function make_group(incoming, incoming_meta, meta, group, policy, start)
-  local m = redis.call('HMGET', meta, 'floor:' .. group, 'floor_to:' .. group)
-  local floor, events = m[1], tonumber(redis.call('HGET', incoming_meta, 'events') or '0')
-  if floor then
-    count_destroyed(meta, group, tonumber(m[2] or ''), number_before(incoming, id_after(floor), events))
+local function plan_group(steps, incoming, incoming_meta, meta, group, policy, start, made)
+  local m = ask('HMGET', meta, 'floor:' .. group, 'floor_to:' .. group)
+  local floor, raised = m[1], {}
+  local events = made and 0 or tonumber(ask('HGET', incoming_meta, 'events') or '0') or 0
+  if floor and made then floor = '0-0' -- counted with the stream
+  elseif floor then
+    count_destroyed(raised, group, tonumber(m[2] or ''), number_before(incoming, id_after(floor), events))
   else
-    floor = start == '$' and redis.call('XINFO', 'STREAM', incoming)[8] or '0-0'
-    local number = number_before(incoming, id_after(floor), events)
-    redis.call('HSET', meta, 'floor:' .. group, floor, 'floor_to:' .. group, integer_text(number or events))
+    floor = start == '$' and not made and last_id(incoming) or '0-0'
+    local before = made and 0 or number_before(incoming, id_after(floor), events)
+    step(steps, 'HSET', meta, 'floor:' .. group, floor, 'floor_to:' .. group, integer_text(before or events))
   end
-  redis.call('XGROUP', 'CREATE', incoming, group, floor)
-  redis.call('HSETNX', meta, 'policy:' .. group, policy)
+  step_raised(steps, meta, raised)
+  step(steps, 'GROUP', incoming, group, floor)
+  step(steps, 'HSETNX', meta, 'policy:' .. group, policy)
+end
+
+local function has_group(incoming, group)
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
+    if info[2] == group then return true end
+  end
+  return false
 end
 
 local function open(keys, args)
-  local incoming, incoming_meta, meta, changes = keys[1], keys[2], keys[3], keys[4]
+  local incoming, incoming_meta, meta = keys[1], keys[2], keys[3]
+  local changes, version, note = keys[4], keys[5], keys[6]
   local generation, group, policy, start = args[1], args[2], args[3], args[4]
 
-  check_type(incoming_meta, 'hash')
-  check_type(meta, 'hash')
+  check_type(incoming, 'stream')
+  finish_noted(note)
+  local steps, strings, rv, bytes = {}, {}, nil, nil
   local made = redis.call('EXISTS', incoming) == 0
-  local known = redis.call('HGET', incoming_meta, 'generation')
-  local has_group = false
-  if not made and group ~= '' then
-    for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
-      if info[2] == group then has_group = true end
-    end
-  end
-
+  local known = not made and ask('HGET', incoming_meta, 'generation')
+  local missing = group ~= '' and (made or not has_group(incoming, group))
   if made then
-    make_stream(incoming, incoming_meta, meta, generation)
+    plan_stream(steps, incoming, incoming_meta, meta, generation)
     known = generation
   elseif not known then
-    redis.call('HSET', incoming_meta, 'generation', generation)
+    step(steps, 'HSET', incoming_meta, 'generation', generation, 'last', last_id(incoming))
     known = generation
   end
   -- A list before the first change needs a version to watch from.
-  if redis.call('HEXISTS', meta, 'rv') == 0 then
-    keep_version(meta, last_version(meta, changes, now_us()))
+  if not redis.call('MGET', version)[1] then
+    rv, bytes = last_version(version, false, changes, now_us())
+    strings[1], strings[2] = version, integer_text(rv) .. ' ' .. integer_text(bytes)
   end
-  if group ~= '' and not has_group then make_group(incoming, incoming_meta, meta, group, policy, start) end
-  return { known, made and 1 or 0, (group ~= '' and not has_group) and 1 or 0 }
+  if missing then plan_group(steps, incoming, incoming_meta, meta, group, policy, start, made) end
+  if #steps + #strings > 0 then commit(note, strings, nil, steps) end
+  written_rv[version] = rv or written_rv[version]
+  return { known, made and 1 or 0, missing and 1 or 0 }
 end
 
-redis.register_function{ function_name = 'eb1_open', callback = open, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_open', callback = open, flags = { 'allow-oom' } }

@@ -1,4 +1,5 @@
--- publish: append a producer's batch exactly once.
+-- publish: append a producer's batch exactly once. It writes the entry first; whatever keeps it from the rest, the next
+-- call finds the entry and does that.
 -- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:producer:<id>  HASH
 -- KEYS[4] eb:{p}:meta  HASH (read: who holds the stream)
 -- ARGV[1] first       sequence of the batch's first event, from 1      ARGV[2] n       events, 1..64
@@ -27,32 +28,43 @@ local function publish(keys, args)
   local bound, seen_generation = number(args[4], 'bound'), args[5]
   local silent_ms, life_ms = number(args[6], 'silent_ms'), number(args[7], 'life_ms')
 
-  if redis.call('EXISTS', incoming) == 0 then return { 'MISSING' } end
-  local m = redis.call('HMGET', incoming_meta, 'generation', 'events', 'bytes', 'trimmed')
-  local generation, events, bytes = m[1], tonumber(m[2] or '0'), tonumber(m[3] or '0')
-  if not generation then return { 'MISSING' } end
-  local state = redis.call('HMGET', producer, 'last', 'generation')
-  local last, answer = tonumber(state[1] or '0'), 'OK'
+  local prefix = string.match(producer, '^(.*:producer:)') or producer
+  local known = known_stream(incoming, incoming_meta, prefix, life_ms)
+  if not known then return { 'MISSING' } end
+  local state = ask('HMGET', producer, 'last', 'generation')
+  local last, answer = tonumber(state[1] or '0') or 0, 'OK'
   if state[1] then
-    if first + n - 1 <= last then return { 'DUP', generation } end
+    if first + n - 1 <= last then return { 'DUP', known.generation } end
     if first ~= last + 1 then return { 'GAP', last } end
-    if state[2] ~= generation then answer = 'LOST' end
-  elseif first > 1 and (seen_generation ~= generation or silent_ms < life_ms) then
+    if state[2] ~= known.generation then answer = 'LOST' end
+  elseif first > 1 and (seen_generation ~= known.generation or silent_ms < life_ms) then
     -- Not expired: this server never had it, or lost it. What the ring still has comes again.
     return { 'GAP', 0 }
   end
-  if bytes - tonumber(m[4] or '0') + #body > bound then
+  if known.bytes - known.trimmed + #body > bound then
+    if redis.call('EXISTS', incoming) == 0 then return { 'MISSING' } end
     local held_by = holder(incoming, meta)
     redis.call('HINCRBY', incoming_meta, 'full', n)
     return { 'FULL', held_by }
   end
+  local told, lost_words = {}, {}
+  for i = 8, #args, 2 do
+    local field, lost = 'losses:' .. args[i], number(args[i + 1], 'n')
+    told[#told + 1] = field
+    told[#told + 1] = integer_text((tonumber(ask('HGET', incoming_meta, field) or '0') or 0) + lost)
+    lost_words[#lost_words + 1] = args[i] .. ' ' .. integer_text(lost)
+  end
+  -- In the entry as well: who finds it cut off counts them.
+  local lost = #lost_words > 0 and { 'l', table.concat(lost_words, ' ') } or {}
 
-  redis.call('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(events + n), 'at', integer_text(bytes), 'b', body)
-  redis.call('HSET', incoming_meta, 'events', integer_text(events + n), 'bytes', integer_text(bytes + #body))
-  redis.call('HSET', producer, 'last', integer_text(first + n - 1), 'generation', generation)
+  local id = redis.call('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(known.events + n),
+    'at', integer_text(known.bytes), 'b', body, unpack(lost))
+  if not id then return { 'MISSING' } end
+  redis.call('HSET', producer, 'last', integer_text(first + n - 1), 'generation', known.generation)
   redis.call('PEXPIRE', producer, life_ms)
-  for i = 8, #args, 2 do redis.call('HINCRBY', incoming_meta, 'losses:' .. args[i], number(args[i + 1], 'n')) end
-  return { answer, generation }
+  redis.call('HSET', incoming_meta, 'events', integer_text(known.events + n),
+    'bytes', integer_text(known.bytes + #body), 'last', id, 'length', integer_text(known.length + 1), unpack(told))
+  return { answer, known.generation }
 end
 
-redis.register_function('eb1_publish', publish)
+redis.register_function('eb2_publish', publish)

@@ -8,10 +8,13 @@ local function release(keys, args)
   local export, workers = keys[1], keys[2]
   local sink, consumer = args[1], args[2]
 
+  check_type(workers, 'hash')
+  local holder = ask('HGET', export, 'holder')
+
   redis.call('HDEL', workers, 'export:' .. sink .. '/' .. consumer)
-  if redis.call('HGET', export, 'holder') ~= consumer then return 0 end
+  if holder ~= consumer then return 0 end
   redis.call('HDEL', export, 'holder')
   return 1
 end
 
-redis.register_function{ function_name = 'eb1_release', callback = release, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_release', callback = release, flags = { 'allow-oom' } }

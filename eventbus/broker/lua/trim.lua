@@ -2,21 +2,26 @@
 -- that every group has finished with; keep `changes` and `dead` within their bounds. A group that was destroyed
 -- holds what is above its floor as a dead one does: it is made anew there.
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] meta HASH
--- KEYS[4] changes STREAM    KEYS[5] dead STREAM          KEYS[6] workers HASH
+-- KEYS[4] changes:<kind> STREAM    KEYS[5] dead STREAM          KEYS[6] workers HASH
+-- KEYS[7] version:<kind> STRING    KEYS[8] note:<what> STRING  as of `open`
+-- KEYS[9] note:bus:dead STRING  as of `replay`
 -- ARGV[1] limit           entries of incoming a call may remove, about
 -- ARGV[2] incoming_bytes  ARGV[3] changes_bytes  ARGV[4] dead_bytes   bounds
 -- ARGV[5] hold_ms         how long a WAIT group without a live worker holds the stream
 -- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or
 --         `open` found some gone (field untold:<group>); each loss is told once, one group a call
--- Writes  KEYS 1-5; allowed when memory is full, since it only frees.
+-- Writes  KEYS 1-5, 8 and 9; allowed when memory is full, since it only frees.
 
 local function trim_to_bytes(stream, added, bound)
-  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-  if not first then return end
-  local queued = added - tonumber(fields_of(first).at or '0')
-  if queued <= bound then return end
-  local length = redis.call('XLEN', stream)
-  redis.call('XTRIM', stream, 'MAXLEN', '~', math.max(1, math.floor(length * bound / queued)))
+  local length = length_within(stream, added, bound)
+  if length then redis.call('XTRIM', stream, 'MAXLEN', '~', length) end
+end
+
+-- Bytes ever added to the dead letter: what its last entry says.
+local function dead_bytes_added(dead)
+  local last = ask('XREVRANGE', dead, '+', '-', 'COUNT', 1)[1]
+  local fields = last and fields_of(last)
+  return fields and (tonumber(fields.at or '') or 0) + #(fields.b or '') or 0
 end
 
 -- The first entry id that the group still needs.
@@ -28,11 +33,11 @@ end
 -- Whether any worker of the group has beaten lately. Counters, not clocks: only their movement is looked at.
 local function last_alive(meta, workers, group, now_ms)
   local sum, start = 0, group .. '/'
-  local beats = redis.call('HGETALL', workers)
+  local beats = ask('HGETALL', workers)
   for i = 1, #beats, 2 do
     if string.sub(beats[i], 1, #start) == start then sum = sum + tonumber(beats[i + 1]) end
   end
-  local m = redis.call('HMGET', meta, 'beats:' .. group, 'alive:' .. group)
+  local m = ask('HMGET', meta, 'beats:' .. group, 'alive:' .. group)
   if m[1] ~= integer_text(sum) or not m[2] then
     redis.call('HSET', meta, 'beats:' .. group, integer_text(sum), 'alive:' .. group, integer_text(now_ms))
     return now_ms
@@ -40,22 +45,20 @@ local function last_alive(meta, workers, group, now_ms)
   return tonumber(m[2])
 end
 
--- Move the group past *target* and count what it never acknowledged. *delivered* false: it is its floor that moves.
-local function release(incoming, meta, group, needed, delivered, target)
+-- Plans to move the group past *target*. Returns how many events it never acknowledged. *delivered* false: it is its
+-- floor that moves.
+local function plan_release(steps, incoming, meta, group, needed, delivered, target)
   local before = redis.call('XRANGE', incoming, needed, '+', 'COUNT', 1)[1]
   local after = redis.call('XREVRANGE', incoming, target, '-', 'COUNT', 1)[1]
   if not before or not after or entry_before(after[1], before[1]) then return 0 end
   local b, a = fields_of(before), fields_of(after)
-  local lost = tonumber(a.to or '0') - tonumber(b.to or '0') + tonumber(b.n or '0')
-  while delivered do
-    local pending = redis.call('XPENDING', incoming, group, '-', target, 1000)
-    if #pending == 0 then break end
-    local ids = {}
-    for i, p in ipairs(pending) do ids[i] = p[1] end
-    redis.call('XACK', incoming, group, unpack(ids))
+  local lost = (tonumber(a.to or '') or 0) - (tonumber(b.to or '') or 0) + (tonumber(b.n or '') or 0)
+  if delivered then
+    step(steps, 'RELEASE', incoming, group, target)
+    if entry_before(delivered, target) then step(steps, 'XGROUP', 'SETID', incoming, group, target) end
   end
-  if delivered and entry_before(delivered, target) then redis.call('XGROUP', 'SETID', incoming, group, target) end
-  redis.call('HINCRBY', meta, 'lost:' .. group, lost)
+  step_raised(steps, meta, { ['lost:' .. group] = lost })
+  step(steps, 'HSET', meta, 'floor:' .. group, target)
   return lost
 end
 
@@ -79,18 +82,24 @@ end
 
 local function trim(keys, args)
   local incoming, incoming_meta, meta, changes, dead, workers = keys[1], keys[2], keys[3], keys[4], keys[5], keys[6]
+  local version, note, note_dead = keys[7], keys[8], keys[9]
   local limit, bound = number(args[1], 'limit'), number(args[2], 'incoming_bytes')
   local changes_bound, dead_bound = number(args[3], 'changes_bytes'), number(args[4], 'dead_bytes')
   local hold_ms = number(args[5], 'hold_ms')
   local now_ms = math.floor(now_us() / 1000)
 
-  local m = redis.call('HMGET', meta, 'changes_bytes', 'dead_bytes')
-  trim_to_bytes(changes, tonumber(m[1] or '0'), changes_bound)
-  trim_to_bytes(dead, tonumber(m[2] or '0'), dead_bound)
+  check_type(incoming, 'stream')
+  finish_noted(note)
+  finish_noted(note_dead) -- a replay looks for its entry in incoming: it is finished before that is trimmed
+  local counted = redis.call('MGET', version)[1]
+  trim_to_bytes(changes, tonumber(string.match(counted or '', ' (%d+)$') or '0'), changes_bound)
+  trim_to_bytes(dead, dead_bytes_added(dead), dead_bound)
   if redis.call('EXISTS', incoming) == 0 then return { 0, '', 0, '' } end
+  known_stream(incoming, incoming_meta, string.sub(incoming, 1, -9) .. 'producer:', PRODUCER_LIFE_MS)
 
-  local counters = redis.call('HMGET', incoming_meta, 'bytes', 'trimmed', 'events')
-  local queued, events = tonumber(counters[1] or '0') - tonumber(counters[2] or '0'), tonumber(counters[3] or '0')
+  local counters = ask('HMGET', incoming_meta, 'bytes', 'trimmed', 'events', 'length')
+  local added, events = tonumber(counters[1] or '0') or 0, tonumber(counters[3] or '0') or 0
+  local queued = added - (tonumber(counters[2] or '0') or 0)
   local kept, known = groups_kept(incoming, meta)
   local least, released, lost, cause = nil, '', 0, ''
   for _, each in ipairs(kept) do
@@ -105,13 +114,17 @@ local function trim(keys, args)
     elseif released == '' then
       local target
       if policy == 'DROP' and queued > bound / 2 then
-        target = last_beyond(incoming, needed, tonumber(counters[1]) - bound / 2)
+        target = last_beyond(incoming, needed, added - bound / 2)
       elseif policy == 'WAIT' and now_ms - alive_ms > hold_ms then
         target = redis.call('XINFO', 'STREAM', incoming)[8]
       end
       if target then
-        lost = release(incoming, meta, group, needed, delivered, target)
-        if lost > 0 then released, cause, needed = group, 'held', id_after(target) end
+        local steps = {}
+        lost = plan_release(steps, incoming, meta, group, needed, delivered, target)
+        if lost > 0 then
+          commit(note, {}, nil, steps)
+          released, cause, needed = group, 'held', id_after(target)
+        end
       end
     end
     redis.call('HSET', meta, 'floor:' .. group, id_before(needed))
@@ -123,12 +136,18 @@ local function trim(keys, args)
 
   -- With '~' whole nodes go, cheaply; a short stream is cut to the entry.
   local removed = redis.call('XTRIM', incoming, 'MINID', '~', least, 'LIMIT', limit)
-  if redis.call('XLEN', incoming) <= 200 then removed = removed + redis.call('XTRIM', incoming, 'MINID', least) end
-  if removed > 0 then
-    local first = redis.call('XRANGE', incoming, '-', '+', 'COUNT', 1)[1]
-    redis.call('HSET', incoming_meta, 'trimmed', first and fields_of(first).at or counters[1])
+  local length = redis.call('XLEN', incoming)
+  if length <= 200 then
+    local few = redis.call('XTRIM', incoming, 'MINID', least)
+    removed, length = removed + few, length - few
+  end
+  -- Looked at each time: what a call was cut off before is set right by the next.
+  local first = redis.call('XRANGE', incoming, '-', '+', 'COUNT', 1)[1]
+  local trimmed = first and fields_of(first).at or counters[1]
+  if trimmed and (trimmed ~= counters[2] or integer_text(length) ~= counters[4]) then
+    redis.call('HSET', incoming_meta, 'trimmed', trimmed, 'length', integer_text(length))
   end
   return { removed, released, lost, cause }
 end
 
-redis.register_function{ function_name = 'eb1_trim', callback = trim, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_trim', callback = trim, flags = { 'allow-oom' } }

@@ -10,13 +10,12 @@ local function try(keys, args)
   local incoming, attempts = keys[1], keys[2]
   local group, consumer, id, position = args[1], args[2], args[3], number(args[4], 'position')
 
-  local pending = redis.call('XPENDING', incoming, group, id, id, 1)
-  if not pending[1] or pending[1][2] ~= consumer then return 0 end
-  local deaths = redis.call('HGET', attempts, id) or '0'
+  if not owned(incoming, group, consumer, id) then return 0 end
+  local deaths = ask('HGET', attempts, id) or '0'
 
   local at = integer_text(position)
   redis.call('HSET', attempts, id .. ':next', at, id .. ':trying', at .. '/' .. deaths)
   return 1
 end
 
-redis.register_function{ function_name = 'eb1_try', callback = try, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_try', callback = try, flags = { 'allow-oom' } }

@@ -365,7 +365,7 @@ def test_closing_ends_all_who_wait() -> None:
         thread.start()
     fifo.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert ended == [FifoClosed] * 10
 
 

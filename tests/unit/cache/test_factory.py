@@ -14,7 +14,8 @@ from eventbus.errors import NotFound
 from eventbus.event import Event, ObjectMeta
 from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions
 from eventbus.testing.watch_source import FakeWatchSource
-from tests.unit.cache.things import Notes, eventually, make_thing
+from tests.unit.cache.things import Notes, make_thing
+from tests.waiting import eventually
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -90,7 +91,7 @@ def test_a_stopped_factory_starts_nothing_and_leaves_no_thread(store: Store) -> 
     factory = SharedInformerFactory(store)
     informer = factory.informer_for(NODE)
     factory.start()
-    assert factory.stop(10)
+    assert factory.stop(30)
     assert informer.is_stopped
     late = factory.informer_for(EVENT)
     factory.start()

@@ -13,7 +13,8 @@ from eventbus.cache.lister import Lister
 from eventbus.errors import NotFound
 from eventbus.event import Event
 from eventbus.selectors import InvalidSelector, LabelSelector
-from tests.unit.cache.things import eventually, make_thing
+from tests.unit.cache.things import make_thing
+from tests.waiting import eventually
 
 
 def by_letters(found: Event) -> Iterable[str]:
@@ -127,7 +128,7 @@ def test_readers_and_writers_do_not_disturb_each_other() -> None:
         indexer.delete_key(f"n{(i + 25) % 50}")
     done.set()
     for reader in readers:
-        reader.join(10)
+        reader.join(30)
     assert problems == []
     eventually(lambda: len(indexer) == 25)
 

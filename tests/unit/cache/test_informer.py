@@ -21,12 +21,12 @@ from tests.unit.cache.things import (
     ScriptedSource,
     SleeplessStop,
     deleted,
-    eventually,
     listed,
     make_thing,
     modified,
     watch_of,
 )
+from tests.waiting import eventually
 
 
 class Bench:
@@ -58,7 +58,7 @@ def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
     for informer in bench.informers:
-        informer.stop(10)
+        informer.stop(30)
 
 
 def watch_with(notes: Notes, informer: SharedInformer[Event], **options: object) -> object:
@@ -241,7 +241,7 @@ def test_a_late_handler_gets_what_is_there_as_initial_and_is_synced_when_it_has_
     may_go_on = threading.Event()
 
     def on_add(found: Event, initial: bool) -> None:
-        may_go_on.wait(10)
+        may_go_on.wait(30)
         bench.notes.on_add(found, initial)
 
     registration = informer.add_event_handler(on_add)
@@ -266,7 +266,7 @@ def test_a_handler_is_not_synced_before_its_informer_is(bench: Bench) -> None:
 def test_a_slow_handler_delays_no_other(bench: Bench) -> None:
     may_go_on = threading.Event()
     informer = bench.informer()
-    slow = informer.add_event_handler(lambda found, initial: may_go_on.wait(10))
+    slow = informer.add_event_handler(lambda found, initial: may_go_on.wait(30))
     watch_with(bench.notes, informer)
     started(informer)
     names = [f"n{i}" for i in range(50)]
@@ -282,7 +282,7 @@ def test_a_handler_that_cannot_follow_sees_fewer_steps_but_every_addition_and_de
     informer = bench.informer()
 
     def on_add(found: Event, initial: bool) -> None:
-        may_go_on.wait(10)
+        may_go_on.wait(30)
         bench.notes.on_add(found, initial)
 
     registration = informer.add_event_handler(on_add, bench.notes.on_update, bench.notes.on_delete)
@@ -346,19 +346,19 @@ def test_removing_a_handler_that_is_at_work_does_not_wait_for_it(bench: Bench) -
 
     def on_add(found: Event, initial: bool) -> None:
         at_work.set()
-        may_go_on.wait(10)
+        may_go_on.wait(30)
         done.set()
 
     informer = bench.informer()
     registration = informer.add_event_handler(on_add)
     started(informer)
     bench.add("a")
-    assert at_work.wait(10)
+    assert at_work.wait(30)
     informer.remove_event_handler(registration)
     assert not done.is_set()
     assert not informer.stop(0.01), "its thread lives"
     may_go_on.set()
-    assert informer.stop(10)
+    assert informer.stop(30)
     assert done.is_set()
 
 
@@ -367,14 +367,14 @@ def test_shutting_a_handler_down_waits_until_it_has_finished(bench: Bench) -> No
 
     def on_add(found: Event, initial: bool) -> None:
         at_work.set()
-        may_go_on.wait(10)
+        may_go_on.wait(30)
         done.set()
 
     informer = bench.informer()
     registration = informer.add_event_handler(on_add)
     started(informer)
     bench.add("a")
-    assert at_work.wait(10)
+    assert at_work.wait(30)
     assert not informer.shut_down_event_handler(registration, 0.01)
     may_go_on.set()
     assert informer.shut_down_event_handler(registration, 10)
@@ -395,7 +395,7 @@ def test_it_is_started_once_and_never_again(bench: Bench, caplog: pytest.LogCapt
     assert (informer.has_started, informer.is_stopped) == (True, False)
     informer.start()
     bench.source.wait_for_watches(1)
-    informer.stop(10)
+    informer.stop(30)
     assert (informer.has_started, informer.is_stopped) == (True, True)
     informer.start()
     assert [record.getMessage() for record in caplog.records] == ["The informer of things was started already"] * 2
@@ -406,7 +406,7 @@ def test_a_stopped_informer_takes_no_handler_but_gives_one_back(bench: Bench) ->
     informer = bench.informer()
     registration = informer.add_event_handler(bench.notes.on_add)
     started(informer)
-    informer.stop(10)
+    informer.stop(30)
     with pytest.raises(InformerStopped, match="was not added to shared informer because it has stopped already"):
         informer.add_event_handler(bench.notes.on_add)
     informer.remove_event_handler(registration)
@@ -417,7 +417,7 @@ def test_stopping_what_never_started_ends_it(bench: Bench) -> None:
     informer = bench.informer()
     informer.add_event_handler(bench.notes.on_add)
     assert set(threading.enumerate()) == before, "a handler's thread starts with the informer"
-    assert informer.stop(10)
+    assert informer.stop(30)
     assert informer.is_stopped
     assert not informer.wait_for_cache_sync(10), "nobody waits for what never comes"
 
@@ -436,10 +436,10 @@ def test_stopping_joins_every_thread_and_ends_the_watch(bench: Bench) -> None:
         "eventbus-reflector-things",
         "eventbus-resync-things",
     ]
-    assert informer.stop(10)
+    assert informer.stop(30)
     assert set(threading.enumerate()) == before
     bench.source.wait_for_watches(0)
-    assert informer.stop(10), "again: nothing to do"
+    assert informer.stop(30), "again: nothing to do"
 
 
 def test_stopping_comes_through_a_source_that_is_away(bench: Bench) -> None:
@@ -447,14 +447,14 @@ def test_stopping_comes_through_a_source_that_is_away(bench: Bench) -> None:
     informer = bench.informer(on_error=lambda error: None)
     informer.start()
     eventually(lambda: bench.source.lists)
-    assert informer.stop(10)
+    assert informer.stop(30)
     assert not informer.has_synced
 
 
 def test_a_handler_may_stop_its_informer(bench: Bench) -> None:
     informer = bench.informer()
     stopped: list[bool] = []
-    informer.add_event_handler(lambda found, initial: stopped.append(informer.stop(10)))
+    informer.add_event_handler(lambda found, initial: stopped.append(informer.stop(30)))
     bench.add("a")
     started(informer)
     eventually(lambda: stopped == [True])
@@ -466,16 +466,16 @@ def test_what_waits_for_a_slow_handler_is_forgotten_at_the_stop(bench: Bench) ->
     def on_add(found: Event, initial: bool) -> None:
         bench.notes.on_add(found, initial)
         at_work.set()
-        may_go_on.wait(10)
+        may_go_on.wait(30)
 
     bench.add("a", "b")
     informer = bench.informer()
     registration = informer.add_event_handler(on_add)
     started(informer)
-    assert at_work.wait(10)
+    assert at_work.wait(30)
     assert not informer.stop(0.01)
     may_go_on.set()
-    assert informer.stop(10)
+    assert informer.stop(30)
     assert len(bench.notes.notes) == 1
     assert not registration.wait_for_sync(10), "nobody waits for what never comes"
 
@@ -484,7 +484,7 @@ def test_what_was_read_before_the_stop_is_in_the_cache(bench: Bench) -> None:
     informer = started(bench.informer())
     bench.add(*(f"n{i}" for i in range(100)))
     eventually(lambda: informer.last_sync_resource_version == bench.source.version)
-    assert informer.stop(10)
+    assert informer.stop(30)
     assert len(informer.lister().list()) == 100
 
 
@@ -497,8 +497,8 @@ def test_handlers_may_be_added_while_it_starts(bench: Bench) -> None:
             thread.start()
         notes.wait_for("add a=1")
         for thread in threads:
-            thread.join(10)
-        informer.stop(10)
+            thread.join(30)
+        informer.stop(30)
 
 
 def test_handlers_come_and_go_during_changes_and_the_stop_without_harm(bench: Bench) -> None:
@@ -552,7 +552,7 @@ def test_a_change_that_the_cache_is_ahead_of_is_dropped_and_counted() -> None:
     informer.start()
     notes.wait_for("add a=7", "update a=7 a=8")
     eventually(lambda: len(source.watched) > 1)
-    assert informer.stop(10)
+    assert informer.stop(30)
     assert informer.stale == 3
 
 
@@ -568,4 +568,4 @@ def test_an_addition_of_what_is_held_is_an_update_and_an_update_of_what_is_not_a
     informer.start()
     notes.wait_for("add old=1", "add new=1", "update old=1 old=2")
     assert notes.initial == ["old"]
-    assert informer.stop(10)
+    assert informer.stop(30)

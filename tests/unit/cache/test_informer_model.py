@@ -19,7 +19,8 @@ from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.event import Event
 from eventbus.list_watch import ListerWatcher
 from eventbus.testing.watch_source import FakeWatchSource
-from tests.unit.cache.things import eventually, make_thing
+from tests.unit.cache.things import make_thing
+from tests.waiting import eventually
 
 STEPS = 1_500
 NAMES = [f"n{i}" for i in range(12)]
@@ -106,18 +107,18 @@ class World:
         web = {key: found for key, found in everything.items() if is_web(found)}
         for informer, expected in zip(self.informers, (everything, web), strict=True):
             wanted = set(expected.values())
-            eventually(lambda informer=informer, wanted=wanted: set(informer.lister().list()) == wanted, 20)  # type: ignore[misc]
+            eventually(lambda informer=informer, wanted=wanted: set(informer.lister().list()) == wanted)  # type: ignore[misc]
             by_namespace = informer.indexer.by_index("namespace", "")
             assert set(by_namespace) == wanted
         for witness, registration, informer in self.witnesses:
-            eventually(lambda registration=registration: not registration.pending, 20)  # type: ignore[misc]
+            eventually(lambda registration=registration: not registration.pending)  # type: ignore[misc]
             seen = {found for found in informer.lister().list() if witness.sees(found)}
-            eventually(lambda witness=witness, seen=seen: set(witness.held.values()) == seen, 20)  # type: ignore[misc]
+            eventually(lambda witness=witness, seen=seen: set(witness.held.values()) == seen)  # type: ignore[misc]
             assert registration.failed == 0, "see the log for what it did not believe"
 
     def stop(self) -> None:
         for informer in self.informers:
-            assert informer.stop(20)
+            assert informer.stop(30)
 
     def _informer(self, source: ListerWatcher[Event], resync_s: float) -> SharedInformer[Event]:
         return SharedInformer(source, clock=FastClock(), resync_s=resync_s, on_error=lambda error: None)

@@ -78,7 +78,7 @@ def test_a_closed_buffer_forgets_and_ends_its_reader() -> None:
     reader = threading.Thread(target=lambda: read.append(buffer.get()))
     reader.start()
     buffer.close()
-    reader.join(10)
+    reader.join(30)
     buffer.put("a", update("a", 0, 1))
     assert (read, len(buffer), buffer.get()) == ([None], 0, None)
 

@@ -28,12 +28,12 @@ from tests.unit.cache.things import (
     SleeplessStop,
     added,
     deleted,
-    eventually,
     listed,
     make_thing,
     modified,
     watch_of,
 )
+from tests.waiting import eventually
 
 REFUSED = BusUnavailable("connection refused")
 EXPIRED = Expired("too old resource version: 1 (900)")
@@ -129,7 +129,7 @@ def test_the_version_moves_with_every_event(bench: Bench) -> None:
             seen.append(reflector.last_sync_resource_version)
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(30)
     assert seen == ["10", "11", "12", "13"]
 
 
@@ -242,7 +242,7 @@ def test_the_stop_ends_a_watch_that_blocks() -> None:
     thread.start()
     source.wait_for_watches(1)
     stop.set()
-    thread.join(10)
+    thread.join(30)
     assert not thread.is_alive()
     source.wait_for_watches(0)
 
@@ -505,7 +505,7 @@ def test_a_resync_comes_each_time_it_is_due_and_wanted() -> None:
         eventually(lambda n=n: len(asked) == n)  # type: ignore[misc]
     eventually(lambda: store.resyncs == 2)
     stop.set()
-    thread.join(10)
+    thread.join(30)
     assert asked == [True, False, True]
     assert store.replaces == 1
 
@@ -527,5 +527,5 @@ def test_a_resync_that_fails_ends_the_watch_and_leads_to_a_new_list(caplog: pyte
         clock.advance(0.4)  # the pause
         threading.Event().wait(0.005)
     stop.set()
-    thread.join(10)
+    thread.join(30)
     assert errors == []

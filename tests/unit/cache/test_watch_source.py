@@ -126,7 +126,7 @@ def test_held_watches_tell_later(source: FakeWatchSource[Event]) -> None:
     reader.join(0.05)
     assert told == []
     source.release_watches()
-    reader.join(10)
+    reader.join(30)
     assert told == ["ADDED"]
 
 

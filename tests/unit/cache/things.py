@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
@@ -14,20 +13,13 @@ from eventbus.event import Event, ObjectMeta
 from eventbus.list_watch import ListOptions, ObjectList, WatchEvent, WatchEventType
 from eventbus.testing.clock import FakeClock
 from eventbus.testing.fake_watch import FakeWatch
+from tests.waiting import eventually
 
 
 def make_thing(name: str, value: str = "", version: str = "", namespace: str = "", **labels: str) -> Event:
     """The thing *name*; *value* is what changes in it."""
     metadata = ObjectMeta(name=name, namespace=namespace, resource_version=version, labels=labels)
     return Event(metadata=metadata, message=value)
-
-
-def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
-    """Wait until it is so; fail if it never is."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.002)
 
 
 class Notes:

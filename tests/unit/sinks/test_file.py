@@ -16,8 +16,8 @@ from eventbus.errors import ConfigError, EventUnbuildable, SinkGone, SinkUnreach
 from eventbus.event import Event, ObjectMeta
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
 from eventbus.sinks.file import FileOptions, JsonLinesSink, RotatingFile
-from tests.acceptance.programs import eventually
 from tests.builders import make_event
+from tests.waiting import eventually
 
 
 def event(name: str = "a", count: int = 1) -> Event:
@@ -132,6 +132,61 @@ def test_a_disk_that_is_full_is_an_outage_and_leaves_no_half_line(tmp_path: Path
     assert lines(path) == ["p:a/1"]
     sink.create(event("b"))
     assert lines(path) == ["p:a/1", "p:b/1"]
+
+
+@pytest.mark.parametrize(("query", "mode"), [("", 0o600), ("?mode=640", 0o640), ("?mode=0666&max-size=1", 0o666)])
+def test_a_new_file_is_its_users_alone_unless_a_mode_is_given(tmp_path: Path, query: str, mode: int) -> None:
+    path = tmp_path / "events.jsonl"
+    before = os.umask(0o022)
+    try:
+        sink = sink_of(path, query)
+        sink.create(event())
+        sink.create(event("b"))
+    finally:
+        os.umask(before)
+    assert {oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()} == {oct(mode)}
+
+
+def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.touch()
+    path.chmod(0o640)
+    sink_of(path).create(event())
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("linked", ["events.jsonl", "events.jsonl.lock"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_symbolic_link_is_never_written_through(tmp_path: Path, linked: str, there: bool) -> None:
+    path, target = tmp_path / "events.jsonl", tmp_path / "target"
+    sink = sink_of(path)
+    if there:
+        target.write_bytes(b"mine")
+    (tmp_path / linked).symlink_to(target)
+    with pytest.raises(ConfigError, match=f"{linked} is a symbolic link: give the path that it leads to, {target}"):
+        sink_of(path)
+    with pytest.raises(SinkUnreachable, match=rf"{linked}: .*symbolic links"):  # it came later
+        sink.create(event())
+    assert target.exists() == there
+    assert not there or target.read_bytes() == b"mine"
+
+
+def test_what_is_no_regular_file_is_refused_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/null"), tmp_path / "pipe", tmp_path):
+        with pytest.raises(ConfigError, match=f"{path} is no regular file: give another path, or stdout:"):
+            sink_of(path)
+        assert not path.with_name(f"{path.name}.lock").exists()
+    sink = sink_of(tmp_path / "events.jsonl")
+    os.mkfifo(tmp_path / "events.jsonl")
+    with pytest.raises(SinkUnreachable, match=r"events.jsonl: is no regular file"):
+        sink.create(event())
+
+
+def test_a_path_with_a_zero_in_it_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"%00 in it.*take it out") as caught:
+        make_sink(f"file:{tmp_path}/a%00b", {})
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_goes_is_an_outage_that_names_it(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.sinks import EventPatch, SinkMode, SinkOptions, make_sink
-from eventbus.sinks.opening import SCHEMES, default_name, given_url, safe_sink_url
+from eventbus.sinks.opening import SCHEMES, default_name, given_url, safe_sink_url, split_counts
 
 
 class OwnSink:
-    """What `python:` loads here; a class whose constructor is a SinkMaker."""
+    """What `own:` loads here; a class whose constructor is a SinkMaker."""
 
     mode = SinkMode.UPSERT
 
@@ -37,8 +37,8 @@ def make_nothing(url: str, options: SinkOptions) -> None:
     """No SinkMaker, though it can be called like one."""
 
 
-def test_a_sink_of_ones_own_is_loaded_by_its_place() -> None:
-    url = "python:tests.unit.sinks.test_opening:OwnSink?table=x"
+def test_a_registered_sink_is_made_by_its_scheme() -> None:
+    url = "own:?table=x"
     sink = make_sink(url, {}, name="mine", timeout_s=3)
     assert isinstance(sink, OwnSink)
     assert (sink.url, sink.name, sink.timeout_s) == (url, "mine", 3)
@@ -49,13 +49,14 @@ def test_a_sink_of_ones_own_is_loaded_by_its_place() -> None:
     [
         ("redis://x", "must begin with one of .*postgresql:"),
         ("events.jsonl", "must begin with one of"),
-        ("python:no.such.module:x", "cannot be loaded"),
-        ("python:tests.unit.sinks.test_opening:missing", "has no 'missing'"),
-        ("python:", "python:package.module:maker"),
-        ("python:os", "python:package.module:maker"),
-        ("python:os:getcwd", "no maker of sinks"),
-        ("python:os:environ", "no maker of sinks"),
-        ("python:tests.unit.sinks.test_opening:make_nothing", "no EventSink"),
+        ("redis://x", "must begin with one of .*, own:"),
+        ("python:os:getcwd", "must begin with one of"),
+        ("no-module:", "cannot be loaded"),
+        ("no-name:", "has no 'missing'"),
+        ("no-maker:", "no maker of sinks"),
+        ("no-callable:", "no maker of sinks"),
+        ("no-sink:", "no EventSink"),
+        ("twice:", "registered more than once, for a:b, c:d: uninstall"),
         ("https://[::1", "cannot be read"),
     ],
 )
@@ -101,7 +102,7 @@ def test_what_may_be_a_piece_of_a_password_is_not_named(url: str) -> None:
         ("file:events.jsonl", "file:events.jsonl"),
         ("kubernetes:?context=dev", "kubernetes:"),
         ("stdout:", "stdout:"),
-        ("python:own.module:Sink?key=secret", "python:own.module:Sink"),
+        ("own:events?key=secret", "own:events"),
         ("events.jsonl", "events.jsonl"),
     ],
 )
@@ -143,7 +144,7 @@ def test_an_option_makes_no_other_sink(url: str, same: str) -> None:
         ("postgresql://me@host/db", "postgresql://me@host/db?options=-c%20search_path%3Da"),
         ("postgresql://me@host/db?options=-csearch_path%3Da", "postgresql://me@host/db?options=-csearch_path%3Db"),
         ("https://host/path?team=a", "https://host/path?team=b"),
-        ("python:package.module:Sink?events.db", "python:package.module:Sink?other.db"),
+        ("sqlite:?events.db", "sqlite:?other.db"),
     ],
 )
 def test_what_leads_elsewhere_makes_another_sink(url: str, other: str) -> None:
@@ -236,3 +237,21 @@ def test_a_password_that_is_not_escaped_is_refused_and_not_shown(password: str) 
     with pytest.raises(ConfigError, match="%3F") as refused:
         given_url(f"postgresql://me:{password}@host/db", {})
     assert "pa" not in str(refused.value).replace("password", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "rest", "counts"),
+    [
+        ("https://h/x?counts=shown", "https://h/x", "shown"),
+        ("file:/a/b?max-size=1MiB&counts=written&keep=3", "file:/a/b?max-size=1MiB&keep=3", "written"),
+        ("postgresql://db/e?sslmode=require", "postgresql://db/e?sslmode=require", "written"),
+        ("python:a.b:c?x=1&counts=shown", "python:a.b:c?x=1", "shown"),
+    ],
+)
+def test_which_counts_are_wanted_is_taken_off_the_url(url: str, rest: str, counts: str) -> None:
+    assert split_counts(url) == (rest, counts)
+
+
+def test_other_counts_are_refused() -> None:
+    with pytest.raises(ConfigError, match="counts='all' in the sink's URL: give counts=written or counts=shown"):
+        split_counts("stdout:?counts=all")

@@ -1,0 +1,240 @@
+"""What each function of the library does to which keys.
+
+The server checks a function's commands against the rights of whoever calls it, one by one, and undoes nothing when one
+is refused in the middle. So the rights of a role are made from this table; `tests/functions/test_function_commands.py`
+holds it against what the functions really do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import msgspec
+
+#: function → keys (names of `Keys`, several where one command spans them) → commands.
+#: `changes`, `version`, `note`, `object` and `index_name` are of every kind.
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "build": {},
+    "open": {
+        "incoming": "TYPE EXISTS XINFO|GROUPS XINFO|STREAM XRANGE XGROUP|CREATE XGROUP|DESTROY",
+        "incoming_meta": "TYPE HGET DEL HSET",
+        "meta": "TYPE HGET HMGET HGETALL HSET HSETNX",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE",
+        "version": "EXISTS MGET",
+        "version note": "MSET",
+        "note": "MGET SET DEL",
+    },
+    "publish": {
+        "incoming": "EXISTS XLEN XINFO|GROUPS XADD",  # no XRANGE: a producer reads nothing
+        "incoming_meta": "HGET HMGET HSET HINCRBY",
+        "producer": "HMGET HSET PEXPIRE",
+        "meta": "HGETALL",
+    },
+    "record": {
+        "incoming": "TYPE XPENDING XACK",
+        "meta": "TYPE HMGET HSET",
+        "index_name": "TYPE ZRANGE ZRANGEBYLEX ZADD ZREM",
+        "index_object": "TYPE ZRANGE ZADD ZREM",
+        "index_expiry": "TYPE ZADD ZREM",
+        "index_forget": "TYPE ZADD ZREM",
+        "index_refresh": "TYPE ZADD",
+        "index_subject": "TYPE ZADD",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
+        "suppressed": "TYPE HMGET HGETALL HSET HDEL",
+        "dead": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD",
+        "attempts": "TYPE EXISTS HGET HSET HDEL",
+        "occurrences": "TYPE HMGET HLEN HSET PEXPIRE",
+        "aggregate spam object": "MGET EXISTS",
+        "aggregate spam object note": "MSET",
+        "aggregate spam": "PEXPIRE",
+        "note version": "MGET",
+        "version": "EXISTS SET",
+        "note": "SET DEL",
+    },
+    "trim": {
+        "incoming": (
+            "TYPE EXISTS XLEN XRANGE XREVRANGE XPENDING XINFO|GROUPS XINFO|STREAM XADD XACK XGROUP|SETID XTRIM"
+        ),
+        "incoming_meta": "HMGET HSET",
+        "producer": "HSET PEXPIRE",
+        "meta": "TYPE HMGET HGETALL HSET",
+        "changes": "XLEN XRANGE XTRIM",
+        "dead": "TYPE XLEN XRANGE XREVRANGE XDEL XTRIM",
+        "workers": "HGETALL",
+        "version": "MGET",
+        "note": "MGET MSET SET DEL",
+    },
+    "bury": {
+        "incoming": "TYPE XPENDING XACK",
+        "dead": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD",
+        "meta": "TYPE HMGET HSET",
+        "attempts": "TYPE HGET HSET HDEL",
+        "note": "MGET MSET SET DEL",
+    },
+    "replay": {
+        "incoming": "TYPE EXISTS XLEN XRANGE XINFO|GROUPS XINFO|STREAM XADD",
+        "incoming_meta": "HMGET HSET",
+        "producer": "HSET PEXPIRE",
+        "dead": "TYPE XRANGE XDEL",
+        "meta": "TYPE HMGET HGETALL HSET",
+        "note": "MGET MSET SET DEL",
+    },
+    "discard": {
+        "dead": "TYPE XRANGE XDEL",
+        "meta": "TYPE HMGET HSET",
+        "note": "MGET MSET SET DEL",
+    },
+    "beat": {"workers": "HINCRBY"},
+    "try": {"incoming": "XPENDING", "attempts": "HGET HSET"},
+    "claim": {
+        "incoming": "XPENDING XCLAIM XGROUP|DELCONSUMER",
+        "workers": "HGET HDEL HINCRBY",
+        "attempts": "HMGET HSET",
+    },
+    "expire": {
+        "meta": "TYPE HMGET HSET",
+        "index_name": "TYPE ZREM",
+        "index_object": "TYPE ZREM",
+        "index_expiry": "TYPE ZCARD ZMSCORE ZADD ZREM",
+        "index_forget": "TYPE ZCARD ZMSCORE ZADD ZREM",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XADD",
+        "suppressed": "TYPE HMGET HGETALL HSET HDEL",
+        "version object": "MGET",
+        "object note": "MSET",
+        "object": "EXISTS DEL",
+        "version": "EXISTS SET",
+        "note": "MGET SET DEL",
+    },
+    "refresh": {
+        "meta": "TYPE HMGET HSET",
+        "index_refresh": "TYPE ZMSCORE ZREM",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
+        "version object": "MGET",
+        "object note": "MSET",
+        "version": "EXISTS SET",
+        "note": "MGET SET DEL",
+    },
+    "forget": {
+        "meta": "TYPE HMGET HSET",
+        "index_subject": "TYPE ZCARD ZSCORE ZREM",
+        "spam": "PTTL",
+        "aggregate spam": "DEL",
+        "note": "MGET MSET SET DEL",
+    },
+    "finish": {  # of kinds but events, what put and remove leave
+        "index_name": "TYPE ZADD ZREM",
+        "changes": "TYPE EXISTS XINFO|STREAM XADD XTRIM",
+        "object": "MGET DEL",
+        "version": "SET",
+        "note": "MGET SET DEL",
+    },
+    "put": {
+        "index_name": "TYPE ZADD",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XRANGE XADD XTRIM",
+        "version object": "MGET",
+        "object note": "MSET",
+        "version": "EXISTS SET",
+        "note": "MGET SET DEL",
+    },
+    "remove": {
+        "index_name": "TYPE ZREM",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XRANGE XADD XTRIM",
+        "version object": "MGET",
+        "object": "DEL",
+        "version": "EXISTS SET",
+        "note": "MGET MSET SET DEL",
+    },
+    "write_event": {
+        "index_name": "TYPE ZRANGEBYLEX ZADD",
+        "index_object": "TYPE ZADD ZREM",
+        "index_expiry": "TYPE ZADD",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
+        "incoming": "EXISTS XLEN XRANGE XADD",
+        "incoming_meta": "HMGET HSET",
+        "producer": "HSET PEXPIRE",
+        "version object": "MGET",
+        "object note": "MSET",
+        "version": "EXISTS SET",
+        "note": "MGET SET DEL",
+    },
+    "overlay_event": {
+        "index_expiry": "TYPE ZADD",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
+        "incoming": "EXISTS XLEN XRANGE XADD",
+        "incoming_meta": "HMGET HSET",
+        "producer": "HSET PEXPIRE",
+        "version object": "MGET",
+        "object note": "MSET",
+        "version": "EXISTS SET",
+        "note": "MGET SET DEL",
+    },
+    "remove_event": {
+        "index_name": "TYPE ZREM",
+        "index_object": "TYPE ZREM",
+        "index_expiry": "TYPE ZREM",
+        "index_forget": "TYPE ZADD",
+        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XADD",
+        "version object": "MGET",
+        "object note": "MSET",
+        "object": "DEL",
+        "version": "EXISTS SET",
+        "note": "MGET SET DEL",
+    },
+    "lease": {
+        "export": "HGET HSET HSETNX",
+        "workers": "TYPE HGET HDEL HINCRBY",
+        "meta": "TYPE HSET",
+        "note": "MGET SET DEL",
+    },
+    "release": {"export": "HGET HDEL", "workers": "TYPE HDEL"},
+    "exported": {
+        "export": "TYPE HMGET HSET",
+        "later": "TYPE ZADD ZREM",
+        "dead": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD XDEL",
+        "meta": "TYPE HMGET HSET",
+        "exported": "MGET PEXPIRE DEL",
+        "exported note": "MSET",
+        "note": "MGET SET DEL",
+    },
+    "again": {"dead": "XRANGE", "later": "TYPE ZADD"},
+}
+
+
+class Use(msgspec.Struct, frozen=True, order=True):
+    """One command, `XADD` or `XGROUP|CREATE`, and the names that `Keys` has for what it is used on; none: no key."""
+
+    command: str
+    keys: tuple[str, ...] = ()
+
+
+class Function(msgspec.Struct, frozen=True):
+    """One registered function: the names of the keys it works on, and all that it does, sorted."""
+
+    name: str
+    keys: tuple[str, ...]
+    uses: tuple[Use, ...]
+
+
+@cache
+def functions_used() -> Mapping[str, Function]:
+    """Every function of the library by its name."""
+    found = {}
+    for verb, commands in _COMMANDS.items():
+        uses = tuple(sorted({*_uses(commands), *(_CLOCKED if commands else ())}))
+        keys = tuple(sorted({key for use in uses for key in use.keys}))
+        found[f"eb2_{verb}"] = Function(f"eb2_{verb}", keys, uses)
+    return found
+
+
+#: The server's time, and how full its memory is.
+_CLOCKED = (Use("TIME"), Use("INFO"))
+
+
+def _uses(commands: Mapping[str, str]) -> Iterator[Use]:
+    for keys, words in commands.items():
+        for command in words.split():
+            yield Use(command, tuple(keys.split()))
+
+
+__all__ = ["Function", "Use", "functions_used"]

@@ -1,0 +1,233 @@
+-- How a function writes. The first write is one MSET of every string that changes and of a note of all that is still
+-- to do: that is the commit. What the note says may be done twice, and is done in order; the note goes last. Should
+-- anything be refused in between (a right, a type), the note stays, and whoever writes next of the same finishes it
+-- before it decides anything.
+
+-- The commands that a note may hold, and the type of the key behind each. Those that Redis does not know stand below.
+local TYPES = {
+  XADD = 'stream', XACK = 'stream', XDEL = 'stream', XTRIM = 'stream', XGROUP = 'stream', RELEASE = 'stream',
+  BURY = 'stream', STREAM = 'stream', GROUP = 'stream', APPEND = 'stream', ZADD = 'zset', ZREM = 'zset', HSET = 'hash', HDEL = 'hash', HSETNX = 'hash',
+  PEXPIRE = 'any', DEL = 'any', LIVES = 'any', CHANGES = 'any',
+}
+
+local MANY = 1000 -- members in one command: far below what Lua's stack holds
+
+-- One more command of the note. A command costs more than a member, and is one more line of the AOF.
+local function step(steps, ...)
+  steps[#steps + 1] = { ... }
+end
+
+-- The same with a list of members behind the arguments; with an empty one, nothing.
+local function step_each(steps, list, ...)
+  for low = 1, #list, MANY do
+    local command = { ... }
+    for n = low, math.min(low + MANY - 1, #list) do command[#command + 1] = list[n] end
+    steps[#steps + 1] = command
+  end
+end
+
+-- Adds the entry of *c*, unless it is there. Somebody else's entry beyond it: readers list again, since the version
+-- jumps over that, and find everything.
+local function add_entry(c)
+  local id = integer_text(c.last) .. '-0'
+  local added = redis.pcall(
+    'XADD', c.key, id, 'f', integer_text(c.first), 'at', integer_text(c.at), unpack(c.entry)
+  )
+  if type(added) ~= 'table' or not added.err then return end
+  if not string.find(added.err, 'equal or smaller', 1, true) then error(added) end
+  local last = entry_id(last_id(c.key))
+  if last ~= c.last then c.last = last + 10000000 end
+end
+
+-- What goes out of an index goes first: an object that was replaced comes back under the same name.
+local function write_changes(c)
+  add_entry(c)
+  if #c.unnamed > 0 then redis.call('ZREM', c.index_name, unpack(c.unnamed)) end
+  if #c.unnamed_objects > 0 then redis.call('ZREM', c.index_object, unpack(c.unnamed_objects)) end
+  if #c.named > 0 then redis.call('ZADD', c.index_name, unpack(c.named)) end
+  if #c.named_objects > 0 then redis.call('ZADD', c.index_object, unpack(c.named_objects)) end
+  -- Last: who lists and sees this version finds all of it, and who watches from an older one is told all of it.
+  redis.call('SET', c.version_key, integer_text(c.last) .. ' ' .. integer_text(c.bytes))
+  written_rv[c.version_key] = c.last
+end
+
+-- The changes that a note tells of, with the objects as they are stored now: nothing of the kind was written since.
+local function noted_changes(noted)
+  local _, key, version_key, first, last, at, bytes, prefix, index_name, index_object, told, was = unpack(noted, 1, 12)
+  local c = new_changes(key, version_key, first - 1, at, prefix, index_name, index_object)
+  for n = 1, #told, 2 do
+    local letter, id = string.sub(told[n], 1, 1), string.sub(told[n], 2)
+    local packed = told[n + 1] or redis.call('MGET', prefix .. id)[1] or ''
+    local name_member, object_member
+    if index_object ~= '' then
+      local o = unpack_event(packed)
+      if o and o[BODY] then name_member, object_member = index_members(o, id) end
+    else
+      local o = unpack_item(packed)
+      if o then name_member = o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id end
+    end
+    -- Of an object that somebody took away meanwhile there is nothing to find, only a version to count.
+    tell(c, name_member and letter or 'M', id, packed, name_member, object_member)
+  end
+  if was then c.entry[#c.entry + 1], c.entry[#c.entry + 2] = 'W', was end
+  c.last, c.bytes = last, bytes
+  return c
+end
+
+-- Sets of similar messages and token buckets live on from their last use.
+local function keep_alive(command)
+  local _, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects = unpack(command)
+  for _, member in ipairs(subjects) do
+    redis.call('PEXPIRE', set_prefix .. string.sub(member, 1, 32), set_life_ms)
+    redis.call('PEXPIRE', bucket_prefix .. string.sub(member, 33), bucket_life_ms)
+  end
+end
+
+-- Acknowledge all that *group* has pending up to *target*.
+local function release_pending(command)
+  local _, incoming, group, target = unpack(command)
+  while true do
+    local ids = {}
+    for i, p in ipairs(redis.call('XPENDING', incoming, group, '-', target, MANY)) do ids[i] = p[1] end
+    if #ids == 0 then return end
+    redis.call('XACK', incoming, group, unpack(ids))
+  end
+end
+
+-- A stream is made by a group and that group destroyed: XADD would leave an entry behind.
+local function make_stream(command)
+  local _, incoming = unpack(command)
+  if redis.call('EXISTS', incoming) == 0 then redis.call('XGROUP', 'CREATE', incoming, '\1', '0', 'MKSTREAM') end
+  redis.call('XGROUP', 'DESTROY', incoming, '\1')
+end
+
+local function make_group(command)
+  local _, incoming, group, floor = unpack(command)
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
+    if info[2] == group then return end
+  end
+  redis.call('XGROUP', 'CREATE', incoming, group, floor)
+end
+
+-- *finishing*: the command may have been done before.
+local function perform(command, finishing)
+  local verb = command[1]
+  if verb == 'LIVES' then keep_alive(command)
+  elseif verb == 'RELEASE' then release_pending(command)
+  elseif verb == 'BURY' then redis.call('XADD', unpack(command, 2))
+  elseif verb == 'STREAM' then make_stream(command)
+  elseif verb == 'GROUP' then make_group(command)
+  elseif verb == 'APPEND' then append_replayed(command, finishing)
+  else redis.call(unpack(command)) end
+end
+
+local function check_types(c, steps)
+  if c and c.last >= c.first then check_type(c.key, 'stream') end
+  if c and (#c.named > 0 or #c.unnamed > 0) then
+    check_type(c.index_name, 'zset')
+    if c.index_object ~= '' then check_type(c.index_object, 'zset') end
+  end
+  local checked = {}
+  for _, command in ipairs(steps) do
+    local verb, key = command[1], command[2]
+    local wanted = TYPES[verb]
+    if not wanted then error({ err = 'ERR eventbus: a note holds no ' .. tostring(verb) }) end
+    if verb == 'XGROUP' then key = command[3] end
+    if wanted ~= 'any' and not checked[key] then
+      check_type(key, wanted)
+      checked[key] = true
+    end
+  end
+end
+
+-- Writes *strings* (key, value, …) and the changes *c* (nil: none), then does *steps*, all of it or, later, the rest.
+-- The caller has finished what stood in *note*.
+local function commit(note, strings, c, steps)
+  check_types(c, steps)
+  local noted = { steps }
+  if c and c.last >= c.first then
+    noted[2] = {
+      'CHANGES', c.key, c.version_key, c.first, c.last, c.at, c.bytes, c.prefix, c.index_name, c.index_object,
+      c.noted, c.was or false,
+    }
+    if c.was then c.entry[#c.entry + 1], c.entry[#c.entry + 2] = 'W', c.was end
+  end
+  strings[#strings + 1], strings[#strings + 2] = note, cmsgpack.pack(noted)
+  redis.call('MSET', unpack(strings))
+  if noted[2] then write_changes(c) end
+  for _, command in ipairs(steps) do perform(command, false) end
+  redis.call('DEL', note)
+end
+
+-- Whether *entry* is what *command* buries; somebody else may have been given its id meanwhile.
+local function is_buried(entry, command)
+  if not entry then return false end
+  local fields, planned = fields_of(entry), {}
+  for n = 4, #command, 2 do planned[command[n]] = command[n + 1] end
+  return fields.id == planned.id and fields.group == planned.group and fields.b == planned.b
+end
+
+-- A burial has an id beforehand. If another one came between, it gets the next. One that was discarded or replayed
+-- since the call was cut off comes back: seen twice, not lost.
+local function late_burials(steps)
+  local moved, kept, lasts = false, {}, {}
+  for _, command in ipairs(steps) do
+    local again = command[1] ~= 'BURY'
+    if not again then
+      local dead, id = command[2], command[3]
+      again = not is_buried(redis.call('XRANGE', dead, id, id)[1], command)
+      local last = lasts[dead] or last_id(dead)
+      if again and not entry_before(last, id) then
+        command[3], moved = id_after(last), true
+      end
+      if again then lasts[dead] = command[3] end
+    end
+    if again then kept[#kept + 1] = command end
+  end
+  return kept, moved
+end
+
+-- Does what a call that was cut off has left to do; *text* is what the note holds. Returns whether there was something,
+-- and whether the note is spoiled: then there is nothing that could be done, and it goes.
+local function finish(note, text)
+  if not text then return false, false end
+  local ok, noted = pcall(cmsgpack.unpack, text)
+  if not ok or type(noted) ~= 'table' or type(noted[1]) ~= 'table' then
+    redis.call('DEL', note)
+    return false, true
+  end
+  local c = nil
+  if noted[2] then
+    ok, c = pcall(noted_changes, noted[2])
+    if not ok and type(c) == 'table' then error(c) end -- of Redis, not of the note
+    if not ok then
+      redis.call('DEL', note)
+      return false, true
+    end
+  end
+  check_types(c, noted[1])
+  local steps, moved = late_burials(noted[1])
+  if moved then redis.call('SET', note, cmsgpack.pack({ steps, noted[2] })) end
+  if c then write_changes(c) end
+  for _, command in ipairs(steps) do perform(command, true) end
+  redis.call('DEL', note)
+  return true, false
+end
+
+-- The same for functions that have nothing else to read with it.
+local function finish_noted(note)
+  return finish(note, redis.call('MGET', note)[1])
+end
+
+-- Keeps the stream of *c* within *bound* bytes, looked at whenever so many more were added; and, where there is no
+-- memory for more, no longer than it is.
+local LOOK_EVERY_BYTES = 65536
+
+local function step_within(steps, c, bound, full)
+  if c.last < c.first then return end
+  check_type(c.key, 'stream')
+  if full then return step(steps, 'XTRIM', c.key, 'MAXLEN', redis.call('XLEN', c.key)) end
+  if math.floor(c.bytes / LOOK_EVERY_BYTES) == math.floor(c.at / LOOK_EVERY_BYTES) then return end
+  local length = length_within(c.key, c.bytes, bound)
+  if length then step(steps, 'XTRIM', c.key, 'MAXLEN', '~', length) end
+end

@@ -1,0 +1,218 @@
+-- The rules: what becomes of each event. client-go's order: aggregate, count, spam filter; nothing that the filter holds
+-- back is undone. Nothing is written here, and nothing read but by the functions of *given*.
+
+local SIMILAR_LAST = 1
+local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
+local REPORT_EVERY_MS = 60000
+local MESSAGE_IN_BODY = 5
+
+-- Nanoseconds of *ms* in lower case hex: client-go's name suffix. The product passes 2^53, so it is made in halves.
+local function hex_ns(ms)
+  if ms < 0 then return '-' .. hex_ns(-ms) end
+  local low = (ms % 65536) * 1000000
+  local high = math.floor(ms / 65536) * 1000000 + math.floor(low / 65536)
+  return string.format('%x%04x', high, low % 65536)
+end
+
+-- client-go's token bucket (golang.org/x/time/rate, AllowN) at whole milliseconds.
+local function take_token(bucket, at_ms, burst, qps)
+  local tokens = burst
+  if bucket[TOKENS] then
+    local elapsed_ms = math.max(0, at_ms - bucket[ACCEPTED])
+    local seconds = math.floor(elapsed_ms / 1000)
+    tokens = math.min(bucket[TOKENS] + (seconds + (elapsed_ms - seconds * 1000) * 1000000 / 1e9) * qps, burst)
+  end
+  tokens = tokens - 1
+  if burst < 1 or tokens < 0 and math.floor(-tokens / qps * 1e9) > 0 then return false end
+  bucket[TOKENS], bucket[ACCEPTED] = tokens, at_ms
+  return true
+end
+
+-- An object in one call: *o* is what counts. existed: there was a value; stored: it holds an event; present: that is
+-- the event that counts; former: the stored event, if it is not; replaced: it goes, since *o* takes its place.
+local function new_object(o, existed)
+  local r = {
+    o = o, existed = existed, stored = o ~= nil and o[BODY] ~= nil, present = false, former = nil,
+    dirty = false, counted = false, unreported = false, replaced = false, refresh = false,
+  }
+  if not o then
+    -- Made with room for all its fields: a table that grows is copied at 1, 2, 4, 8 and 16 of them.
+    r.o = {
+      false, false, false, false, false, false, false, false, false, false, false,
+      false, false, false, false, false, false, false, false, false, false,
+    }
+  elseif r.stored and o[HELD] then
+    r.former, r.o, o[HELD] = { o = o, dirty = false }, o[HELD], false
+  end
+  r.present = r.stored and not r.former
+  return r
+end
+
+-- Whether events of this object were counted before.
+local function was_seen(r)
+  return r.o[COUNT] and r.o[COUNT] ~= 0
+end
+
+local function create(r, entry, subject, uid, body, form, message, last, now_ms)
+  local o = r.o
+  if r.former then r.former, r.replaced = nil, r.stored end
+  o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[BODY] = o[COUNT], last, message, form, body
+  o[SUBJECT] = o[NAMESPACE] .. string.sub(subject[8], #subject[6] + 1)
+  o[UID], o[CREATED], o[ENTRY] = uid, now_ms, entry
+  o[RV], o[HELD], o[WRITTEN], o[SEEN], o[DUE], o[CHANGED] = false, false, false, false, false, false
+  o[OVERLAY], o[ONCE] = false, false
+  r.present, r.dirty = true, true
+end
+
+-- A batch that comes late counts, but never moves lastTimestamp or message back.
+local function patch(r, entry, message, last)
+  local o = r.o
+  o[STORED_COUNT], o[ONCE], r.dirty = o[COUNT], false, true
+  if o[ENTRY] ~= entry and o[ENTRY] ~= '' and entry_before(entry, o[ENTRY]) then return true end
+  o[LAST], o[ENTRY], o[SEEN] = last, entry, false
+  if message then o[MESSAGE] = message end
+  return false
+end
+
+-- Counted and not written: readers shall see it all the same, soon.
+local function count_unwritten(r, last)
+  local o = r.o
+  o[ONCE], r.refresh = false, true
+  if type(last) == 'number' and last > (o[SEEN] or tonumber(o[LAST]) or 0) then o[SEEN] = last end
+end
+
+-- What is stored stays as it is, and is no longer what counts.
+local function set_aside(r)
+  local o = { r.o[COUNT], r.o[FIRST], r.o[NAME], r.o[NAMESPACE], r.o[ENTRY] }
+  for n = ENTRY + 1, FIELDS do o[n] = false end
+  r.former = { o = r.o, dirty = r.dirty }
+  r.o, r.present, r.dirty = o, false, false
+end
+
+-- *given*: subjects, rules (burst, qps, max_events, max_interval_ms, prefix, reporting), now_ms, full (no memory), and
+-- similar(i), bucket(i), object(i), free_name(namespace, name, i), which read the state behind key i.
+-- Returns a function that decides one event, and what it has counted.
+local function new_decision(given)
+  local subjects, rules, now_ms, full = given.subjects, given.rules, given.now_ms, given.full
+  local tally = {
+    events = 0, suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0,
+  }
+  local by_subject, used = { S = {}, A = {}, M = {} }, {}
+
+  local function note(what, subject)
+    local counts = by_subject[what]
+    counts[subject[9]] = (counts[subject[9]] or 0) + 1
+  end
+
+  local function report_suppressed(bucket, subject, at_ms, entry, closing)
+    local r = given.object(subject[4])
+    local o = r.o
+    -- The bucket is forgotten long before the report's count is: that goes on, not back.
+    local total = math.min(MOST_COUNT, math.max(bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)))
+    bucket[SUPPRESSED], o[COUNT], o[ENTRY] = total, total, entry
+    if closing or not r.present or r.dirty or at_ms - bucket[REPORTED_MS] >= REPORT_EVERY_MS then
+      if r.present then
+        o[STORED_COUNT], o[LAST], o[SEEN], o[ONCE], r.dirty = total, at_ms * 1000, false, false, true
+      else
+        if not o[NAME] then
+          o[FIRST], o[NAMESPACE] = at_ms * 1000, subject[6]
+          o[NAME] = given.free_name(subject[6], subject[7] .. '.' .. hex_ns(at_ms), subject[4])
+        end
+        create(r, entry, subject, '', subject[10], 's', false, at_ms * 1000, now_ms)
+      end
+      bucket[REPORTED], bucket[REPORTED_MS], r.unreported = total, at_ms, false
+    else
+      count_unwritten(r, at_ms * 1000)
+      r.unreported = true
+    end
+  end
+
+  -- Whether the event joins an aggregate: there are as many distinct messages as there may be.
+  local function aggregate(subject, at_ms, message)
+    local similar = given.similar(subject[1])
+    if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > rules.max_interval_ms then
+      for n = #similar, 2, -1 do similar[n] = nil end
+    end
+    similar[SIMILAR_LAST] = at_ms
+    local known = false
+    for n = 2, #similar do
+      if similar[n] == message then known = true break end
+    end
+    local aggregated = (known and #similar - 1 or #similar) >= rules.max_events
+    if not known and not aggregated then similar[#similar + 1] = message end
+    return aggregated
+  end
+
+  local function count(event, subject, at_ms, aggregated)
+    local i = aggregated and subject[3] or event[2]
+    local r = given.object(i)
+    local seen = was_seen(r)
+    if seen then
+      r.o[COUNT] = r.o[COUNT] < MOST_COUNT and r.o[COUNT] + 1 or -MOST_COUNT - 1
+    else
+      -- It takes the place of one that counts as never seen (count 0), under a new name, as soon as it gets through.
+      if r.present then set_aside(r) end
+      local o = r.o
+      o[COUNT] = aggregated and 1 or event[7]
+      o[FIRST] = aggregated and at_ms * 1000 or event[5]
+      o[NAMESPACE] = subject[6]
+      o[NAME] = given.free_name(subject[6], aggregated and subject[7] .. '.' .. hex_ns(at_ms) or event[4], i)
+      o[ENTRY] = o[ENTRY] or ''
+    end
+    r.counted = true
+    return r, i, seen
+  end
+
+  local function held_back(bucket, subject, at_ms, entry)
+    tally.suppressed = tally.suppressed + 1
+    note('S', subject)
+    bucket[SUPPRESSED] = (bucket[SUPPRESSED] or 0) + 1
+    bucket[REPORTED] = bucket[REPORTED] or 0
+    bucket[REPORTED_MS] = bucket[REPORTED_MS] or 0
+    if rules.reporting and (not full or given.object(subject[4]).stored) then
+      report_suppressed(bucket, subject, at_ms, entry, false)
+    end
+  end
+
+  local function decide(entry, at_ms, event)
+    local subject = subjects[event[1]]
+    tally.events, used[event[1]] = tally.events + 1, true
+    local aggregated = aggregate(subject, at_ms, event[3])
+    local r, i, seen = count(event, subject, at_ms, aggregated)
+    local last = aggregated and at_ms * 1000 or event[6]
+
+    local bucket = subject[5] ~= 1 and given.bucket(subject[2])
+    if bucket and not take_token(bucket, at_ms, rules.burst, rules.qps) then
+      if r.present then count_unwritten(r, last) end
+      held_back(bucket, subject, at_ms, entry)
+      return aggregated and 'S' or 's'
+    end
+    if bucket and rules.reporting and (bucket[SUPPRESSED] or 0) > (bucket[REPORTED] or 0) and not full then
+      report_suppressed(bucket, subject, at_ms, entry, true)
+    end
+    if aggregated then
+      tally.aggregated = tally.aggregated + 1
+      note('A', subject)
+    end
+
+    local letter
+    if r.o[COUNT] > 1 then letter = r.present and 'p' or (seen and 'r' or 'n')
+    else letter = seen and 'k' or 'c' end
+    local message = aggregated and rules.prefix .. (cmsgpack.unpack(event[9])[MESSAGE_IN_BODY] or '')
+    if r.present then
+      tally.patched = tally.patched + 1
+      if patch(r, entry, message, last) then tally.late = tally.late + 1 end
+    elseif full then
+      tally.not_created, letter = tally.not_created + 1, 'm'
+      note('M', subject)
+    else
+      tally.created = tally.created + 1
+      -- It had expired, and meanwhile somebody else may have taken the name.
+      if seen then r.o[NAME] = given.free_name(r.o[NAMESPACE], r.o[NAME], i) end
+      create(r, entry, subject, event[8], event[9], aggregated and 'a' or '', message, last, now_ms)
+    end
+    return aggregated and string.upper(letter) or letter
+  end
+
+  return decide, tally, by_subject, used
+end

@@ -1,0 +1,119 @@
+-- How a stored object is laid out, what changed of objects in one call, and their versions.
+
+-- A stored event is one msgpack array. The first five fields are what client-go's log cache holds, and stay when the
+-- event expires; the rest is the event. Fields behind the last one are kept as they are. What is not set is false.
+local COUNT, FIRST, NAME, NAMESPACE, ENTRY = 1, 2, 3, 4, 5
+local STORED_COUNT, LAST, RV, CREATED, UID, MESSAGE, FORM, SUBJECT, BODY = 6, 7, 8, 9, 10, 11, 12, 13, 14
+-- The five of an event that takes this one's place and was held back: then they are what stays.
+local HELD = 15
+-- Version last written (false: RV); when it was seen last (false: LAST); when it is to be refreshed; when it changed.
+local WRITTEN, SEEN, DUE, CHANGED = 16, 17, 18, 19
+-- What a PATCH has laid over it, for good and until the next repeat.
+local OVERLAY, ONCE = 20, 21
+local FIELDS = 21
+
+-- Counts are int32, as in core/v1.
+local MOST_COUNT = 2147483647
+
+local function pack_counts(o)
+  return cmsgpack.pack(o[HELD] or { o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })
+end
+
+-- A stored event, or its counts; nil: there is none. Second, whether what is there is not ours.
+local function unpack_event(packed)
+  if not packed then return nil, false end
+  local ok, o = pcall(cmsgpack.unpack, packed)
+  if not ok or type(o) ~= 'table' or type(o[COUNT]) ~= 'number' or type(o[NAME]) ~= 'string'
+    or type(o[NAMESPACE]) ~= 'string' or type(o[ENTRY]) ~= 'string' then return nil, true end
+  if #o == ENTRY then return o, false end
+  if #o < FIELDS or type(o[SUBJECT]) ~= 'string' or type(o[BODY]) ~= 'string' or type(o[STORED_COUNT]) ~= 'number'
+    or type(o[RV]) ~= 'number' or type(o[FORM]) ~= 'string' then return nil, true end
+  local held = o[HELD]
+  if held and (type(held) ~= 'table' or type(held[COUNT]) ~= 'number' or type(held[NAME]) ~= 'string'
+    or type(held[NAMESPACE]) ~= 'string' or type(held[ENTRY]) ~= 'string') then return nil, true end
+  return o, false
+end
+
+local function index_members(o, id)
+  return o[NAMESPACE] .. '/' .. o[NAME] .. '\0' .. id, o[SUBJECT] .. '\0' .. id
+end
+
+-- component, kind, type, reason of a stored event, for counting; positions as in docs/wire.md. Of one that was written
+-- through the store, whose body is JSON, there is none.
+local function subject_of(o)
+  if o[FORM] == 'w' then return nil end
+  local ok, body = pcall(cmsgpack.unpack, o[BODY])
+  if not ok then return nil end
+  return (body[7][1] or '') .. '\0' .. (body[3][1] or '') .. '\0' .. body[6] .. '\0' .. body[4]
+end
+
+-- Any other stored object than an event.
+local ITEM_RV, ITEM_NAMESPACE, ITEM_NAME, ITEM_BODY = 1, 2, 3, 4
+
+local function unpack_item(packed)
+  if not packed then return nil, false end
+  local ok, o = pcall(cmsgpack.unpack, packed)
+  if not ok or type(o) ~= 'table' or type(o[ITEM_RV]) ~= 'number' or type(o[ITEM_NAMESPACE]) ~= 'string'
+    or type(o[ITEM_NAME]) ~= 'string' or type(o[ITEM_BODY]) ~= 'string' then return nil, true end
+  return o, false
+end
+
+-- What the library remembers between calls of one server process: version key -> version it wrote last. It is empty
+-- after a restart, a promotion or FUNCTION LOAD, and that is the point.
+local written_rv = {}
+
+-- The newest version of a kind, and the bytes ever added to its changes; *text* is what its version key holds. Where
+-- that is not what this server process wrote last (restart, promotion, FLUSHALL), the version jumps, so that none is
+-- ever given twice. An id below those in the stream would be refused in the middle of writing. Third, whether what the
+-- version key holds is not ours.
+local function last_version(key, text, changes, us)
+  local version, added = string.match(text or '', '^(%d+) (%d+)$')
+  local rv, bytes = tonumber(version or '0'), tonumber(added or '0')
+  if version and written_rv[key] == rv then return rv, bytes, false end
+  local spoiled = not version and redis.call('EXISTS', key) == 1
+  if rv >= 2 ^ 52 then rv, spoiled = 0, true end -- nobody counts so far: somebody wrote it
+  rv = math.max(rv + 10000000, us, (written_rv[key] or 0) + 10000000)
+  check_type(changes, 'stream')
+  rv = math.max(rv, (entry_id(last_id(changes))))
+  local last = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', 1)[1]
+  return rv, math.max(bytes, last and tonumber(fields_of(last).at or '') or 0), spoiled
+end
+
+-- What changed of the objects of one kind in one call: one entry of its stream, told by `tell`.
+local function new_changes(key, version_key, rv, bytes, prefix, index_name, index_object)
+  return {
+    key = key, version_key = version_key, first = rv + 1, last = rv, at = bytes, bytes = bytes,
+    prefix = prefix, index_name = index_name, index_object = index_object or '',
+    noted = {}, entry = {}, named = {}, named_objects = {}, unnamed = {}, unnamed_objects = {},
+  }
+end
+
+-- About what an entry, and a change in it, take besides the object.
+local ENTRY_BYTES, CHANGE_BYTES = 60, 40
+
+-- One more change; the object in *packed* has the version c.last + 1. Only of D, whose last state is nowhere else, the
+-- note holds the object.
+local function tell(c, letter, id, packed, name_member, object_member)
+  local entry, noted = c.entry, c.noted
+  if c.last < c.first then c.bytes = c.bytes + ENTRY_BYTES end
+  c.last, c.bytes = c.last + 1, c.bytes + #packed + CHANGE_BYTES
+  entry[#entry + 1], entry[#entry + 2] = letter .. id, packed
+  noted[#noted + 1], noted[#noted + 2] = letter .. id, letter == 'D' and packed
+  if letter == 'A' then
+    local n = #c.named
+    c.named[n + 1], c.named[n + 2] = '0', name_member
+    if object_member then c.named_objects[n + 1], c.named_objects[n + 2] = '0', object_member end
+  elseif letter == 'D' then
+    c.unnamed[#c.unnamed + 1] = name_member
+    if object_member then c.unnamed_objects[#c.unnamed_objects + 1] = object_member end
+  end
+end
+
+-- To how many entries a stream is to be cut so that it holds about *bound* bytes, of *added* ever; nil: it may stay.
+local function length_within(stream, added, bound)
+  local first = ask('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+  if not first then return nil end
+  local queued = added - (tonumber(fields_of(first).at or '') or 0)
+  if queued <= bound then return nil end
+  return math.max(1, math.floor(redis.call('XLEN', stream) * bound / queued))
+end

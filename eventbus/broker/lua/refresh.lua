@@ -1,0 +1,61 @@
+-- refresh: show what has been counted of events and not written: held-back repeats. One R change each; it moves neither
+-- what was written nor the expiry. Looks again at every key it is given.
+-- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:refresh ZSET
+-- KEYS[5] changes:<kind> STREAM   KEYS[6] version:<kind> STRING   KEYS[7] note:<what> STRING
+-- KEYS[8…] object:… STRING   candidates, longest due first
+-- ARGV[1] limit       changes a second, of all callers together
+-- ARGV[2] now_ms      '' the server's clock (workers), else this (tests)
+-- Reply   {shown, no longer to be shown}
+-- Writes  KEYS 1 and 4 to 8; allowed when memory is full: `changes` grows no longer than it is.
+
+local FIXED_REFRESH = 7
+
+local function refresh(keys, args)
+  local meta, index_name, index_object, index_refresh = keys[1], keys[2], keys[3], keys[4]
+  local changes, version, note = keys[5], keys[6], keys[7]
+  local limit = number(args[1], 'limit')
+  finish_noted(note)
+  if #keys == FIXED_REFRESH then return { 0, 0 } end
+
+  local us = now_us()
+  local now_ms = args[2] ~= '' and number(args[2], 'now') or math.floor(us / 1000)
+  local second = integer_text(math.floor(now_ms / 1000))
+  local window = ask('HMGET', meta, 'refresh_second', 'refresh_shown')
+  local shown_before = window[1] == second and (tonumber(window[2] or '0') or 0) or 0
+  local objects, ids = {}, {}
+  for k = FIXED_REFRESH + 1, #keys do
+    objects[#objects + 1], ids[#ids + 1] = keys[k], string.sub(keys[k], -32)
+  end
+  local values = redis.call('MGET', version, unpack(objects))
+  local dues = ask('ZMSCORE', index_refresh, unpack(ids))
+  local rv, bytes = last_version(version, values[1], changes, us)
+
+  local prefix = string.sub(objects[1], 1, -33)
+  local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
+  local strings, steps, done, shown = {}, {}, {}, 0
+  for n, key in ipairs(objects) do
+    local id, due = ids[n], tonumber(dues[n] or nil)
+    local o = due and due <= now_ms and unpack_event(values[n + 1])
+    if due and due <= now_ms and not (o and o[BODY] and o[DUE]) then
+      done[#done + 1] = id
+    elseif o and shown_before + shown < limit then
+      o[WRITTEN] = o[WRITTEN] or o[RV]
+      o[RV], o[DUE], o[CHANGED] = c.last + 1, false, now_ms
+      local packed = cmsgpack.pack(o)
+      tell(c, 'R', id, packed)
+      strings[#strings + 1], strings[#strings + 2] = key, packed
+      done[#done + 1], shown = id, shown + 1
+    end
+  end
+
+  if #done == 0 then return { 0, 0 } end
+  step_each(steps, done, 'ZREM', index_refresh)
+  if shown > 0 then
+    step(steps, 'HSET', meta, 'refresh_second', second, 'refresh_shown', integer_text(shown_before + shown))
+  end
+  if memory_full(now_ms) then step_within(steps, c, 0, true) end
+  commit(note, strings, c, steps)
+  return { shown, #done - shown }
+end
+
+redis.register_function{ function_name = 'eb2_refresh', callback = refresh, flags = { 'allow-oom' } }

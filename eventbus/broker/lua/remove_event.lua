@@ -1,0 +1,48 @@
+-- remove_event: take one event out of the store, as a person's delete does. Its running count stays: it is the
+-- correlator's. Of one that was written through the store nothing stays.
+-- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
+-- KEYS[5] index:expiry ZSET   KEYS[6] index:forget ZSET   KEYS[7] changes:<kind> STREAM    KEYS[8] object:… STRING
+-- ARGV[1] rv             only if the event still has this version; '' any
+-- ARGV[2] record_ttl_ms  life of the count that stays
+-- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
+-- Writes  all of them; allowed when memory is full, since it only frees.
+
+-- Tells that event *o* is gone; what stays of it is put into *strings*, *steps* and *forget*. Returns whether it counts.
+local function take_out(c, strings, steps, forget, o, key, forget_at)
+  local id = string.sub(key, -32)
+  local name_member, object_member = index_members(o, id)
+  local counts = o[FORM] ~= 'w' and pack_counts(o)
+  o[RV], o[WRITTEN], o[HELD] = c.last + 1, false, false
+  tell(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
+  if counts then
+    strings[#strings + 1], strings[#strings + 2] = key, counts
+    forget[#forget + 1], forget[#forget + 2] = forget_at, id
+  else
+    step(steps, 'DEL', key)
+  end
+  return counts ~= false
+end
+
+local function remove_event(keys, args)
+  local version, note, index_name, index_object = keys[1], keys[2], keys[3], keys[4]
+  local index_expiry, index_forget, changes, key = keys[5], keys[6], keys[7], keys[8]
+  local wanted, record_ttl_ms = args[1], number(args[2], 'record_ttl')
+
+  finish_noted(note)
+  local found = redis.call('MGET', version, key)
+  local o = unpack_event(found[2])
+  if not o or not o[BODY] then return { 'MISSING' } end
+  if wanted ~= '' and wanted ~= integer_text(o[RV]) then return { 'CONFLICT', integer_text(o[RV]) } end
+  local us = now_us()
+  local rv, bytes = last_version(version, found[1], changes, us)
+
+  local c = new_changes(changes, version, rv, bytes, string.sub(key, 1, -33), index_name, index_object)
+  local strings, steps, forget = {}, {}, {}
+  take_out(c, strings, steps, forget, o, key, integer_text(math.floor(us / 1000) + record_ttl_ms))
+  step(steps, 'ZREM', index_expiry, string.sub(key, -32))
+  step_each(steps, forget, 'ZADD', index_forget)
+  commit(note, strings, c, steps)
+  return { 'OK', integer_text(c.last) }
+end
+
+redis.register_function{ function_name = 'eb2_remove_event', callback = remove_event, flags = { 'allow-oom' } }

@@ -1,0 +1,46 @@
+"""Numbers that lie in Redis as text. Whoever may write there can put anything in their place."""
+
+from __future__ import annotations
+
+from eventbus.errors import ConfigError
+
+#: No counter of Redis is longer; Python refuses to read text of thousands of digits.
+_DIGITS = 19
+#: The first open of a bus decides, for ever.
+MOST_PARTITIONS = 1024
+
+
+def whole_number(text: bytes | str | None) -> int | None:
+    """The number that *text* is in decimal digits; None: it is no number, or one that no counter of Redis holds."""
+    if not text or len(text) > _DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
+
+
+def parse_partitions(text: bytes, key: bytes) -> int:
+    """How many partitions the bus of *key* has. Raises: ConfigError: that is no number from 1 to 1024."""
+    found = whole_number(text)
+    if found is None or not 1 <= found <= MOST_PARTITIONS:
+        root = key.decode().removesuffix("{0}:bus")
+        cure = (
+            f"HSET {key.decode()} partitions with what it was, one more than the highest N of the keys {root}{{N}}:meta"
+        )
+        problem = f"the bus says it has {_shown(text)} partitions, which is no number from 1 to {MOST_PARTITIONS}"
+        raise ConfigError(f"{problem}: {cure}", cure=cure)
+    return found
+
+
+def parse_options_version(text: bytes | None) -> int:
+    """The version of the bus's options. Raises: ConfigError: it is no number."""
+    found = whole_number(text or b"1")
+    if found is None:
+        cure = "`eventbus options set` with any option, like burst=25, gives it a new one"
+        raise ConfigError(f"the version of the bus's options is {_shown(text or b'')}, no number: {cure}", cure=cure)
+    return found
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:20].decode("utf-8", "replace")) + ("…" if len(text) > 20 else "")
+
+
+__all__ = ["MOST_PARTITIONS", "parse_options_version", "parse_partitions", "whole_number"]

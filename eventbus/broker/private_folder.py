@@ -1,0 +1,54 @@
+"""Makes sure that a folder is this user's alone to write to, before anything in it is believed or run."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from eventbus.errors import ConfigError
+
+#: What others may not do: write. Reading harms nobody, since each file of ours is closed by its own mode.
+WRITE = 0o022
+#: Or do anything at all: for a folder in a place that is everybody's.
+ANYTHING = 0o077
+
+
+def check_private(folder: Path, names: Iterable[str] = (), *, forbidden: int = WRITE) -> None:
+    """Check that *folder* is a real folder of this user, and that what it has under *names* is this user's too.
+
+    Who may write to it could put a server of theirs there, or the number of any process into `server.pid`. The folders
+    above are not looked at.
+
+    Args:   forbidden: bits of the mode that must not be set.
+    Raises: ConfigError: it is not; the message has the cure.  OSError: there is none, or it may not be looked at.
+    """
+    found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        cure = f"set EVENTBUS_STATE_DIR to the folder that it leads to, {os.path.realpath(folder)}"
+        raise _refused(folder, "is a symbolic link", cure)
+    if not stat.S_ISDIR(found.st_mode):
+        raise _refused(folder, "is not a folder", "remove it, or set EVENTBUS_STATE_DIR to another")
+    if found.st_uid != os.geteuid():
+        cure = f"run this as that user, or set EVENTBUS_STATE_DIR to a folder of user {os.geteuid()}"
+        raise _refused(folder, f"belongs to user {found.st_uid}", cure)
+    if found.st_mode & forbidden:
+        verb = "write to" if forbidden == WRITE else "enter"
+        cure = f"make it anew with mkdir -m 700, or look through it and then chmod 700 {folder}"
+        raise _refused(folder, f"is open, others may {verb} it (mode {stat.S_IMODE(found.st_mode):03o})", cure)
+    for name in names:
+        _check_owner(folder / name)
+
+
+def _check_owner(file: Path) -> None:
+    try:
+        owner = file.lstat().st_uid
+    except FileNotFoundError:
+        return
+    if owner != os.geteuid():
+        raise _refused(file, f"belongs to user {owner}", "look what it is, and remove it")
+
+
+def _refused(path: Path, problem: str, cure: str) -> ConfigError:
+    return ConfigError(f"the embedded server will not use {path}: it {problem}: {cure}", cure=cure)

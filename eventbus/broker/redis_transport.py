@@ -1,0 +1,81 @@
+"""The transport over Redis: a pipeline of `publish` calls, and a look at what Redis has of a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from eventbus.broker.publish import PublishReply, PublishState, PublishStatus, parse_reply, publish_command
+from eventbus.broker.redis_errors import redis_errors, translate
+from eventbus.broker.transport import BusDescription, PublishRequest
+from eventbus.errors import EventBusError, FunctionsMissing
+
+if TYPE_CHECKING:
+    from eventbus.broker.bus import Bus
+
+#: Batches of one partition on their way in one round trip.
+IN_FLIGHT_BATCHES = 8
+
+
+class RedisTransport:
+    """A `Transport` to an opened bus: one client, one connection (a cluster: one a node)."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._client = bus.client(name="eventbus-outbox")
+
+    def describe(self) -> BusDescription:
+        return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES)
+
+    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+        bound_bytes = self._bus.options.incoming_bytes
+        pipe: Any = self._client.pipeline(transaction=False)
+        for request in requests:
+            pipe.execute_command(
+                *publish_command(
+                    self._bus.keys[request.partition],
+                    request.producer,
+                    request.first,
+                    request.events,
+                    request.body,
+                    PublishState(bound_bytes, request.generation, request.silent_ms),
+                    request.losses,
+                )
+            )
+        with redis_errors():
+            replies = pipe.execute(raise_on_error=False)
+        answers = [translate(each) if isinstance(each, Exception) else parse_reply(each) for each in replies]
+        return self._make_missing(requests, answers)
+
+    def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
+        pipe: Any = self._client.pipeline(transaction=False)
+        for partition, producer in producers:
+            pipe.execute_command("HMGET", self._bus.keys[partition].producer + producer.encode(), "last")
+        with redis_errors():
+            replies = pipe.execute(raise_on_error=False)
+        return [None if isinstance(reply, Exception) else int(reply[0] or 0) for reply in replies]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _make_missing(
+        self, requests: Sequence[PublishRequest], answers: list[PublishReply | EventBusError]
+    ) -> list[PublishReply | EventBusError]:
+        """Make each partition that is missing; whoever may not gets the refusal in place of the answer."""
+        made: dict[int, PublishReply | EventBusError] = {}
+        for i, answer in enumerate(answers):
+            if isinstance(answer, FunctionsMissing) or (
+                isinstance(answer, PublishReply) and answer.status is PublishStatus.MISSING
+            ):
+                partition = requests[i].partition
+                if partition not in made:
+                    made[partition] = self._make(partition)
+                answers[i] = made[partition]
+        return answers
+
+    def _make(self, partition: int) -> PublishReply | EventBusError:
+        try:
+            self._bus.open_partition(self._client, partition)
+        except EventBusError as error:
+            return error
+        return PublishReply(PublishStatus.MISSING)

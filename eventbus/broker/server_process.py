@@ -1,0 +1,94 @@
+"""Tells which process is the embedded server, and who is at the other end of a socket: by the kernel's word alone.
+
+A file can name any process, and the number of one that is gone is given to another.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+#: sys/un.h of macOS: level, and the options for the credentials and the process at the other end
+_SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
+_PROC: Final = Path("/proc")
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Who listens at a unix socket. None: this system does not say, or the process is in another container."""
+
+    pid: int | None
+    uid: int | None
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """The process that listens where *connection*, a unix socket, is connected to."""
+    if sys.platform == "darwin":
+        _version, uid = struct.unpack("=II", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)[:8])
+        return Peer(struct.unpack("=i", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, 4))[0] or None, uid)
+    if not hasattr(socket, "SO_PEERCRED"):
+        return Peer(None, None)
+    pid, uid, _gid = struct.unpack("=iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return Peer(pid or None, uid)
+
+
+def has_open(pid: int, file: Path) -> bool | None:
+    """True if process *pid* has *file* open; None where nobody can tell: no /proc, or another user's process."""
+    if not _PROC.is_dir():
+        return None
+    try:
+        wanted = file.stat()
+        descriptors = list(os.scandir(_PROC / str(pid) / "fd"))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return any(_is_file(Path(descriptor.path), wanted) for descriptor in descriptors)
+
+
+def processes_with(file: Path) -> list[int]:
+    """Every process of this user that has *file* open, but not this one; empty also where nobody can tell."""
+    pids = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal()] if _PROC.is_dir() else []
+    return [pid for pid in sorted(pids) if pid != os.getpid() and has_open(pid, file)]
+
+
+def send_signal(pid: int, number: signal.Signals, *, if_true: Callable[[], bool]) -> bool:
+    """Send *number* to process *pid* if *if_true* says that it is the right one. False: it does not, or *pid* is gone.
+
+    Where the system has pidfds (Linux 5.3) no other process can get the number between the question and the signal.
+    """
+    if pid <= 1:  # a group of processes, all there are, or the first of them
+        return False
+    try:
+        handle = os.pidfd_open(pid) if sys.platform == "linux" else None
+    except ProcessLookupError:
+        return False
+    except OSError:  # an older kernel, or a sandbox without them
+        handle = None
+    try:
+        if not if_true():
+            return False
+        if handle is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        if handle is not None:
+            os.close(handle)
+    return True
+
+
+def _is_file(descriptor: Path, wanted: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(descriptor.stat(), wanted)
+    except OSError:  # closed meanwhile
+        return False

@@ -1,0 +1,65 @@
+"""What an outbox needs of a bus, however it is reached. `redis_transport.py` is the way over Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from eventbus.broker.publish import PublishReply
+from eventbus.errors import EventBusError
+
+
+class BusDescription(msgspec.Struct, frozen=True):
+    """What a producer must know of a bus before it numbers its first event."""
+
+    partitions: int  #: 1..1024, the same for ever
+    in_flight: int  #: batches of one partition in one `publish`, at the most
+
+
+class PublishRequest(msgspec.Struct, frozen=True, gc=False):
+    """One batch of one producer, and what the bus has to know of that producer."""
+
+    partition: int
+    producer: str
+    first: int  #: sequence number of the first of the *events* in *body*
+    events: int
+    body: bytes
+    generation: str  #: of the stream that took the producer's last batch; empty: none did yet
+    silent_ms: int  #: since the bus last accepted something of this producer
+    losses: tuple[tuple[str, int], ...]  #: (cause, events), counted with the batch and only if it is accepted
+
+
+class Transport(Protocol):
+    """One connection to one bus, for one thread; only `close` may be called from another.
+
+    A batch may be published again: its sequence numbers make that harmless. What is not an answer raises or returns an
+    `EventBusError` that says what to do, in one line.
+    """
+
+    def describe(self) -> BusDescription:
+        """Return what does not change. No round trip."""
+        ...
+
+    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+        """Publish batches of any partitions in one round trip, those of one partition in the order given.
+
+        A partition that turns out to be missing is made anew; its batches are answered MISSING and can be sent again.
+
+        Returns: an answer each, in the order of *requests*; an error where a batch got none.
+        Raises:  BusUnavailable: no answer at all; any of them may have been taken. BusRefused.
+        """
+        ...
+
+    def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
+        """Return the last sequence number that the bus has of each (partition, producer id), in one round trip.
+
+        Returns: 0 for a producer that it does not know, None where it did not answer.
+        Raises:  BusUnavailable, BusRefused: no answer at all.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connection; a call that waits in another thread ends with an error. Idempotent."""
+        ...

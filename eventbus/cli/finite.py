@@ -1,0 +1,18 @@
+"""A number of an option, within its bounds: never `nan`, which is within all of them, nor `inf`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+
+class Finite(click.FloatRange):
+    """A `click.FloatRange` of finite numbers."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number that can be counted to.", param, ctx)
+        return number

@@ -1,0 +1,82 @@
+"""Values frozen all the way down: a mapping that cannot be changed, and structs that freeze what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, Self
+
+import msgspec
+
+
+class FrozenDict(dict[str, Any]):
+    """A mapping that cannot be changed and can be hashed. Equal to a dict with the same items.
+
+    Most are of strings; mappings, lists and sets among the values are frozen too.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *items: Any, **more: Any) -> Self:
+        made = super().__new__(cls)
+        dict.update(made, *items, **more)
+        for key, value in made.items():
+            if type(value) is not str:
+                dict.__setitem__(made, key, freeze(value))
+        return made
+
+    def __init__(self, *_items: Any, **_more: Any) -> None:
+        """Nothing: `__new__` has filled it, and dict's own would change it when called again."""
+
+    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise TypeError("the mappings of an object are frozen; build a new object")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __copy__(self) -> FrozenDict:
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> FrozenDict:
+        return self
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        # A dict is unpickled item by item, which this one refuses.
+        return FrozenDict, (dict(self),)
+
+
+#: The one empty mapping, so that omit_defaults recognises it.
+EMPTY = FrozenDict()
+
+
+class FrozenStruct(msgspec.Struct, frozen=True):
+    """A struct that turns the mappings, lists and sets it is given, at any depth, into frozen ones.
+
+    Its fields may therefore be typed `Mapping`, `Sequence` or `Any`: they hold FrozenDicts, tuples and frozensets.
+    """
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if (frozen := freeze(value)) is not value:
+                msgspec.structs.force_setattr(self, name, frozen)
+
+
+def freeze(value: Any) -> Any:
+    """*value* with FrozenDicts for mappings, tuples for lists, frozensets for sets; itself if it is frozen."""
+    kind = type(value)
+    if kind is str or kind is FrozenDict or isinstance(value, msgspec.Struct):
+        return value
+    if kind is tuple:
+        items = [freeze(item) for item in value]
+        changed = any(new is not old for new, old in zip(items, value, strict=True))
+        return tuple(items) if changed else value
+    if isinstance(value, list):
+        return tuple(freeze(item) for item in value)
+    if isinstance(value, set):
+        return frozenset(value)
+    return FrozenDict(value) if isinstance(value, Mapping) else value
+
+
+__all__ = ["EMPTY", "FrozenDict", "FrozenStruct", "freeze"]

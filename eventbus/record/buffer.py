@@ -1,0 +1,107 @@
+"""The outbox's buffer: what was recorded and not yet packed, bounded in events and bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from eventbus.clock import Clock
+from eventbus.record.flush_mark import FlushMark
+from eventbus.record.losses import Losses
+from eventbus.record.pending import Pending
+from eventbus.settings import FullBuffer, Settings
+from eventbus.wire import MAX_EVENT_BYTES
+
+
+class Buffer:
+    """A queue from any thread to the flusher. An event without room is refused, dropped or waited for, and counted."""
+
+    def __init__(self, *, settings: Settings, clock: Clock, losses: Losses) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._losses = losses
+        self.items: deque[Pending | FlushMark] = deque()
+        self.limit = settings.buffer_events
+        #: Below this an event is small enough that *buffer_events* of them fit into *buffer_bytes* anyway.
+        self.small = settings.buffer_bytes // settings.buffer_events - 512
+        # Reentrant: a signal handler may record an event while its own thread holds one of them.
+        self._large_lock = threading.RLock()
+        self._large_bytes = 0
+        self._room = threading.Condition(threading.RLock())
+        self._waiters = 0
+        self._closed = False
+
+    @property
+    def events(self) -> int:
+        """How many events wait in it, about."""
+        return sum(type(item) is Pending for item in list(self.items))
+
+    def make_room(self, pending: Pending, wake: Callable[[], None]) -> bool:
+        """Find room for an event that is large, or comes when the buffer is full. False: it was counted as lost.
+
+        Under `wait` it blocks for at most *buffer_wait_s*, calling *wake* to have the flusher work.
+        """
+        size = len(pending.message)
+        if size > MAX_EVENT_BYTES:  # will never be sent: not worth waiting for
+            self._losses.count("refused", 1, f"message: has {size} characters; an event has {MAX_EVENT_BYTES} bytes")
+            return False
+        if self._has_room(size):
+            return True
+        if self._settings.buffer_full is FullBuffer.WAIT and self._wait_for_room(size, wake):
+            return True
+        self._losses.count("dropped", 1, "the outbox is full")
+        return False
+
+    def give_back(self, size: int) -> None:
+        """Take it that a message of *size* characters, more than `small`, has left the buffer."""
+        with self._large_lock:
+            self._large_bytes -= size
+
+    def tell_room(self) -> None:
+        """Wake those who wait for room."""
+        if self._waiters:
+            with self._room:
+                self._room.notify_all()
+
+    def close(self) -> None:
+        """Let nobody wait for room any more."""
+        self._closed = True
+        self.tell_room()
+
+    def clear(self) -> int:
+        """Empty it, and free those who wait in a flush. Returns how many events that were."""
+        events = 0
+        while self.items:
+            try:
+                item = self.items.popleft()
+            except IndexError:
+                break  # another thread clears it as well
+            if type(item) is FlushMark:
+                item.done.set()
+            else:
+                events += 1
+        return events
+
+    def _wait_for_room(self, size: int, wake: Callable[[], None]) -> bool:
+        deadline = self._clock.monotonic() + self._settings.buffer_wait_s
+        with self._room:
+            self._waiters += 1
+            try:
+                while not (room := self._has_room(size)) and not self._closed:
+                    wake()
+                    if not self._room.wait(deadline - self._clock.monotonic()):
+                        return self._has_room(size)
+                return room
+            finally:
+                self._waiters -= 1
+
+    def _has_room(self, size: int) -> bool:
+        if len(self.items) >= self.limit:
+            return False
+        if size > self.small:
+            with self._large_lock:
+                if self._large_bytes + size > self._settings.buffer_bytes:
+                    return False
+                self._large_bytes += size
+        return True

@@ -1,0 +1,239 @@
+"""What becomes of broadcasters when a process ends or forks: exit, signals, children of multiprocessing, fork.
+
+At the end every broadcaster sends what it has. The steps are those of `EventBroadcaster.shutdown`, which may be done
+again and by anybody: whoever is interrupted by a signal is never waited for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from eventbus.errors import ConfigError
+from eventbus.record.signal_waker import SignalWaker
+from eventbus.record.thread_support import describe_thread_support
+
+if TYPE_CHECKING:
+    from eventbus.record.broadcaster import EventBroadcaster
+
+log = logging.getLogger("eventbus")
+
+#: seconds that watchers have for the events they are handling, even if the flush has taken all the time of a shutdown
+LAST_HANDLER_S = 2.0
+#: seconds that a fork waits for flushers that are in the middle of a round
+PARK_S = 0.1
+
+#: Every broadcaster of this process, so that a signal, and a child after fork, finds them.
+_ALL: weakref.WeakSet[EventBroadcaster] = weakref.WeakSet()
+#: signals that flush before they end the process, where the program has no handler of its own
+_flushing: set[int] = {signal.SIGTERM}
+#: whether it was said that they cannot
+_said_unarmed = False
+#: whether an event was recorded in this process
+_started = False
+
+#: those whose handler has begun
+_handled: set[int] = set()
+_waker = SignalWaker(lambda number: number in _handled or signal.getsignal(number) is not _flush_and_die)
+
+#: Held during imports and forks: a fork in the middle of an import would leave the child half a module for ever.
+_fork_lock = threading.RLock()
+#: what undoes the preparations of the fork that is under way, last first
+_undo: list[Callable[[], object]] = []
+#: the signal mask before them; None: it was left alone
+_mask: set[signal.Signals | int] | None = None
+
+
+def register(broadcaster: EventBroadcaster) -> None:
+    """Have *broadcaster* flushed however the process ends that Python can see."""
+    _ALL.add(broadcaster)
+    atexit.register(broadcaster.end)
+    _end_with_child(broadcaster)
+    import multiprocessing.util  # it would be a tenth of importing this package
+
+    # multiprocessing forgets every finalizer at the beginning of a child.
+    multiprocessing.util.register_after_fork(broadcaster, _end_with_child)
+    arm()
+
+
+def unregister(broadcaster: EventBroadcaster) -> None:
+    """Forget *broadcaster*, which is shut down."""
+    atexit.unregister(broadcaster.end)
+    broadcaster.finalizer.cancel()
+
+
+def _end_with_child(broadcaster: EventBroadcaster) -> None:
+    """Have a child of multiprocessing, which ends without atexit, end the broadcaster as well."""
+    from multiprocessing.util import Finalize
+
+    broadcaster.finalizer = Finalize(broadcaster, type(broadcaster).end, args=(broadcaster,), exitpriority=10)
+    Finalize(broadcaster.losses, type(broadcaster.losses).close, args=(broadcaster.losses,), exitpriority=-1000)
+
+
+def _tell_last_losses() -> None:
+    for broadcaster in list(_ALL):
+        broadcaster.losses.close()
+
+
+# Registered at import, so called after the callbacks of everything that is imported later, and records at its end.
+atexit.register(_tell_last_losses)
+
+
+# -- signals -------------------------------------------------------------------------------------------------------
+
+
+def install_signal_handlers(*signals: int) -> None:
+    """Have SIGTERM and *signals* flush every broadcaster before they end the process. Call it in the main thread.
+
+    A broadcaster made in the main thread has done so for SIGTERM. A signal for which the program has a handler of its
+    own is left alone: such a handler calls `shutdown` itself, or ends by `sys.exit`, which flushes too. Ctrl-C does not
+    need one. A child of this process begins with the default action, until it records.
+
+    Raises: ConfigError: called outside the main thread, or no process can handle one of *signals*.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError("install_signal_handlers: Python sets signal handlers in the main thread only: call it there")
+    for number in {signal.SIGTERM, *signals}:
+        try:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _flush_and_die)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"install_signal_handlers: signal {number} cannot be handled: leave it out") from error
+        _flushing.add(number)
+
+
+def start() -> None:
+    """Be told of the first event: arm a child as well, and say once what is unusual about threads here."""
+    global _started
+    arm()
+    if _started:
+        return
+    _started = True
+    if found := describe_thread_support():
+        works, line = found
+        log.log(logging.INFO if works else logging.WARNING, "%s", line)
+    elif "multiprocessing.process" in sys.modules:
+        from multiprocessing import parent_process
+
+        # Not earlier: while a child imports the program it does not know yet that it is one.
+        if parent_process() is not None and threading.current_thread() is threading.main_thread():
+            _waker.start()
+
+
+def arm() -> None:
+    """Install the handlers where the action is the default one; outside the main thread say that they are missing."""
+    global _said_unarmed
+    missing = [number for number in _flushing if signal.getsignal(number) is signal.SIG_DFL]
+    if not missing:
+        return
+    try:
+        for number in missing:
+            signal.signal(number, _flush_and_die)
+    except ValueError:  # not in the main thread of the main interpreter
+        if not _said_unarmed:
+            _said_unarmed = True
+            names = " and ".join(sorted(signal.Signals(number).name for number in missing))
+            log.warning(
+                "%s will end this process without sending what waits: events are recorded outside the main thread; "
+                "call eventbus.install_signal_handlers() in the main thread",
+                names,
+            )
+
+
+def _flush_and_die(signum: int, _frame: object) -> None:
+    _handled.add(signum)
+    broadcasters = list(_ALL)
+    for broadcaster in broadcasters:
+        broadcaster.begin_end()
+    for broadcaster in broadcasters:
+        broadcaster.wait_for_end()
+    # In a thread: what is left needs locks of others, and this thread may have been interrupted while it held them.
+    rest = threading.Thread(target=_shut_down, args=(broadcasters,), name="eventbus-end", daemon=True)
+    try:
+        rest.start()
+    except RuntimeError:  # the interpreter is shutting down
+        _shut_down(broadcasters)
+    else:
+        rest.join(LAST_HANDLER_S + 1.0)
+        if rest.is_alive() and (waiting := sum(broadcaster.waiting for broadcaster in broadcasters)):
+            os.write(
+                2, f"eventbus: {waiting} events unsent: {signal.Signals(signum).name} ended the process\n".encode()
+            )
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    os._exit(128 + signum)  # the first process of a container is not ended by a signal's default action
+
+
+def _shut_down(broadcasters: list[EventBroadcaster]) -> None:
+    for broadcaster in broadcasters:
+        broadcaster.shutdown()
+
+
+# -- forks ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_fork() -> Iterator[None]:
+    """Keep other threads from forking during the block."""
+    with _fork_lock:
+        yield
+
+
+def _before_fork() -> None:
+    global _mask
+    _fork_lock.acquire()
+    _undo.append(_fork_lock.release)
+    deadline = time.monotonic() + PARK_S
+    for broadcaster in list(_ALL):
+        _undo.append(broadcaster.unpark)
+        broadcaster.park(max(0.0, deadline - time.monotonic()))
+    if armed := [number for number in _flushing if signal.getsignal(number) is _flush_and_die]:
+        # Python forgets what reaches a child before it runs. Blocked, it stays pending until the child has the default.
+        _mask = signal.pthread_sigmask(signal.SIG_BLOCK, armed)
+        _undo.append(_unblock)
+
+
+def _unblock() -> None:
+    global _mask
+    if _mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _mask)
+        _mask = None
+
+
+def _after_fork_in_parent() -> None:
+    while _undo:
+        _undo.pop()()
+
+
+def after_fork_in_child() -> None:
+    """Begin anew: default signals until the first event, empty broadcasters, no lock of the parent's.
+
+    Also where C code has forked: then nothing was prepared.
+    """
+    global _fork_lock, _said_unarmed, _started
+    _fork_lock = threading.RLock()
+    _undo.clear()
+    _said_unarmed = _started = False
+    if threading.current_thread() is threading.main_thread():
+        for number in _flushing:
+            if signal.getsignal(number) is _flush_and_die:
+                signal.signal(number, signal.SIG_DFL)
+        _waker.forget()
+    _unblock()
+    for broadcaster in list(_ALL):
+        broadcaster.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=after_fork_in_child)
+
+__all__ = ["install_signal_handlers"]

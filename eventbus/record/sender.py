@@ -1,0 +1,208 @@
+"""The sender: takes events from the buffer, packs and numbers them, and publishes round by round.
+
+A round is one round trip for everything that waits. Whoever drives it, usually the flusher, is one thread at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from eventbus.broker.keys import partition_of
+from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.transport import BusDescription, PublishRequest, Transport
+from eventbus.clock import Clock
+from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
+from eventbus.faults import crash_point
+from eventbus.record.ack_check import AckCheck
+from eventbus.record.buffer import Buffer
+from eventbus.record.flush_mark import FlushMark
+from eventbus.record.losses import Losses
+from eventbus.record.partition_waits import PartitionWaits
+from eventbus.record.pending import Pending, pack
+from eventbus.record.producer import Producer
+from eventbus.settings import Settings
+from eventbus.wire import MAX_BATCH_EVENTS
+
+
+class Sender:
+    """One `Producer` a partition, and the transport, which is opened by the first round."""
+
+    def __init__(
+        self, *, connect: Callable[[], Transport], buffer: Buffer, settings: Settings, clock: Clock, losses: Losses
+    ) -> None:
+        self._connect = connect
+        self._buffer = buffer
+        self._settings = settings
+        self._clock = clock
+        self._losses = losses
+        self._transport: Transport | None = None
+        self._bus = BusDescription(0, 0)
+        self._marks: deque[FlushMark] = deque()
+        self.producers: list[Producer] = []
+        self.ack_check = AckCheck()
+        self._waits = PartitionWaits(clock)
+
+    @property
+    def connected(self) -> bool:
+        """True while it has a transport."""
+        return self._transport is not None
+
+    @property
+    def pending(self) -> int:
+        """Events that were packed and are not acknowledged."""
+        return sum(producer.pending for producer in self.producers)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for its acknowledgement."""
+        return all(producer.idle for producer in self.producers)
+
+    @property
+    def can_send(self) -> bool:
+        """True while something waits for a partition that need not be left alone."""
+        return any(not producer.idle and not self._waits.holds(i) for i, producer in enumerate(self.producers))
+
+    def due_in_s(self) -> float:
+        """Seconds until a partition that is left alone is tried again; inf: none is."""
+        return self._waits.due_in_s()
+
+    def check_in_s(self, closed_at: float) -> float:
+        """Seconds until the next ack check, for those who flush and for a close at *closed_at* too; inf: none."""
+        wanted_at = self._wanted_at(closed_at)
+        return min((producer.check_in_s(wanted_at) for producer in self.producers), default=math.inf)
+
+    def round(self, closed_at: float = -math.inf) -> bool:
+        """Connect if need be, pack what the buffer holds, check acks that are due, publish what waits.
+
+        Returns: whether anything was sent; False where all that waits is for partitions that are left alone.
+        Raises: BusUnavailable, BusRefused, ConfigError: what was not acknowledged waits; call again.
+        """
+        if self._transport is None:
+            self._transport = self._connect()
+            self._bus = self._transport.describe()
+            if not self.producers:
+                self._make_producers()
+        self._fill()
+        wanted_at = self._wanted_at(closed_at)
+        if due := [each for each in enumerate(self.producers) if each[1].check_in_s(wanted_at) <= 0]:
+            self.ack_check.run(self._transport, due)
+        sent = self._send(self._transport, closing=closed_at > -math.inf)
+        self._release_marks()
+        return sent
+
+    def close(self) -> None:
+        """Close the transport and free those who wait in a flush. A later round opens another."""
+        for mark in self._marks:
+            mark.done.set()
+        self.hang_up()
+        self._transport = None
+
+    def hang_up(self) -> None:
+        """Close the transport from any thread: a round trip under way ends with an error."""
+        if self._transport is not None:
+            with suppress(Exception):  # another thread may be in the middle of using what is closed here
+                self._transport.close()
+
+    def _wanted_at(self, closed_at: float) -> float:
+        return max(closed_at, self._marks[-1].put_at if self._marks else -math.inf)
+
+    def _make_producers(self) -> None:
+        ring_bytes = self._settings.ring_bytes // self._bus.partitions
+        self.producers = [
+            Producer(clock=self._clock, losses=self._losses, ring_bytes=ring_bytes) for _ in range(self._bus.partitions)
+        ]
+
+    def _fill(self) -> None:
+        """Pack events until the buffer is empty, or there is enough for a round trip."""
+        buffer, producers, pack_one = self._buffer, self.producers, pack
+        items, small, partitions = buffer.items, buffer.small, len(producers)
+        room = self._room_in_producers()
+        while room > 0 and items:
+            item = items.popleft()
+            if type(item) is FlushMark:
+                item.added = [producer.added for producer in producers]
+                self._marks.append(item)
+                continue
+            assert type(item) is Pending
+            if len(item.message) > small:
+                buffer.give_back(len(item.message))
+            try:
+                packed = pack_one(item)
+            except InvalidEvent as error:
+                self._losses.count("refused", 1, str(error))
+                continue
+            except Exception as error:  # a field of a type nobody thought of must not stop the flusher
+                self._losses.count("refused", 1, f"{type(error).__name__}: {error}")
+                continue
+            partition = partition_of(item.reference, partitions) if partitions > 1 else 0
+            producers[partition].add(packed)
+            room -= 1
+        for producer in producers:
+            producer.seal()
+        buffer.tell_room()
+
+    def _room_in_producers(self) -> int:
+        """How many events to pack: enough for a round trip, beside what partitions hold that are left alone.
+
+        These may hold as much as the buffer may, and what they hold the buffer may not: only then do all others wait.
+        """
+        held = [producer for i, producer in enumerate(self.producers) if self._waits.has_failed(i)]
+        events = sum(producer.pending for producer in held)
+        self._buffer.limit = max(0, self._settings.buffer_events - events)
+        held_bytes = sum(batch.size for producer in held for batch in producer.waiting)
+        if self._buffer.limit == 0 or held_bytes > self._settings.buffer_bytes:
+            return 0
+        return self._bus.in_flight * MAX_BATCH_EVENTS - self.pending + events
+
+    def _send(self, transport: Transport, *, closing: bool) -> bool:
+        """One round trip for what waits in every partition; settles what was answered. False: nothing was sent."""
+        requests = [
+            request
+            for partition, producer in enumerate(self.producers)
+            if not producer.idle and not self._waits.holds(partition)
+            for request in producer.requests(partition, self._bus.in_flight)
+        ]
+        if not requests:
+            return False
+        crash_point("publish")
+        answers = transport.publish(requests)
+        crash_point("published")
+        self._settle(requests, answers, closing)
+        return True
+
+    def _settle(
+        self, requests: Sequence[PublishRequest], answers: Sequence[PublishReply | EventBusError], closing: bool
+    ) -> None:
+        """Hand out the answers; what follows one that was not taken is sent again, so its answer says nothing."""
+        problems: dict[int, EventBusError] = {}
+        refused: set[int] = set()
+        for request, answer in zip(requests, answers, strict=True):
+            partition = request.partition
+            if partition in refused:
+                continue
+            if isinstance(answer, EventBusError):
+                problems[partition] = answer
+                refused.add(partition)
+            elif not self.producers[partition].settle(answer):
+                refused.add(partition)
+                if answer.status is PublishStatus.FULL:
+                    holder = f"group {answer.group!r} holds it" if answer.group else "no group reads it"
+                    problems[partition] = BusUnavailable(
+                        f"the stream of partition {partition} is full: {holder}; start its workers"
+                    )
+        for partition in {request.partition for request in requests} - problems.keys():
+            self._waits.succeeded(partition)
+        for partition, problem in problems.items():  # told when the other partitions have been settled
+            if len(problems) == len(self.producers):
+                raise problem
+            self._waits.failed(partition, soon=closing)
+            self._losses.tell("unavailable", f"{problem} ({self._buffer.events + self.pending} events wait)")
+
+    def _release_marks(self) -> None:
+        while self._marks and self._marks[0].reached(self.producers):
+            mark = self._marks.popleft()
+            mark.accepted = True
+            mark.done.set()

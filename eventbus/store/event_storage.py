@@ -1,0 +1,193 @@
+"""Storage of events: recorded ones, in the partition of their object, and written ones, in that of their own name.
+
+A written event is replaced whole. What is changed of a recorded one is laid over it: see `stored.lay_over`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client
+from eventbus.broker.functions import Functions
+from eventbus.broker.keys import item_key, partition_of
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.codec import from_core, to_core
+from eventbus.errors import InvalidEvent, InvalidObject, PoisonBatch
+from eventbus.event import Event, ObjectReference
+from eventbus.kinds import Kind
+from eventbus.names import is_dns_label
+from eventbus.store.calls import call
+from eventbus.store.index import KEY_CHARS, bounds
+from eventbus.store.selection import Selection
+from eventbus.store.storage import (
+    LETTERS,
+    ChangeType,
+    Found,
+    Place,
+    already_exists,
+    check_size,
+    settle,
+    with_metadata,
+)
+from eventbus.store.stored import COUNTED, View, decode_stored, is_written, lay_over, pack_written
+from eventbus.store.was import encode_was
+from eventbus.validation import validate
+from eventbus.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
+
+#: With refreshes, which move what is shown alone.
+LETTERS_SHOWN: Final[Mapping[str, ChangeType]] = {**LETTERS, "R": ChangeType.MODIFIED}
+#: Names in the index that are looked at: one, and those of events that went a moment ago.
+_NAMED = 4
+
+
+class EventStorage:
+    """Implements `Storage` for events, as *view* has them."""
+
+    def __init__(self, *, kind: Kind[Event], bus: Bus, client: Client, view: View = View.SHOWN) -> None:
+        self.kind = kind
+        self.partitions: Sequence[int] = range(bus.partitions)
+        self.letters: Mapping[str, ChangeType] = LETTERS_SHOWN if view is View.SHOWN else LETTERS
+        self._bus = bus
+        self._client = client
+        self._view = view
+
+    def decode(self, packed: bytes) -> Event | None:
+        return decode_stored(packed, self._view)
+
+    def index(self, partition: int, selection: Selection[Event]) -> tuple[bytes, bytes]:
+        # Of core/v1, and of events.k8s.io/v1.
+        kind, name = (
+            selection.required(f"involvedObject.{field}") or selection.required(f"regarding.{field}")
+            for field in ("kind", "name")
+        )
+        if selection.namespace and kind is not None and name is not None:
+            return self.index_about(partition, selection.namespace, kind, name)
+        return self._bus.keys[partition].index_name, selection.name_prefix()
+
+    def index_about(self, partition: int, namespace: str, kind: str, name: str) -> tuple[bytes, bytes]:
+        """The index of the events about one object, its kind in any case, and how its members begin."""
+        prefix = f"{namespace}/{kind.lower()}/{name}\0".encode("utf-8", "replace")
+        return self._bus.keys[partition].index_object, prefix
+
+    def find(self, namespace: str, name: str) -> Found[Event] | None:
+        """The event written under that name, else one recorded. Redis: GET and ZRANGE on all partitions, then GET."""
+        written = self._written_place(namespace, name)
+        low, high = bounds(f"{namespace}/{name}\0".encode("utf-8", "replace"))
+        pipe: Any = self._client.pipeline(transaction=False)
+        pipe.get(self._bus.keys[written.partition].object + written.key)
+        for keys in self._bus.keys:
+            pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, _NAMED)
+        with redis_errors():
+            packed, *named = pipe.execute()
+        if found := self._found(written, packed):
+            return found
+        for partition, members in enumerate(named):
+            for member in members:
+                place = Place(partition, member[-KEY_CHARS:])
+                with redis_errors():
+                    packed = self._client.get(self._bus.keys[partition].object + place.key)
+                if found := self._found(place, packed):
+                    return found
+        return None
+
+    def check(self, found: Event) -> None:
+        name, namespace = found.metadata.name, found.metadata.namespace
+        problem = ""
+        if name in (".", "..") or "/" in name or "%" in name:
+            problem = f'metadata.name: Invalid value: "{name}": may not be "." or ".." nor contain "/" or "%"'
+        elif not namespace:
+            problem = "metadata.namespace: Required value"
+        elif not is_dns_label(namespace):
+            problem = f'metadata.namespace: Invalid value: "{namespace}"'
+        try:
+            validate(found)
+            copied = pack_event(found)
+            unpack_wire(copied)
+        except InvalidEvent as error:
+            problem = problem or f"{error.field}: {error.problem}"
+        except PoisonBatch:
+            problem = problem or f"it is too large: a packed event has at most {MAX_EVENT_BYTES} bytes and 64 labels"
+        if problem:
+            raise InvalidObject(f'{self.kind.name} "{name}" is invalid: {problem}')
+
+    def as_stored(self, found: Event) -> Event:
+        try:
+            return from_core(to_core(found))
+        except InvalidEvent as error:
+            raise InvalidObject(f'{self.kind.name} "{found.metadata.name}" is invalid: {error}') from error
+
+    def create(self, found: Event) -> Event:
+        """As `Storage`. Of a name that is recorded in the same moment there may be two: `find` gives this one."""
+        metadata = found.metadata
+        if self.find(metadata.namespace, metadata.name) is not None:
+            raise already_exists(self.kind, metadata.name)
+        # The form that a recorded event's uid has, so that its copy carries the same.
+        made = with_metadata(found, uid=f"{os.urandom(8).hex()}:1")
+        return self._write(self._written_place(metadata.namespace, metadata.name), made, "", _copy(made))
+
+    def replace(self, former: Found[Event], new: Event) -> Event:
+        # What does not touch what happened is nothing new to those who read what happens.
+        copy = _copy(new) if _counted(self.as_stored(former.object)) != _counted(new) else b""
+        version = former.object.metadata.resource_version
+        was = encode_was(self.kind, former.object, new)
+        if is_written(former.packed):
+            return self._write(former.place, new, version, copy, was)
+        if former.object.involved_object != new.involved_object:
+            problem = "involvedObject: Invalid value: field is immutable in an event that was recorded"
+            raise InvalidObject(f'{self.kind.name} "{new.metadata.name}" is invalid: {problem}')
+        over = lay_over(former.packed, new)
+        copy = copy if over.once else b""
+        check_size(over.lasting + over.once)
+        functions, options, key = self._functions(former.place), self._bus.options, former.place.key
+        written = call(
+            self._client, lambda: functions.overlay_event(options, key, version, over.lasting, over.once, copy, was)
+        )
+        return with_metadata(over.event, resource_version=settle(self.kind, new.metadata.name, written))
+
+    def remove(self, former: Found[Event], version: str) -> None:
+        functions, options, key = self._functions(former.place), self._bus.options, former.place.key
+        written = call(self._client, lambda: functions.remove_event(options, key, version))
+        settle(self.kind, former.object.metadata.name, written)
+
+    def _write(self, place: Place, event: Event, version: str, copy: bytes, was: bytes = b"") -> Event:
+        packed = pack_written(event)
+        check_size(packed)
+        functions = self._functions(place)
+        options = self._bus.options
+        written = call(self._client, lambda: functions.write_event(options, place.key, version, packed, copy, was))
+        return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, written))
+
+    def _functions(self, place: Place) -> Functions:
+        return self._bus.functions(self._client, place.partition)
+
+    def _written_place(self, namespace: str, name: str) -> Place:
+        reference = ObjectReference(kind="Event", namespace=namespace, name=name)
+        return Place(partition_of(reference, self._bus.partitions), item_key(namespace, name))
+
+    def _found(self, place: Place, packed: bytes | None) -> Found[Event] | None:
+        try:
+            event = None if packed is None else self.decode(packed)
+        except PoisonBatch:
+            return None
+        return None if event is None or packed is None else Found(place, event, packed)
+
+
+def _copy(event: Event) -> bytes:
+    """A batch of this one event, under its uid, for those who read what happens."""
+    producer, _, sequence = event.metadata.uid.rpartition(":")
+    # Of the events that the correlator makes, aggregates and reports, the uid is another one.
+    numbered = producer and sequence.isdecimal()
+    return pack_batch(
+        producer if numbered else event.metadata.uid, int(sequence) if numbered else 1, [pack_event(event)]
+    )
+
+
+def _counted(event: Event) -> dict[str, Any]:
+    """What of an event says what happened."""
+    return {key: value for key, value in to_core(event).items() if key in COUNTED and value is not None}
+
+
+__all__ = ["EventStorage"]

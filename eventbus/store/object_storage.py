@@ -1,0 +1,117 @@
+"""Storage of every kind but events: an object's JSON under the hash of its namespace and name, in partition 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import msgpack
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client
+from eventbus.broker.functions import Item
+from eventbus.broker.keys import item_key
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import InvalidObject, PoisonBatch
+from eventbus.kinds import Kind
+from eventbus.list_watch import HasMetadata
+from eventbus.names import is_dns_label, is_dns_subdomain
+from eventbus.objects.frozen import decode_frozen
+from eventbus.store.calls import call
+from eventbus.store.selection import Selection
+from eventbus.store.storage import LETTERS, Found, Place, check_size, settle, with_metadata
+from eventbus.store.was import encode_was
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: All objects lie here, so that their resource version is one counter.
+PARTITION = 0
+_BAD_NAME = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character"
+)
+
+
+class ObjectStorage(Generic[T]):
+    """Implements `Storage` for one kind. The JSON is an object's fields as msgspec writes them, without the version."""
+
+    def __init__(self, *, kind: Kind[T], bus: Bus, client: Client) -> None:
+        self.kind = kind
+        self.partitions: Sequence[int] = range(PARTITION, PARTITION + 1)
+        self.letters = LETTERS
+        self._bus = bus
+        self._client = client
+        self._keys = bus.keys[PARTITION]
+
+    def decode(self, packed: bytes) -> T | None:
+        return decode_object(self.kind, packed)
+
+    def index(self, partition: int, selection: Selection[T]) -> tuple[bytes, bytes]:
+        return self._bus.keys[partition].index_name_of(self.kind.plural), selection.name_prefix()
+
+    def find(self, namespace: str, name: str) -> Found[T] | None:
+        key = item_key(namespace, name)
+        with redis_errors():
+            packed: Any = self._client.get(self._keys.object_of(self.kind.plural) + key)
+        try:
+            found = None if packed is None else self.decode(packed)
+        except PoisonBatch:
+            found = None
+        return None if found is None else Found(Place(PARTITION, key), found, packed)
+
+    def check(self, found: T) -> None:
+        name, namespace = found.metadata.name, found.metadata.namespace
+        problem = ""
+        if name and not is_dns_subdomain(name):
+            problem = f'metadata.name: Invalid value: "{name}": {_BAD_NAME}'
+        elif self.kind.namespaced and not namespace:
+            problem = "metadata.namespace: Required value"
+        elif namespace and not self.kind.namespaced:
+            problem = "metadata.namespace: Forbidden: not allowed on this type"
+        elif namespace and not is_dns_label(namespace):
+            problem = f'metadata.namespace: Invalid value: "{namespace}"'
+        if problem:
+            raise InvalidObject(f'{self.kind.name} "{name}" is invalid: {problem}')
+
+    def as_stored(self, found: T) -> T:
+        return found
+
+    def create(self, found: T) -> T:
+        return self._put(found, "", b"")
+
+    def replace(self, former: Found[T], new: T) -> T:
+        return self._put(new, former.object.metadata.resource_version, encode_was(self.kind, former.object, new))
+
+    def remove(self, former: Found[T], version: str) -> None:
+        plural, options = self.kind.plural, self._bus.options
+        functions = self._bus.functions(self._client, PARTITION)
+        written = call(self._client, lambda: functions.remove(options, plural, former.place.key, version))
+        settle(self.kind, former.object.metadata.name, written)
+
+    def _put(self, found: T, version: str, was: bytes) -> T:
+        name, namespace = found.metadata.name, found.metadata.namespace
+        body = encode_body(found)
+        check_size(body)
+        item = Item(plural=self.kind.plural, namespace=namespace, name=name, key=item_key(namespace, name), body=body)
+        functions = self._bus.functions(self._client, PARTITION)
+        written = call(self._client, lambda: functions.put(self._bus.options, item, version, was))
+        return with_metadata(found, resource_version=settle(self.kind, name, written))
+
+
+def decode_object(kind: Kind[T], packed: bytes) -> T:
+    """The object that *packed* holds, with its version. Raises: PoisonBatch: the value is not ours."""
+    try:
+        version, _, _, body = msgpack.unpackb(packed, raw=True)
+        found = msgspec.json.decode(body, type=kind.type, dec_hook=decode_frozen)
+        return with_metadata(found, resource_version=str(int(version)))
+    except (ValueError, TypeError) as error:  # msgspec's and msgpack's are ValueErrors
+        raise PoisonBatch("unreadable") from error
+
+
+def encode_body(found: HasMetadata) -> bytes:
+    """The body that `put` stores."""
+    return msgspec.json.encode(with_metadata(found, resource_version=""))
+
+
+__all__ = ["ObjectStorage", "decode_object", "encode_body"]

@@ -1,0 +1,26 @@
+"""Which storage a kind has: the one place that knows that events have another than all others."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection import Client
+from eventbus.broker.keys import EVENTS
+from eventbus.kinds import Kind
+from eventbus.list_watch import HasMetadata
+from eventbus.store.event_storage import EventStorage
+from eventbus.store.object_storage import ObjectStorage
+from eventbus.store.storage import Storage
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+def open_storage(kind: Kind[T], bus: Bus, client: Client) -> Storage[T]:
+    """The storage of *kind*, over *client*."""
+    if kind.plural == EVENTS:
+        return cast("Storage[T]", EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client))
+    return ObjectStorage(kind=kind, bus=bus, client=client)
+
+
+__all__ = ["open_storage"]

@@ -1,0 +1,44 @@
+"""What selectors saw of an object before a change, so that a watch can tell whether it was selected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgpack
+import msgspec
+
+from eventbus.errors import PoisonBatch
+from eventbus.kinds import Kind
+from eventbus.list_watch import HasMetadata
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class Was(msgspec.Struct, frozen=True):
+    """The labels, and those fields that another value has now."""
+
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+
+def encode_was(kind: Kind[T], former: T, new: T) -> bytes:
+    """What a change of *former* to *new* says of the former: nothing where no selector could tell them apart."""
+    fields = {name: get(former) for name, get in kind.fields.items() if get(former) != get(new)}
+    if not fields and former.metadata.labels == new.metadata.labels:
+        return b""
+    packed: bytes = msgpack.packb([dict(former.metadata.labels), fields])
+    return packed
+
+
+def decode_was(packed: bytes | None) -> Was | None:
+    """None: as the object now is. Raises: PoisonBatch: the value is not ours."""
+    if not packed:
+        return None
+    try:
+        return Was(*msgspec.msgpack.decode(packed, type=tuple[dict[str, str], dict[str, str]]))
+    except ValueError as error:
+        raise PoisonBatch("unreadable") from error
+
+
+__all__ = ["Was", "decode_was", "encode_was"]

@@ -1,0 +1,234 @@
+"""A watch without a thread: changes are offered to it, and it says what is to be told, and what it waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from eventbus.errors import EventBusError
+from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
+from eventbus.store.changes import UNFINISHED, Change, ChangeType, Versions
+from eventbus.store.selection import Selection
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: Changes that wait for a slow reader. One more, and the watch ends when they are read; the next goes on from there.
+BUFFERED = 10_000
+#: Seconds between two bookmarks; controllers written for Kubernetes give up after 70.
+BOOKMARK_S = 60.0
+
+_TOLD = {
+    (False, True): WatchEventType.ADDED,
+    (True, True): WatchEventType.MODIFIED,
+    (True, False): WatchEventType.DELETED,
+}
+
+
+class Begin(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """Where a watch begins: *after* these versions, once *items* have been told as ADDED."""
+
+    after: Versions
+    newest: Sequence[int]  #: the store's versions, read a moment ago
+    items: tuple[T, ...] = ()
+    told: bool = False  #: the end of *items* is to be told by a bookmark
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """There is nothing to tell. *until*: when there may be though nobody calls `ready`, in the time of `next`."""
+
+    until: float | None
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """What changed on *partition* behind *after* is to be read from the store, and given to `caught_up`."""
+
+    partition: int
+    after: int
+    until: int
+
+
+#: What `WatchState.next` answers; None: the watch has ended.
+Step: TypeAlias = WatchEvent[T] | Wait | Behind | None
+
+
+class WatchState(Generic[T]):
+    """One watch. `next` is called by one thread at a time, `offer` and `fail` by the hub's, `stop` by any; none blocks.
+
+    An object that leaves the selection arrives as DELETED, one that comes into it as ADDED. Ends when its time is over,
+    and when its reader is too slow; the next watch, from the last position, misses nothing either way. As long as what
+    there was at the beginning is not told in full, that position is `UNFINISHED`, which leads to Expired.
+
+    Args: now: monotonic seconds, as `next` is given them.
+          ready: called once after `next` has answered `Wait` as soon as it would answer something else; from the hub's
+          thread, which holds a lock: it only wakes somebody.
+    """
+
+    def __init__(
+        self, *, selection: Selection[T], options: ListOptions, begin: Begin[T], now: float, ready: Callable[[], None]
+    ) -> None:
+        self._selection = selection
+        self._begin = begin
+        self._ready = ready
+        self._bookmarks = options.allow_bookmarks
+        self._now = now
+        self._ends_at = None if options.timeout_s is None else now + options.timeout_s
+        self._bookmark_at = now + BOOKMARK_S
+        self._lock = threading.Lock()
+        self._buffer: deque[Change[T]] = deque()
+        self._progress = list(begin.after.counters)
+        self._position = list(begin.after.counters)
+        self._bookmarked: tuple[int, ...] = ()
+        self._told_until: tuple[int, ...] = tuple(begin.newest)
+        self._caught: tuple[Sequence[Change[T]], int] | None = None
+        self._finished = not begin.items  # all that there was has been told, as it was at _position
+        # Of the objects told at the start those that were written while they were listed: their changes come again.
+        oldest = min(begin.after.counters)
+        self._told_at = {
+            (found.metadata.namespace, found.metadata.name): version
+            for found in begin.items
+            if (version := int(found.metadata.resource_version)) > oldest
+        }
+        self._failure: EventBusError | None = None
+        self._waiting = self._ended = self._stopped = False
+        self._steps = self._run()
+
+    def starts_at(self, offered: Sequence[int]) -> None:
+        """The hub offers what is behind *offered*. Call it once, before `next`."""
+        # What there is at the beginning may be as new as *newest*, and is whole when all up to there is told.
+        self._told_until = tuple(map(max, offered, self._begin.newest))
+
+    def next(self, now: float) -> Step[T]:
+        """What is to be done: tell an event, read what is behind, wait, or (None) end.
+
+        Raises: Expired: changes were lost; list again.
+        """
+        self._now = now
+        return next(self._steps, None)
+
+    def caught_up(self, changes: Sequence[Change[T]], version: int) -> None:
+        """Take what `next` has asked for with `Behind`: some or all of it, up to *version*."""
+        self._caught = changes, version
+
+    def offer(self, partition: int, changes: Sequence[Change[T]], version: int) -> None:
+        """See `Subscriber`."""
+        with self._lock:
+            if self._ended:
+                return
+            if len(self._buffer) + len(changes) > BUFFERED:
+                self._ended = True
+            else:
+                self._buffer += changes
+                self._progress[partition] = version
+        if changes:
+            self._wake()
+
+    def fail(self, error: EventBusError) -> None:
+        """See `Subscriber`."""
+        with self._lock:
+            self._failure = self._failure or error
+            self._ended = True
+        self._wake()
+
+    def stop(self) -> None:
+        """End soon; what was not told is not told any more. Again: no effect."""
+        with self._lock:
+            self._stopped = self._ended = True
+            self._buffer.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, False
+        if waiting:
+            self._ready()
+
+    def _run(self) -> Iterator[WatchEvent[T] | Wait | Behind]:
+        yield from self._first_events()
+        for partition, until in enumerate(self._told_until):
+            while self._position[partition] < until and not self._stopped:
+                yield from self._catch_up(partition, until)
+        if not self._stopped:
+            yield from self._end_of_first_events()
+        while not self._is_over():
+            yield from self._live()
+        if self._bookmarks and not self._stopped and tuple(self._position) != self._bookmarked:
+            yield self._bookmark()
+
+    def _first_events(self) -> Iterator[WatchEvent[T]]:
+        last = len(self._begin.items)
+        for number, found in enumerate(self._begin.items, 1):
+            if self._stopped:
+                return
+            self._finished = number == last and self._begin.after.counters == tuple(self._begin.newest)
+            yield WatchEvent(WatchEventType.ADDED, found, position=self._version())
+
+    def _catch_up(self, partition: int, until: int) -> Iterator[WatchEvent[T] | Behind]:
+        """What changed behind the watch's version, up to where the hub offers it."""
+        yield Behind(partition, self._position[partition], until)
+        if self._caught is None:
+            return
+        (changes, version), self._caught = self._caught, None
+        for change in changes:
+            if change.version <= until:
+                yield from self._seen(change)
+        self._position[partition] = max(self._position[partition], min(version, until))
+
+    def _end_of_first_events(self) -> Iterator[WatchEvent[T]]:
+        self._finished = True
+        if self._begin.told:
+            yield msgspec.structs.replace(self._bookmark(), initial_events_end=True)
+        elif self._bookmarks and self._begin.items:
+            yield self._bookmark()
+
+    def _is_over(self) -> bool:
+        """Whether all that was offered is told, and nothing will come. Raises: the failure."""
+        with self._lock:
+            if self._buffer:
+                return False
+            if self._failure is not None:
+                raise self._failure
+            if not self._stopped:
+                self._position = [max(pair) for pair in zip(self._position, self._progress, strict=True)]
+            return self._ended or (self._ends_at is not None and self._now >= self._ends_at)
+
+    def _live(self) -> Iterator[WatchEvent[T] | Wait]:
+        """One change, a bookmark if one is due, or what there is to wait for."""
+        with self._lock:
+            change = self._buffer.popleft() if self._buffer else None
+        if change is not None:
+            yield from self._seen(change)
+        elif self._bookmarks and self._now >= self._bookmark_at:
+            self._bookmark_at = self._now + BOOKMARK_S
+            yield self._bookmark()
+        else:
+            with self._lock:
+                self._waiting = not self._buffer and not self._ended
+            if self._waiting:
+                due = [self._ends_at, self._bookmark_at if self._bookmarks else None]
+                yield Wait(min((at for at in due if at is not None), default=None))
+
+    def _seen(self, change: Change[T]) -> Iterator[WatchEvent[T]]:
+        if change.version <= self._position[change.partition]:
+            return
+        self._position[change.partition] = change.version
+        found = change.object
+        if self._told_at and change.version <= self._told_at.get((found.metadata.namespace, found.metadata.name), 0):
+            return
+        is_in = change.type is not ChangeType.DELETED and self._selection.matches(found)
+        was_in = change.type is not ChangeType.ADDED and self._selection.matched(found, change.was)
+        if is_in or was_in:
+            yield WatchEvent(_TOLD[was_in, is_in], found, position=self._version())
+
+    def _bookmark(self) -> WatchEvent[T]:
+        self._bookmarked = tuple(self._position)
+        return WatchEvent.bookmark(self._version())
+
+    def _version(self) -> str:
+        return str(Versions(self._position)) if self._finished else UNFINISHED
+
+
+__all__ = ["BOOKMARK_S", "BUFFERED", "Begin", "Behind", "Step", "Wait", "WatchState"]

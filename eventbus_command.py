@@ -1,0 +1,44 @@
+"""The console command `eventbus`: a module of its own, so that no folder of a user's can hide it.
+
+Nothing is imported above that takes long enough to be interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+#: What a shell reports for a program that ended by Ctrl-C.
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line. Ctrl-C ends it without a word, also while it is being imported."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # not for what `nohup` and the like have ignored
+        signal.signal(signal.SIGINT, _end)
+    _import_our_workers()
+    from workers.cli import main as program
+
+    signal.signal(signal.SIGINT, handler)
+    program(prog_name="eventbus")
+
+
+def _import_our_workers() -> None:
+    """Import the package `workers` beside this file: many a project has one of that name, and it may come first."""
+    ours = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, ours)
+    try:
+        import workers  # noqa: F401
+    finally:
+        sys.path.remove(ours)
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Somebody else has written something into a key of the bus: another type, bytes that nobody can read.
+
+Either work stops before anything is done, in words that name the key, and goes on when the key is right again; or it
+goes round it. With a string it goes round always, since what has another type is a string again at the next write.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.functions.breaking import Answer, Breaker, Refusal, breakable_server
+from tests.functions.picture import balance
+from tests.functions.spoiling import Spoil, Spoiled, spoil
+from tests.functions.stories import FAULTS, End, Others, Story, everybody_else, tell
+from tests.functions.write_cases import CASES, Case
+
+#: Beginnings of the keys of a partition and their types, the longest first.
+KINDS = {
+    "incoming:meta": "hash",
+    "incoming": "stream",
+    "producer:": "hash",
+    "aggregate:": "string",
+    "spam:": "string",
+    "object:events:": "string",
+    "object:": "string",
+    "index:name:": "zset",
+    "index:object": "zset",
+    "index:expiry": "zset",
+    "index:forget": "zset",
+    "index:refresh": "zset",
+    "index:subject": "zset",
+    "occurrences:": "hash",
+    "changes:": "stream",
+    "version:": "string",
+    "note:": "string",
+    "meta": "hash",
+    "suppressed": "hash",
+    "workers": "hash",
+    "attempts:": "hash",
+    "dead": "stream",
+    "exported:": "string",
+    "export:": "hash",
+    "later:": "zset",
+}
+#: Where no function of the library looks.
+ELSEWHERE = {"bus"}
+#: Keys whose names hold when something began, and are others in the next story.
+BORN = re.compile(rb"\d{16}")
+
+ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
+
+
+@pytest.fixture(scope="module")
+def breaker() -> Iterator[Breaker]:
+    with tempfile.TemporaryDirectory(prefix="eb") as folder, breakable_server(Path(folder)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ends(breaker: Breaker) -> EndOf:
+    return EndOf(breaker)
+
+
+class EndOf:
+    """The undisturbed story of each case, told once."""
+
+    def __init__(self, breaker: Breaker) -> None:
+        self._breaker = breaker
+        self._told: dict[str, End] = {}
+
+    def __call__(self, case: Case) -> End:
+        if str(case) not in self._told:
+            self._told[str(case)] = tell(self._breaker, case, others_of(case))
+        return self._told[str(case)]
+
+
+def others_of(case: Case) -> Others | None:
+    """Who works meanwhile."""
+    return None if case.alone else everybody_else
+
+
+def kind_of(key: bytes) -> str:
+    """The beginning in KINDS."""
+    return next(start for start in KINDS if key.decode().startswith(start))
+
+
+def keys_of(end: End) -> list[bytes]:
+    """What the function of a case looks at: the first and the last of each kind."""
+    found: dict[str, list[bytes]] = {}
+    for key in sorted({key for one in end.executed for key in one.keys if not BORN.search(key)}):
+        found.setdefault(kind_of(key), []).append(key)
+    return [key for keys in found.values() for key in dict.fromkeys((keys[0], keys[-1]))]
+
+
+def spoils_of(key: bytes) -> Sequence[Spoil]:
+    """Another type; of a string also other bytes."""
+    strings = (Spoil.LIST, Spoil.GARBAGE, Spoil.OTHER_FORM)
+    return strings if KINDS[kind_of(key)] == "string" else (Spoil.STRING,)
+
+
+def test_the_kinds_of_keys_are_those_of_the_architecture_page() -> None:
+    rows = re.findall(r"^\| `eb:\{[0p]\}:([\w:]+)[^`]*`(?:, `…:([\w:]+)`)?", ARCHITECTURE.read_text("utf-8"), re.M)
+    documented = {name for row in rows for name in row if name} - ELSEWHERE
+    assert {name for name in documented if not any(name.startswith(start.rstrip(":")) for start in KINDS)} == set()
+    assert {start for start in KINDS if not any(start.startswith(name) for name in documented)} == set()
+
+
+@pytest.mark.volume
+def test_every_kind_of_key_is_spoiled_in_some_story(ends: EndOf) -> None:
+    assert {kind_of(key) for case in CASES for key in keys_of(ends(case))} == set(KINDS) - {"exported:"}
+
+
+#: What every run tries: the functions that write most.
+FEW = frozenset({"record", "put", "publish"})
+SOME = [case if case.verb in FEW else pytest.param(case, marks=pytest.mark.volume) for case in CASES]
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_a_key_that_is_spoiled_for_a_while_costs_nothing(breaker: Breaker, ends: EndOf, case: Case) -> None:
+    end, wrong = ends(case), []
+    for key in keys_of(end):
+        for how in spoils_of(key):
+            wrong += [
+                f"{key.decode()} spoiled by {how}: {line}" for line in spoiled_for_a_while(breaker, case, key, how, end)
+            ]
+    assert not wrong, "\n".join(wrong)
+
+
+def spoiled_for_a_while(breaker: Breaker, case: Case, key: bytes, how: Spoil, end: End) -> list[str]:
+    with Story(breaker, case, others_of(case)) as story:
+        spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
+        # A reader who lists meanwhile cannot see what nobody can read, and nothing tells him when it is right again.
+        story.is_read = KINDS[kind_of(key)] != "string"
+        wrong = stops_or_goes_round(breaker, story, case, spoiled)
+        story.others()
+        story.attempt_again()
+        stopped = story.error is not None
+        still, story.is_read = spoiled.put_right(), True
+        story.attempt_again()
+        if stopped and any(story.partition.admin.scan_iter(match=story.partition.keys.note_of("*"), count=1000)):
+            wrong.append("it stopped when it had begun")
+        try:
+            story.end()
+        except FAULTS as error:
+            return [*wrong, f"work does not go on: {error}"]
+        # Where it was gone round, or written over, what hangs on it may differ, and nothing else.
+        same = still and (stopped or KINDS[kind_of(key)] != "string")
+        return wrong + (story.not_as(end) if same else story.look()[1])
+
+
+def stops_or_goes_round(breaker: Breaker, story: Story, case: Case, spoiled: Spoiled) -> list[str]:
+    """Attempt it. A line if it stops in words that do not name the key."""
+    breaker.executed()
+    error = story.attempt()
+    called = any(one.function == case.verb for one in breaker.executed())
+    if error and called and spoiled.key.decode() not in str(error):
+        return [f"the error does not name it: {error}"]
+    return []
+
+
+@pytest.mark.volume
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_with_a_string_that_stays_spoiled_work_goes_on(breaker: Breaker, ends: EndOf, case: Case) -> None:
+    end, wrong = ends(case), []
+    for key in keys_of(end):
+        if KINDS[kind_of(key)] != "string":
+            continue
+        for how in spoils_of(key):
+            with Story(breaker, case, others_of(case)) as story:
+                spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
+                try:
+                    story.attempt()
+                    story.end()
+                    published, accounted = balance(story.partition)
+                except FAULTS as error:
+                    wrong.append(f"{key.decode()} spoiled by {how}: work does not go on: {error}")
+                    continue
+                finally:
+                    spoiled.put_right()
+                if published != accounted and case.balanced:
+                    wrong.append(f"{key.decode()} spoiled by {how}: {published} published, {accounted} accounted for")
+    assert not wrong, "\n".join(wrong)
+
+
+#: Those that have the most to finish.
+NOTED = {"record", "expire", "put", "remove_event", "bury", "exported", "replay", "refresh"}
+
+
+@pytest.mark.volume
+@pytest.mark.parametrize("case", [case for case in CASES if case.verb in NOTED], ids=str)
+def test_a_key_that_is_spoiled_before_a_note_is_finished_costs_nothing(
+    breaker: Breaker, ends: EndOf, case: Case
+) -> None:
+    end, wrong = ends(case), []
+    keys = [key for key in keys_of(end) if KINDS[kind_of(key)] != "string"]
+    count = len(end.writes)
+    for k in sorted({2, count // 2, count}):
+        for key in keys:
+            told = refused_and_spoiled(breaker, case, k, key, end)
+            wrong += [f"{key.decode()} spoiled behind write {k} of {count}: {line}" for line in told]
+    assert not wrong, "\n".join(wrong)
+
+
+def refused_and_spoiled(breaker: Breaker, case: Case, k: int, key: bytes, end: End) -> list[str]:
+    with Story(breaker, case, others_of(case)) as story:
+        breaker.refuse(Refusal(function=case.verb, write=k, answer=Answer.WRONGTYPE))
+        story.attempt()
+        breaker.allow()
+        spoiled = spoil(story.partition.admin, story.partition.keys.root + key, Spoil.STRING)
+        story.attempt_again()
+        story.others()
+        spoiled.put_right()
+        story.attempt_again()
+        try:
+            story.end()
+        except FAULTS as error:
+            return [f"work does not go on: {error}"]
+        return story.not_as(end)

@@ -1,0 +1,230 @@
+"""The ways in which a Python program can end, one a row, and how to have `ending_program.py` end like that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from eventbus.broker.embedded import EmbeddedServer
+from tests.support.harness import frozen, own_server, read_incoming, settings_of
+from tests.waiting import eventually
+
+PROGRAM = Path(__file__).with_name("ending_program.py")
+ROOT = Path(__file__).parents[2]
+EVENTS = 50
+TERM, INT, HUP, QUIT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL
+ALL = ("fork", "spawn", "forkserver")
+
+
+class Fate(StrEnum):
+    """What becomes of the events."""
+
+    KEPT = "kept"
+    TOLD = "told as lost"
+    LOST = "lost"
+
+
+class Row(NamedTuple):
+    """One row of the page's table."""
+
+    name: str
+    way: str  #: function of ending_program.py
+    fate: Fate = Fate.KEPT
+    events: int = EVENTS  #: recorded
+    methods: tuple[str, ...] = ("-",)  #: how children are started
+    signals: tuple[int, ...] = ()  #: sent one after the other once it is ending
+    still: bool = (
+        False  #: Redis stands still from the first event until all signals have come, or the process has ended
+    )
+    code: int = 0  #: exit code
+    said: str = ""  #: on standard error
+    flush_s: float = 30.0
+
+    @property
+    def arrives(self) -> int:
+        """Events that are in Redis in the end."""
+        return self.events if self.fate is Fate.KEPT else 0
+
+
+ROWS = [
+    # one process
+    Row("returns from main", "returns"),
+    Row("`sys.exit`", "exits", code=3),
+    Row("an exception that nobody catches", "raises", code=1),
+    Row("end of a `with` block", "with_block"),
+    Row("threads that still record", "threads", events=4 * EVENTS),
+    Row("a pool of threads", "thread_pool", events=8 * EVENTS),
+    Row("events of exit callbacks, also after the flush", "records_in_late_callbacks", events=2 * EVENTS),
+    Row("SIGTERM", "waits", signals=(TERM,), code=-TERM),
+    Row("SIGTERM, with a handler that calls `sys.exit`", "own_handler_exits", signals=(TERM,)),
+    Row("SIGTERM, with a handler that calls `shutdown`", "own_handler_shuts_down", signals=(TERM,)),
+    Row("Ctrl-C", "waits", signals=(INT,), code=-INT),
+    Row("Ctrl-C in `asyncio.run`", "asyncio_waits", signals=(INT,), code=-INT),
+    Row("SIGTERM in `asyncio.run`", "asyncio_waits", signals=(TERM,), code=-TERM),
+    Row("SIGTERM during the flush at exit", "returns", signals=(TERM,), still=True, code=-TERM),
+    Row("SIGTERM during the flush of `with`", "with_block", signals=(TERM,), still=True, code=-TERM),
+    Row("SIGTERM during `shutdown()`", "shuts_down", signals=(TERM,), still=True, code=-TERM),
+    Row("SIGTERM twice", "waits", signals=(TERM, TERM), still=True, code=-TERM),
+    Row("SIGTERM three times during the flush at exit", "returns", signals=(TERM,) * 3, still=True, code=-TERM),
+    Row("Ctrl-C during the flush at exit", "returns", signals=(INT,), still=True),
+    Row("Ctrl-C three times during the flush at exit", "returns", signals=(INT,) * 3, still=True),
+    Row("Ctrl-C during the flush of `with`", "with_block", signals=(INT,), still=True, code=-INT),
+    Row("Ctrl-C during `shutdown()`", "shuts_down", signals=(INT,), still=True, code=-INT),
+    Row("Ctrl-C, then SIGTERM, during `shutdown()`", "shuts_down", signals=(INT, TERM), still=True, code=-TERM),
+    Row("SIGHUP, after `install_signal_handlers(SIGHUP)`", "asked_for_hangup", signals=(HUP,), code=-HUP),
+    Row(
+        "SIGTERM, recorded in a thread only, after `install_signal_handlers()`",
+        "in_a_thread_with_handlers",
+        signals=(TERM,),
+        code=-TERM,
+    ),
+    Row("`flush()`, then `os._exit`", "flushes_then_os_exit"),
+    Row(
+        "Redis away longer than `flush_s`",
+        "returns",
+        Fate.TOLD,
+        still=True,
+        flush_s=0.3,
+        said=f"{EVENTS} events unsent: closed before Redis had them",
+    ),
+    Row(
+        "SIGTERM, Redis away longer than `flush_s`",
+        "waits",
+        Fate.TOLD,
+        signals=(TERM,),
+        still=True,
+        flush_s=0.3,
+        code=-TERM,
+        said=f"{EVENTS} events unsent: closed before Redis had them",
+    ),
+    Row(
+        "recorded after `shutdown()`",
+        "shuts_down_then_records",
+        Fate.TOLD,
+        said=f"{EVENTS - 1} events refused: the broadcaster is shut down",
+    ),
+    Row(
+        "SIGTERM, recorded in a thread only",
+        "in_a_thread",
+        Fate.LOST,
+        signals=(TERM,),
+        still=True,
+        code=-TERM,
+        said="call eventbus.install_signal_handlers() in the main thread",
+    ),
+    Row("SIGHUP", "waits", Fate.LOST, signals=(HUP,), still=True, code=-HUP),
+    Row("SIGQUIT", "waits", Fate.LOST, signals=(QUIT,), still=True, code=-QUIT),
+    Row("SIGKILL", "waits", Fate.LOST, signals=(KILL,), still=True, code=-KILL),
+    Row("`os._exit`", "os_exit", Fate.LOST, still=True),
+    Row("`os.exec*`", "execs", Fate.LOST, still=True),
+    Row("`os.abort`, a segmentation fault", "aborts", Fate.LOST, still=True, code=-signal.SIGABRT),
+    # children
+    Row("`Process` that returns", "process", events=2 * EVENTS, methods=ALL),
+    Row("`Process.terminate()`", "process_terminated", methods=ALL),
+    Row("`Process` that is terminated as it goes to sleep", "process_waits_in_c", methods=ALL),
+    Row("daemon `Process`, its parent exits", "process_daemon", methods=ALL),
+    Row("`with Pool(…)`", "pool", events=8 * EVENTS, methods=ALL),
+    Row("`with Pool(…)`, warm", "pool_warm", events=8 * EVENTS, methods=ALL),
+    Row("`Pool.close()`, `join()`", "pool_closed", events=8 * EVENTS, methods=ALL),
+    Row("`Pool(maxtasksperchild=1)`", "pool_renewed", events=8 * EVENTS, methods=ALL),
+    Row("`ProcessPoolExecutor`", "executor", events=8 * EVENTS, methods=ALL),
+    Row("`os.fork`, then `sys.exit`", "forks", events=2 * EVENTS),
+    Row("`os.fork` at the first event", "forks_at_the_first_event", events=8 * EVENTS + 1),
+    Row("workers of a preforking server, ended by SIGTERM", "prefork", events=3 * EVENTS),
+    Row("a fork made in C, nothing waiting", "forks_in_c", events=3 * EVENTS),
+    Row(
+        "a fork made in C, events waiting",
+        "forks_in_c_at_work",
+        Fate.TOLD,
+        still=True,
+        flush_s=0.5,
+        said="events lost: waiting when this process, forked by C code, found out that it is one",
+    ),
+    Row("`os.fork`, then `os._exit`", "forks_then_os_exit", Fate.LOST, still=True),
+    Row("`Process.kill()`", "process_killed", Fate.LOST, methods=ALL, still=True),
+]
+
+
+class Ended(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    arrived: int  #: events in Redis
+    said: str  #: on standard error
+    seconds: float  #: from the first sign of the end, or from when Redis answered again
+
+    def is_right(self, row: Row) -> bool:
+        return (self.code, self.arrived) == (row.code, row.arrives) and row.said in self.said
+
+
+@contextmanager
+def tcp_server(folder: Path) -> Iterator[EmbeddedServer]:
+    """A server over TCP: connecting takes longer, and a host's name has to be resolved."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    with own_server(folder, port=str(port), bind="127.0.0.1") as server:
+        yield server
+
+
+def end(row: Row, method: str, server: EmbeddedServer, prefix: str, python: str = sys.executable) -> Ended:
+    """Have the program end as *row* says; whatever it leaves behind is killed."""
+    url = f"redis://localhost:{server._config['port']}/0"
+    command = [python, str(PROGRAM), url, prefix, row.way, method, str(row.flush_s)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with ExitStack() as stack:
+        process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+            command, env=_environ(), start_new_session=True, **pipes
+        )
+        stack.callback(_kill_group, process.pid)
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        still = stack.enter_context(ExitStack())
+        if row.still:
+            still.enter_context(frozen(server.pid))
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ending\n"
+        began = time.monotonic()
+        for number in row.signals:
+            process.send_signal(number)
+            eventually(lambda number=number: process.poll() is not None or not _is_pending(process.pid, number))  # type: ignore[misc]
+        if row.still and row.fate is Fate.KEPT:
+            still.close()
+            began = time.monotonic()
+        said = process.communicate(timeout=50)[1]
+        seconds = time.monotonic() - began
+    code = process.returncode
+    if row.code == -INT and code == 1:
+        code = -INT  # CPython forgets how it ended if a module that calls `eval` is imported meanwhile, as redis does
+    return Ended(code, len(read_incoming(server.url or "", settings_of(prefix))), said, seconds)
+
+
+def _environ() -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("EVENTBUS_")}
+    return ours | {"PYTHONPATH": str(ROOT)}
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, KILL)
+
+
+def _is_pending(pid: int, number: int) -> bool:
+    """Whether the process has not yet been interrupted by a signal that was sent to it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)

@@ -1,0 +1,55 @@
+"""How events lie in Redis, read as docs/wire.md says it: for tests that look at what no reader is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgpack
+import msgspec
+
+#: letter and 32 hex
+_CHANGE_CHARS = 33
+
+
+class StoredChange(msgspec.Struct, frozen=True):
+    """One change of an entry: *letter* A, M, D or R; *packed* the object behind it."""
+
+    letter: str
+    key: bytes
+    version: int
+    packed: bytes
+
+
+class StoredCounts(msgspec.Struct, frozen=True):
+    """What is remembered of a key, also when the event itself is gone."""
+
+    count: int
+    first_us: int | None
+    name: str
+    namespace: str
+    entry: str
+
+
+def changes_of_entry(fields: Mapping[bytes, bytes]) -> Iterator[StoredChange]:
+    """The changes of one entry, oldest first."""
+    version = int(fields[b"f"])
+    for name, packed in fields.items():
+        if len(name) == _CHANGE_CHARS:
+            yield StoredChange(name[:1].decode(), name[1:], version, packed)
+            version += 1
+
+
+def decode_counts(packed: bytes) -> StoredCounts:
+    """The first five fields, or those of an event that was held back and takes this one's place."""
+    fields = msgpack.unpackb(packed, raw=True)
+    fields = (len(fields) > 14 and fields[14]) or fields
+    count, first_us, name, namespace, entry = fields[:5]
+    is_time = isinstance(first_us, int) and not isinstance(first_us, bool)
+    return StoredCounts(count, first_us if is_time else None, name.decode(), namespace.decode(), entry.decode())
+
+
+def form_of(packed: bytes) -> str:
+    """`a` aggregate, `s` report of suppression, `w` written through the store, else ''."""
+    fields: list[Any] = msgpack.unpackb(packed, raw=True)
+    return fields[11].decode() if len(fields) > 11 else ""

@@ -1,0 +1,28 @@
+"""A certificate for servers of tests, made by the openssl program."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def make_certificate(folder: Path, names: str) -> tuple[Path, ssl.SSLContext]:
+    """Self-signed, for two days. Skips the test where there is no openssl.
+
+    Args:     names: as subjectAltName has them: `DNS:hooks.example,IP:127.0.0.1`.
+    Returns:  the file to trust, and the server's context.
+    """
+    program = shutil.which("openssl")
+    if not program:
+        pytest.skip("needs openssl")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    made = ["-subj", "/CN=test", "-addext", f"subjectAltName={names}", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([program, *words, *made], check=True, capture_output=True, timeout=50)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return certificate, context

@@ -1,0 +1,157 @@
+"""The systems of the five sinks, as a test of whole workers needs them: stopped, started again, and what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import psycopg
+
+from tests.faults.proxy import Mode, Proxy
+from tests.support.api_server import ApiServer, serving
+from tests.support.kubeconfig import TOKEN, write_kubeconfig
+from tests.support.postgres_server import PostgresServer
+from tests.support.webhook_server import Endpoint, receiving
+
+#: The names of them.
+SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file")
+#: Of the replies of a batch, one in so many is cut off, when the request has had its effect.
+CUT_BATCHES = 25
+
+
+class System(msgspec.Struct, kw_only=True):
+    """One of them. *held*: the count of every event that it has, by name; {} while it cannot be asked.
+
+    *deliveries*: how often each delivery id was written; None: the system upserts, and holds each event once.
+    """
+
+    url: str
+    held: Callable[[], Mapping[str, int]]
+    stop: Callable[[], object]
+    start: Callable[[], object]
+    env: Mapping[str, str] = {}
+    deliveries: Callable[[], Counter[str]] | None = None
+
+
+@contextmanager
+def running(name: str, folder: Path, *, events: int) -> Iterator[System]:
+    """The system called *name*, whose replies are cut now and then: some four times in a round of *events*."""
+    makers = {
+        "postgres": lambda: _postgres(CUT_BATCHES),
+        "kubernetes": lambda: _kubernetes(folder, events // 4),
+        "webhook": lambda: _webhook("structured", events // 4),
+        "webhook-batch": lambda: _webhook("batch", CUT_BATCHES),
+        "file": lambda: _file(folder),
+    }
+    with makers[name]() as system:
+        yield system
+
+
+@contextmanager
+def _postgres(cut_every: int) -> Iterator[System]:
+    server = PostgresServer()
+    try:
+        url = server.start()
+
+        def held() -> dict[str, int]:
+            try:
+                with psycopg.connect(url) as connection:
+                    return dict(connection.execute("SELECT name, count FROM eventbus_events").fetchall())
+            except psycopg.Error:
+                return {}
+
+        with _cut(server.port, cut_every) as line:
+            reached = f"postgresql://tester@127.0.0.1:{line.port}/postgres"
+            env = {"EVENTBUS_POSTGRES_PASSWORD": server.password}
+            yield System(url=reached, held=held, stop=server.stop, start=server.restart, env=env)
+    finally:
+        server.close()
+
+
+@contextmanager
+def _kubernetes(folder: Path, cut_every: int) -> Iterator[System]:
+    # The workers' events about themselves have a namespace of their own.
+    api = ApiServer(token=TOKEN, namespaces=("default", "eventbus-system"))
+
+    def held() -> dict[str, int]:
+        return {name: found["count"] for (_, name), found in api.objects.copy().items()}
+
+    with serving(api) as url, _cut(int(url.rpartition(":")[2]), cut_every) as line:
+        config = write_kubeconfig(folder / "kubeconfig", f"http://127.0.0.1:{line.port}")
+        yield System(url=f"kubernetes:{config}", held=held, stop=lambda: _stop(line), start=lambda: _start(line))
+
+
+@contextmanager
+def _webhook(mode: str, cut_every: int) -> Iterator[System]:
+    endpoint = Endpoint()
+    seen = 0
+    deliveries, counts = Counter[str](), dict[str, int]()
+
+    def read() -> None:
+        nonlocal seen
+        new, seen = endpoint.deliveries[seen:], len(endpoint.deliveries)
+        for request in new:
+            found = json.loads(request.body)
+            for cloud_event in found if isinstance(found, list) else [found]:
+                event = cloud_event["data"]
+                deliveries[cloud_event["id"]] += 1
+                assert cloud_event["id"] == f"{event['metadata']['uid']}/{event['count']}"
+                counts[event["metadata"]["name"]] = event["count"]
+
+    def held() -> dict[str, int]:
+        read()
+        return counts
+
+    def delivered() -> Counter[str]:
+        read()
+        return deliveries
+
+    env = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1", "EVENTBUS_WEBHOOK_MODE": mode}
+    with receiving(endpoint) as port, _cut(port, cut_every) as line:
+        url = f"http://127.0.0.1:{line.port}/hook"
+        yield System(
+            url=url, held=held, env=env, deliveries=delivered, stop=lambda: _stop(line), start=lambda: _start(line)
+        )
+
+
+@contextmanager
+def _file(folder: Path) -> Iterator[System]:
+    """Its folder goes and comes back: nothing else can be cut."""
+    here, away = folder / "lines", folder / "lines-away"
+    here.mkdir()
+    path = here / "events.jsonl"
+
+    def lines() -> list[dict[str, object]]:
+        whole = path.read_bytes().split(b"\n")[:-1] if path.exists() else []  # the last may be half written
+        return [json.loads(line) for line in whole]
+
+    def held() -> dict[str, int]:
+        return {line["event"]["metadata"]["name"]: line["event"]["count"] for line in lines()}  # type: ignore[index]
+
+    yield System(
+        url=f"file:{path}?fsync=never",
+        held=held,
+        stop=lambda: here.rename(away),
+        start=lambda: away.rename(here),
+        deliveries=lambda: Counter(str(line["deliveryId"]) for line in lines()),
+    )
+
+
+@contextmanager
+def _cut(port: int, cut_every: int) -> Iterator[Proxy]:
+    with Proxy(f"tcp://127.0.0.1:{port}", seed=7, cut_every=cut_every) as line:
+        line.mode = Mode.CUT_REPLY
+        yield line
+
+
+def _stop(line: Proxy) -> None:
+    line.mode = Mode.REFUSE
+    line.hang_up()
+
+
+def _start(line: Proxy) -> None:
+    line.mode = Mode.CUT_REPLY

@@ -1,0 +1,62 @@
+"""Which `eventbus up` are said to keep a server: those that live, whoever came last."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventbus.cli.keeper_lock import KeeperLock, holders
+from eventbus.errors import ConfigError
+
+KEEPER = """
+import sys
+from pathlib import Path
+from eventbus.cli.keeper_lock import KeeperLock
+lock = KeeperLock(Path(sys.argv[1]))
+lock.take()
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+def _keeper(directory: Path) -> subprocess.Popen[str]:
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", KEEPER, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert keeper.stdout
+    assert keeper.stdout.readline() == "taken\n"
+    return keeper
+
+
+def test_the_last_to_come_is_not_named_once_it_is_gone(tmp_path: Path) -> None:
+    with _keeper(tmp_path) as first:
+        with _keeper(tmp_path) as second:
+            assert sorted(holders(tmp_path)) == sorted([str(first.pid), str(second.pid)])
+            second.kill()
+        assert holders(tmp_path) == [str(first.pid)]
+        first.communicate()
+    assert holders(tmp_path) == []
+
+
+def test_what_the_dead_have_left_is_cleared_away(tmp_path: Path) -> None:
+    with _keeper(tmp_path) as dead:
+        dead.kill()
+    assert list(tmp_path.iterdir())
+    lock = KeeperLock(tmp_path)
+    lock.take()
+    lock.take()
+    assert holders(tmp_path) == [str(os.getpid())]
+    assert len(list(tmp_path.iterdir())) == 1
+    lock.release()
+    lock.release()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        KeeperLock(tmp_path / "gone").take()
+    assert holders(tmp_path / "gone") == []

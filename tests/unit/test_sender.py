@@ -1,0 +1,116 @@
+"""sender.py and outbox.py over a transport that is none of Redis': everything arrives once, whatever it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from eventbus.broker.keys import partition_of
+from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.transport import BusDescription, PublishRequest
+from eventbus.clock import SystemClock
+from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.record.losses import Losses
+from eventbus.record.outbox import Outbox
+from eventbus.record.pending import Pending
+from eventbus.settings import Settings
+from eventbus.wire import MAX_BATCH_EVENTS, to_event, unpack_batch, unpack_wire
+from tests.builders import make_reference
+
+PARTITIONS = 3
+
+
+class MemoryBus:
+    """Keeps what was accepted by partition, and answers as the function `publish` does; a transport to itself."""
+
+    def __init__(self, troubles: Sequence[str] = ()) -> None:
+        self.accepted: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+        self.calls: list[list[PublishRequest]] = []
+        self.closed = 0
+        self._lasts: dict[str, int] = {}
+        self._troubles = list(troubles)
+
+    def describe(self) -> BusDescription:
+        return BusDescription(PARTITIONS, 2)
+
+    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+        self.calls.append(list(requests))
+        trouble = self._troubles.pop(0) if self._troubles else ""
+        if trouble == "no answer":
+            raise BusUnavailable("no answer")
+        answers = [self._publish(request, trouble) for request in requests]
+        if trouble == "answer lost":
+            raise BusUnavailable("the answer was lost")
+        return answers
+
+    def _publish(self, request: PublishRequest, trouble: str) -> PublishReply | EventBusError:
+        if trouble == "partition 1 is full" and request.partition == 1:
+            return PublishReply(PublishStatus.FULL, group="log")
+        if trouble == "partition 1 fails" and request.partition == 1:
+            return BusUnavailable("no way to the node")
+        if trouble == "missing":
+            return PublishReply(PublishStatus.MISSING)
+        last = self._lasts.get(request.producer, 0)
+        if request.first + request.events - 1 <= last:
+            return PublishReply(PublishStatus.DUP, generation="g")
+        if request.first != last + 1:
+            return PublishReply(PublishStatus.GAP, last=last)
+        self._lasts[request.producer] = last + request.events
+        batch = unpack_batch(request.body)
+        self.accepted[request.partition] += [to_event(unpack_wire(event)).message for event in batch.events]
+        return PublishReply(PublishStatus.OK, generation="g")
+
+    def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
+        return [self._lasts.get(producer, 0) for _, producer in producers]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def record(outbox: Outbox, n: int) -> dict[int, list[str]]:
+    """Put *n* events about many objects. Returns the messages of each partition, in order."""
+    said: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+    for i in range(n):
+        about = make_reference(name=f"web-{i % 50}", uid="")
+        outbox.put(Pending(("c", "h"), about, "Normal", "Said", str(i), 1_763_719_000_000_000_000 + i))
+        said[partition_of(about, PARTITIONS)].append(str(i))
+    return said
+
+
+@pytest.mark.parametrize(
+    "troubles",
+    [
+        [],
+        ["no answer", "no answer"],
+        ["answer lost"],
+        ["missing"],
+        ["partition 1 is full", "partition 1 is full"],
+        ["partition 1 fails", "answer lost", "missing"],
+    ],
+    ids=lambda troubles: ", ".join(troubles) or "none",
+)
+def test_everything_arrives_once_and_in_order_whatever_the_transport_answers(troubles: list[str]) -> None:
+    bus, losses = MemoryBus(troubles), Losses(SystemClock())
+    outbox = Outbox(connect=lambda: bus, settings=Settings(), clock=SystemClock(), losses=losses)
+    said = record(outbox, 1_000)
+    assert outbox.flush(30)
+    assert bus.accepted == said
+    assert outbox.close(5)
+    assert not losses.counts
+    assert bus.closed
+
+
+def test_a_round_has_as_many_batches_of_a_partition_as_the_bus_allows_and_all_partitions() -> None:
+    bus = MemoryBus()
+    outbox = Outbox(connect=lambda: bus, settings=Settings(), clock=SystemClock(), losses=Losses(SystemClock()))
+    for item in range(2_000):
+        about = make_reference(name=f"web-{item % 50}", uid="")
+        outbox._items.append(Pending(("c", "h"), about, "Normal", "Said", str(item), 1_763_719_000_000_000_000))
+    assert outbox.flush(30)
+    assert outbox.close(5)
+    for call in bus.calls:
+        by_partition = [request.partition for request in call]
+        assert all(by_partition.count(partition) <= 2 for partition in range(PARTITIONS))
+        assert all(request.events <= MAX_BATCH_EVENTS for request in call)
+    assert {request.partition for request in bus.calls[0]} == set(range(PARTITIONS))

@@ -1,0 +1,59 @@
+"""Which process has a file open, who is at the other end of a socket, and whom a signal goes to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.server_process import has_open, peer_of, processes_with, send_signal
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc")
+
+
+@needs_proc
+def test_a_process_has_open_what_it_holds_and_nothing_else(tmp_path: Path) -> None:
+    held, other = tmp_path / "held", tmp_path / "other"
+    other.touch()
+    with held.open("w") as file:
+        with subprocess.Popen(
+            [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=[file.fileno()]
+        ) as child:
+            assert (has_open(child.pid, held), has_open(child.pid, other)) == (True, False)
+            assert processes_with(held) == [child.pid]
+            assert processes_with(other) == []
+            assert has_open(child.pid, tmp_path / "gone") is False
+        assert has_open(os.getpid(), held)
+        assert has_open(child.pid, held) is False
+
+
+def test_a_signal_goes_only_to_whom_the_question_finds_right() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+        assert not send_signal(child.pid, signal.SIGTERM, if_true=lambda: False)
+        assert child.poll() is None
+        assert send_signal(child.pid, signal.SIGTERM, if_true=lambda: True)
+        assert child.wait() == -signal.SIGTERM
+    assert not send_signal(child.pid, signal.SIGTERM, if_true=lambda: True), "it is gone"
+
+
+@pytest.mark.parametrize("pid", [1, 0, -1, -17])
+def test_groups_of_processes_are_not_even_asked_about(pid: int) -> None:
+    def never() -> bool:
+        raise AssertionError
+
+    assert not send_signal(pid, signal.SIGCONT, if_true=never)
+
+
+def test_the_peer_is_who_listens(short_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(str(short_path / "s"))
+        server.listen()
+        client.connect(str(short_path / "s"))
+        peer = peer_of(client)
+    assert peer.pid in (os.getpid(), None)
+    assert peer.uid in (os.geteuid(), None)

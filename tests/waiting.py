@@ -1,0 +1,48 @@
+"""Waits for conditions. How long something takes is for the benchmarks: here a time only bounds a wait in vain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+#: Of errors that mean *not yet*.
+_Errors = type[Exception] | tuple[type[Exception], ...]
+
+#: A busy machine needs long; a test that fails needs it once.
+PATIENCE_S = 60.0
+
+
+def eventually(
+    condition: Callable[[], object],
+    *,
+    within_s: float = PATIENCE_S,
+    despite: _Errors = (),
+) -> float:
+    """Wait until *condition* is true; return the seconds that took. An error of *despite* is raised at the end only.
+
+    Raises: AssertionError: it never was.
+    """
+    begun = time.monotonic()
+    assert reached(condition, within_s, despite), f"not within {within_s} s"
+    return time.monotonic() - begun
+
+
+def reached(
+    condition: Callable[[], object],
+    within_s: float = PATIENCE_S,
+    despite: _Errors = (),
+) -> bool:
+    """Wait for *within_s* at the most until *condition* is true; return whether it was."""
+    deadline, pause_s = time.monotonic() + within_s, 0.002
+    while True:
+        over = time.monotonic() > deadline
+        try:
+            if condition():
+                return True
+        except despite:
+            if over:
+                raise
+        if over:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(0.05, 1.5 * pause_s)  # a condition may cost what it waits for
