@@ -27,14 +27,14 @@ import psycopg
 from benchmarks.sink_worker import Worker, an_embedded_bus
 from eventbus.broker.bus import Bus
 from eventbus.clock import SystemClock
-from eventbus.codec import encode_core
+from eventbus.encoding.event_json import encode_core
+from eventbus.encoding.wire import from_microseconds
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.record.export import PartitionExporter
-from eventbus.record.export_options import ExportOptions
-from eventbus.record.export_start import BEGINNING, NOW, Start
+from eventbus.export.exporter import PartitionExporter
+from eventbus.export.options import ExportOptions
+from eventbus.export.start import BEGINNING, NOW, Start
 from eventbus.sinks import SinkWrite, Verb, make_sink
-from eventbus.sinks.postgres import PostgresSink
-from eventbus.wire import from_microseconds
+from eventbus.sinks.postgres.sink import PostgresSink
 from tests.support.postgres_server import PostgresServer, a_database
 
 EVENTS, BATCH, ROUNDS = 30_000, 500, 3

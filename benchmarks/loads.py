@@ -6,8 +6,8 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
+from eventbus.encoding.wire import from_microseconds
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.wire import from_microseconds
 
 
 def all_distinct() -> Iterator[Event]:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.functions import Functions, RecordCall, Sent
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import GroupReader
+from eventbus.correlate.store_sink import Relieve, StoreSink
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
 from eventbus.event import Event
-from eventbus.record.sink import Relieve, StoreSink
 from eventbus.settings import Options, Settings
-from eventbus.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
 
 
 class TimedFunctions(Functions):

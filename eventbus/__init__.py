@@ -27,10 +27,10 @@ from eventbus.errors import (
 )
 from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.default import make_event_recorder
 from eventbus.record.mux import FullQueue
 from eventbus.record.process_hooks import install_signal_handlers
 from eventbus.record.recorder import EventRecorder
-from eventbus.record.wiring import make_event_recorder
 from eventbus.settings import FullBuffer, Options, Settings
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from eventbus.codec import EVENTS_VERSION, from_core, from_events_v1, to_core, to_events_v1
+from eventbus.encoding.event_json import EVENTS_VERSION, from_core, from_events_v1, to_core, to_events_v1
+from eventbus.encoding.object_json import lease_to_json, node_to_json, struct_from_json, struct_to_json
 from eventbus.event import Event
 from eventbus.list_watch import HasMetadata
 from eventbus.names import is_dns_label
-from eventbus.objects.frozen import mutable_parts
-from eventbus.objects.json_form import lease_to_json, node_to_json, struct_from_json, struct_to_json
+from eventbus.objects.freezing import mutable_parts
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
-from eventbus.selectors import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
+from eventbus.selectors.fields import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
 
 T = TypeVar("T", bound=HasMetadata)
 

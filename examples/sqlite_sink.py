@@ -3,7 +3,7 @@
 import sqlite3
 
 from eventbus import Event
-from eventbus.codec import encode_core
+from eventbus.encoding.event_json import encode_core
 from eventbus.errors import SinkUnreachable
 from eventbus.sinks import EventPatch, SinkMode, SinkOptions
 

@@ -68,7 +68,7 @@ def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    from eventbus.broker.embedded import EmbeddedServer
+    from eventbus.broker.embedded.server import EmbeddedServer
 
     server = EmbeddedServer(tmp_path_factory.mktemp("embedded"))
     try:

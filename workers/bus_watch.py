@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from eventbus.broker.connection import Client, connect
+from eventbus.broker.connection.client import Client, connect
 from eventbus.broker.options import read_options
 from eventbus.errors import EventBusError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eventbus.cli.finite import Finite
+from eventbus.cli.input.finite import Finite
 from workers.options import metrics_option, worker_help
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ def export(
       eventbus worker export --to https://hooks.example.com/events --repeats at-most-every=5m
     """
     from eventbus.clock import SystemClock
-    from eventbus.record.export_options import make_options
-    from eventbus.record.export_runner import ExportRunner
+    from eventbus.export.options import make_options
+    from eventbus.export.worker import ExportRunner
     from eventbus.sinks import EventSink, make_sink
-    from eventbus.sinks.opening import given_url, safe_sink_url, split_counts
+    from eventbus.sinks.registry import given_url, safe_sink_url, split_counts
     from workers.runtime import run
 
     to, counts = split_counts(given_url(url, os.environ))

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import quote
 
-from eventbus.cli.output import core_of
 from eventbus.event import Event
+from eventbus.printers.output import core_of
 from eventbus.text import printable
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.consume.group_consumer import Consumer
+from eventbus.consume.health import Vitals
+from eventbus.consume.housekeeper import Housekeeper
+from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import PoisonBatch
-from eventbus.faults import crash_point
-from eventbus.record.consumer import Consumer
-from eventbus.record.housekeeper import Housekeeper
-from eventbus.record.vitals import Vitals
-from eventbus.wire import Batch, to_event, unpack_batch, unpack_wire
+from eventbus.failpoints import crash_point
 from workers.lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
 from workers.log_output import Line, Output, ReaderGone

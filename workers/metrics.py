@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from eventbus.consume.health import Vitals
 from eventbus.errors import ConfigError
-from eventbus.record.vitals import Vitals
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from eventbus.broker.bus import Bus, difference, open_bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.options import read_options
-from eventbus.cli.option_values import parse_json
+from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url
 from eventbus.errors import BusUnavailable, FunctionsMissing, GroupMissing, OptionsDiffer
 from eventbus.settings import Options, Settings

@@ -11,16 +11,16 @@ from typing import NamedTuple, Protocol
 
 from eventbus.broker.bus import Bus
 from eventbus.clock import Clock, SystemClock
+from eventbus.consume.group_consumer import consumer_name
+from eventbus.consume.health import Vitals
 from eventbus.errors import BusUnavailable, FunctionsMissing
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.consumer import consumer_name
 from eventbus.record.recorder import EventRecorder
-from eventbus.record.vitals import Vitals
 from eventbus.settings import Settings
-from workers.lifeline import follow_starter
 from workers.metrics import MetricsServer
 from workers.opening import Opener, explicit_options
+from workers.parent_watch import follow_starter
 from workers.plain_log import log_plainly
 from workers.signals import Signals
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eventbus.broker.embedded import EmbeddedServer
-from eventbus.cli.backoff import Backoff
-from eventbus.cli.keeper_lock import KeeperLock, holders
+from eventbus.broker.embedded.keeper_lock import KeeperLock, holders
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
+from eventbus.process.crash_backoff import Backoff
 
 
 class ServerKeeper:

@@ -12,27 +12,27 @@ from typing import Self
 
 import click
 
-from eventbus.broker.connection import safe_url
-from eventbus.broker.embedded import EmbeddedServer, default_directory
-from eventbus.cli.backoff import BASE_S, MAX_S, Backoff
-from eventbus.cli.finite import Finite
+from eventbus.broker.connection.client import safe_url
+from eventbus.broker.embedded.server import EmbeddedServer, default_directory
+from eventbus.cli.input.finite import Finite
 from eventbus.cli.session import find_url
-from eventbus.cli.signal_queue import JOB_CONTROL, SignalQueue, passed_on
 from eventbus.clock import SystemClock
+from eventbus.consume.group_consumer import consumer_name
 from eventbus.event import ObjectReference
+from eventbus.process.crash_backoff import BASE_S, MAX_S, Backoff
+from eventbus.process.prefixed import PrefixedOutput
+from eventbus.process.procfile import RESERVED, read_procfile
+from eventbus.process.signal_queue import JOB_CONTROL, SignalQueue, passed_on
+from eventbus.process.supervised import Supervised
+from eventbus.process.supervisor import Supervisor
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.consumer import consumer_name
 from eventbus.settings import Settings
 from eventbus.text import printable
 from workers.bus_watch import BusWatch
-from workers.lifeline import Lifeline
 from workers.metrics import parse_address
-from workers.prefixed import PrefixedOutput
-from workers.procfile import RESERVED, read_procfile
+from workers.parent_watch import Lifeline
 from workers.runtime import NAMESPACE, Diary
 from workers.server_keeper import ServerKeeper
-from workers.supervised import Supervised
-from workers.supervisor import Supervisor
 
 COMPONENT = "eventbus-up"
 WORKERS = ("log", "sink")

@@ -15,11 +15,11 @@ from typing import Any
 import msgpack
 import msgspec
 
-from eventbus.broker.connection import Client, primaries
+from eventbus.broker.connection.client import Client, primaries
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import FunctionsMissing
-from eventbus.faults import crash_point
+from eventbus.failpoints import crash_point
 from eventbus.settings import Options
 
 log = logging.getLogger("eventbus")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
-from eventbus.broker.partition_status import node_of
+from eventbus.broker.connection.client import Client
+from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from eventbus.broker.address import safe_url
-from eventbus.broker.tls import explain
+from eventbus.broker.connection.address import safe_url
+from eventbus.broker.connection.tls import explain
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
 
 #: longest quote of a server's own words

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import beat_command
 from eventbus.broker.keys import name_text
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import GroupMissing
-from eventbus.faults import crash_point
+from eventbus.failpoints import crash_point
 
 #: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
 READ_COUNT = 64

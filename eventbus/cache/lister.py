@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from eventbus.cache.indexer import NAMESPACE, Indexer
 from eventbus.errors import NotFound
 from eventbus.list_watch import HasMetadata
-from eventbus.selectors import LabelSelector
+from eventbus.selectors.fields import LabelSelector
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from eventbus.cli.output import write
+from eventbus.printers.output import write
 
 #: As click's own, and no space behind what goes on: `burst=`, `pod/`. Also for a bash older than 4.4, as of macOS.
 #: bash splits words at colons, and puts the answer behind the last one: `export:NAME` is joined, and then trimmed.
@@ -97,29 +97,29 @@ def complete_options(ctx: click.Context, parameter: click.Parameter, begin: str)
 
 def complete_groups(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Consumer groups."""
-    from eventbus.cli.glimpse import ask_bus
+    from eventbus.cli.bus_names import ask_bus
 
     return _beginning(ask_bus(lambda bus: bus.groups()), begin)
 
 
 def complete_deletable(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """What `eventbus group delete` takes: consumer groups, and `export:NAME` of each external sink."""
-    from eventbus.cli.glimpse import ask_bus
+    from eventbus.cli.bus_names import ask_bus
 
     return _beginning(ask_bus(lambda bus: [*bus.groups(), *bus.sinks()]), begin)
 
 
 def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Those with events in them."""
-    from eventbus.cli.glimpse import ask_bus
+    from eventbus.cli.bus_names import ask_bus
 
     return _beginning(ask_bus(lambda bus: bus.namespaces()), begin)
 
 
 def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """`pod/web-0`, and after the word `pod` its names; where none is known, kinds."""
-    from eventbus.cli.glimpse import ask_bus
-    from eventbus.cli.kinds import known_kinds, meant_kinds
+    from eventbus.cli.bus_names import ask_bus
+    from eventbus.cli.input.kind_names import known_kinds, meant_kinds
 
     namespace = ctx.params.get("namespace") or "default"
     before = ctx.params.get(parameter.name or "")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from eventbus.cli.input.no_such_kind import no_such_kind
 from eventbus.cli.lazy import Lazy, command_tree
-from eventbus.cli.no_such_kind import no_such_kind
 
 HELP = """Record what happens to objects, and read a short, true history of it.
 
@@ -67,27 +67,31 @@ GROUPS: dict[str, str] = {
 
 #: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.
 COMMANDS: dict[str, Lazy] = {
-    "acl": Lazy("eventbus.cli.acl:acl", "Print the ACL line for a user of one role."),
+    "acl": Lazy("eventbus.cli.commands.acl:acl", "Print the ACL line for a user of one role."),
     "completion": Lazy("eventbus.cli.completion:completion", "Print the script that makes a shell complete all this."),
-    "dead discard": Lazy("eventbus.cli.dead:discard_dead", "Let buried entries go for good."),
-    "dead list": Lazy("eventbus.cli.dead:list_dead", "List what no worker could handle."),
-    "dead replay": Lazy("eventbus.cli.dead:replay_dead", "Give buried entries back to their group."),
-    "dead show": Lazy("eventbus.cli.dead:show_dead", "Show one buried entry."),
-    "describe": Lazy("eventbus.cli.describe:describe", "What is known of one object, with its events."),
-    "doctor": Lazy("eventbus.cli.doctor:doctor", "Look for what is wrong, and say the cure."),
-    "events": Lazy("eventbus.cli.events:events", "Events as `kubectl events` shows them."),
-    "down": Lazy("eventbus.cli.down:down", "Stop the embedded server; its data stays."),
-    "exec": Lazy("eventbus.cli.exec:exec_", "Run a command and record its life."),
-    "get events": Lazy("eventbus.cli.get_events:get_events", "Events, the latest last; -w shows them as they come."),
-    "get leases": Lazy("eventbus.cli.get_objects:get_leases", "Leases: who holds what, and until when."),
-    "get nodes": Lazy("eventbus.cli.get_objects:get_nodes", "Nodes, as kubectl shows them."),
-    "get suppressed": Lazy("eventbus.cli.get_suppressed:get_suppressed", "What was held back or folded, by source."),
-    "group delete": Lazy("eventbus.cli.group:delete_group", "Delete a group that will not be back."),
-    "group list": Lazy("eventbus.cli.group:list_groups", "Show the groups, and how far behind they are."),
-    "options get": Lazy("eventbus.cli.options:get_options", "Show the options and their version."),
-    "options set": Lazy("eventbus.cli.options:set_options", "Change options for all workers at once."),
-    "record": Lazy("eventbus.cli.record:record", "Record one event about KIND/NAME."),
-    "status": Lazy("eventbus.cli.status:status", "Groups, workers, fullness and counters of the bus."),
+    "dead discard": Lazy("eventbus.cli.commands.dead:discard_dead", "Let buried entries go for good."),
+    "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List what no worker could handle."),
+    "dead replay": Lazy("eventbus.cli.commands.dead:replay_dead", "Give buried entries back to their group."),
+    "dead show": Lazy("eventbus.cli.commands.dead:show_dead", "Show one buried entry."),
+    "describe": Lazy("eventbus.cli.commands.describe:describe", "What is known of one object, with its events."),
+    "doctor": Lazy("eventbus.cli.commands.doctor:doctor", "Look for what is wrong, and say the cure."),
+    "events": Lazy("eventbus.cli.commands.events:events", "Events as `kubectl events` shows them."),
+    "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server; its data stays."),
+    "exec": Lazy("eventbus.cli.commands.exec:exec_", "Run a command and record its life."),
+    "get events": Lazy(
+        "eventbus.cli.commands.get_events:get_events", "Events, the latest last; -w shows them as they come."
+    ),
+    "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "Leases: who holds what, and until when."),
+    "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "Nodes, as kubectl shows them."),
+    "get suppressed": Lazy(
+        "eventbus.cli.commands.get_suppressed:get_suppressed", "What was held back or folded, by source."
+    ),
+    "group delete": Lazy("eventbus.cli.commands.group:delete_group", "Delete a group that will not be back."),
+    "group list": Lazy("eventbus.cli.commands.group:list_groups", "Show the groups, and how far behind they are."),
+    "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
+    "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
+    "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
+    "status": Lazy("eventbus.cli.commands.status:status", "Groups, workers, fullness and counters of the bus."),
 }
 
 #: What people who know kubectl type as well.

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from eventbus.cli.object_printer import Told
 from eventbus.errors import BusUnavailable, Expired
 from eventbus.list_watch import HasMetadata, ObjectList, Watch, WatchEventType
+from eventbus.printers.object_printer import Told
 
 #: A pause between two attempts, seconds.
 PAUSE_S = 1.0

@@ -13,7 +13,7 @@ from eventbus.settings import Settings
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
-    from eventbus.broker.connection import Client
+    from eventbus.broker.connection.client import Client
     from eventbus.store.object_store import ObjectStore
 
 
@@ -64,7 +64,7 @@ def find_url(settings: Settings, environ: Mapping[str, str] | None = None) -> st
 
     Raises: ConfigError: there is none (`EVENTBUS_REDIS_URL=none`), or it cannot be used.
     """
-    from eventbus.broker.connection import resolve_url
+    from eventbus.broker.connection.client import resolve_url
 
     url = resolve_url(settings.redis_url or None, os.environ if environ is None else environ)
     if url is None:

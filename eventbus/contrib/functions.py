@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
+from eventbus.record.default import make_event_recorder
 from eventbus.record.recorder import EventRecorder
-from eventbus.record.wiring import make_event_recorder
 from eventbus.reference import reference_from_text
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_NEW_MESSAGE

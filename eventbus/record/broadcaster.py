@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock, SystemClock
+from eventbus.consume.handler import Handler, Watcher
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
 from eventbus.event import Event
 from eventbus.record import process_hooks
-from eventbus.record.handler import Handler, Watcher
+from eventbus.record.event_logger import log_line, log_structured
 from eventbus.record.lazy_bus import LazyBus
 from eventbus.record.local_watcher import LocalWatcher
-from eventbus.record.log_lines import log_line, log_structured
 from eventbus.record.losses import Losses
 from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from multiprocessing.util import Finalize
 
     from eventbus.broker.bus import Bus
-    from eventbus.record.export_options import ExportOptions
-    from eventbus.sinks.sink import EventSink
+    from eventbus.export.options import ExportOptions
+    from eventbus.sinks.contract import EventSink
 
 log = logging.getLogger("eventbus")
 
@@ -129,7 +129,7 @@ class EventBroadcaster:
         if since is not None and since.utcoffset() is None:
             raise ConfigError("since must be an aware datetime; say datetime.now(UTC), not utcnow()")
         bus = self._bus.open()
-        from eventbus.record.watcher import GroupWatcher, StreamWatcher
+        from eventbus.consume.watchers import GroupWatcher, StreamWatcher
 
         self._outbox.flush(self.settings.flush_s)
         since_ms = None if since is None else int(since.timestamp() * 1000)
@@ -190,14 +190,14 @@ class EventBroadcaster:
         if self._stopped:
             raise BroadcasterStopped
         if sink is not None:
-            from eventbus.record.export_options import make_options
+            from eventbus.export.options import make_options
 
             options = make_options(
                 self._clock, start=start, repeats=repeats, outage=outage, batch_events=batch, rate_per_s=rate
             )
             return self._keep(self._start_export(sink, options))
-        from eventbus.record.patient import PatientRunner
-        from eventbus.record.sink_runner import SinkRunner
+        from eventbus.correlate.worker import SinkRunner
+        from eventbus.record.deferred_start import PatientRunner
 
         runner = PatientRunner(
             "the sink worker",
@@ -209,11 +209,11 @@ class EventBroadcaster:
         return self._keep(runner)
 
     def _start_export(self, sink: EventSink, options: ExportOptions) -> Watcher:
-        from eventbus.record.export_runner import ExportRunner
-        from eventbus.record.patient import PatientRunner
-        from eventbus.sinks.opening import check_name
+        from eventbus.export.worker import ExportRunner
+        from eventbus.record.deferred_start import PatientRunner
+        from eventbus.sinks.contract import EventSink
+        from eventbus.sinks.registry import check_name
         from eventbus.sinks.shared import share
-        from eventbus.sinks.sink import EventSink
 
         if not isinstance(sink, EventSink):
             raise ConfigError(f"{sink!r} is no sink: see eventbus.sinks.EventSink")

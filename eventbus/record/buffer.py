@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable
 
 from eventbus.clock import Clock
+from eventbus.encoding.wire import MAX_EVENT_BYTES
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.losses import Losses
 from eventbus.record.pending import Pending
 from eventbus.settings import FullBuffer, Settings
-from eventbus.wire import MAX_EVENT_BYTES
 
 
 class Buffer:

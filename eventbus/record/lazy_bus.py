@@ -36,7 +36,7 @@ class LazyBus:
             if self._bus is None:
                 _import_all()
                 from eventbus.broker.bus import open_bus
-                from eventbus.broker.connection import resolve_url
+                from eventbus.broker.connection.client import resolve_url
 
                 environ = dict(os.environ)
                 if self._settings.state_dir:
@@ -59,6 +59,6 @@ def _import_all() -> None:
 
         import redis  # noqa: F401
 
-        import eventbus.broker.cluster
-        import eventbus.broker.embedded
-        import eventbus.record.watcher  # noqa: F401
+        import eventbus.broker.connection.cluster
+        import eventbus.broker.embedded.server
+        import eventbus.consume.watchers  # noqa: F401

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from eventbus.consume.handler import Handler, call_handler
 from eventbus.event import Event
-from eventbus.record.handler import Handler, call_handler
 from eventbus.record.mux import Mux
 from eventbus.record.pending import Pending
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_array, reference_array, to_event, unpack_wire
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.reference import event_name
 from eventbus.text import is_clean, repair
 from eventbus.validation import check_annotations, validate_recorded
-from eventbus.wire import MAX_EVENT_BYTES, pack_array, reference_array, to_event, unpack_wire
 
 TYPES = frozenset(kind.value for kind in EventType)
 

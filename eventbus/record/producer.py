@@ -15,9 +15,9 @@ import msgspec
 from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
 from eventbus.clock import Clock
+from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 from eventbus.record.ack_check import AckCheckSchedule
 from eventbus.record.losses import Losses
-from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 
 #: Bytes, measured (CPython 3.11): what holding an event takes besides its own, and a batch besides its events.
 EVENT_OVERHEAD, BATCH_OVERHEAD = 52, 200

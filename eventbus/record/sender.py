@@ -14,8 +14,9 @@ from eventbus.broker.keys import partition_of
 from eventbus.broker.publish import PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest, Transport
 from eventbus.clock import Clock
+from eventbus.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
-from eventbus.faults import crash_point
+from eventbus.failpoints import crash_point
 from eventbus.record.ack_check import AckCheck
 from eventbus.record.buffer import Buffer
 from eventbus.record.flush_mark import FlushMark
@@ -24,7 +25,6 @@ from eventbus.record.partition_waits import PartitionWaits
 from eventbus.record.pending import Pending, pack
 from eventbus.record.producer import Producer
 from eventbus.settings import Settings
-from eventbus.wire import MAX_BATCH_EVENTS
 
 
 class Sender:

@@ -1,7 +1,7 @@
 """Sinks that correlated events are exported to, one file each. Systems only: no positions, no retries, no Redis."""
 
-from eventbus.sinks.opening import SinkOptions, make_sink
-from eventbus.sinks.sink import BatchSink, EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
+from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
+from eventbus.sinks.registry import SinkOptions, make_sink
 
 __all__ = [
     "make_sink",

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from eventbus.event import Event
-from eventbus.sinks.sink import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkMode, SinkWrite
+from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkMode, SinkWrite
 
 
 class SharedSink:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.codec import to_core
+from eventbus.encoding.event_json import to_core
 from eventbus.errors import EventUnbuildable, InvalidEvent
 from eventbus.event import Event
 from eventbus.text import repair

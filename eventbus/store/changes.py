@@ -13,14 +13,14 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.keys import version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch
 from eventbus.list_watch import HasMetadata
 from eventbus.store.index import KEY_CHARS
+from eventbus.store.selected_before import Was, decode_was
 from eventbus.store.storage import ChangeType, Storage
-from eventbus.store.was import Was, decode_was
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import Functions
 from eventbus.broker.keys import item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.codec import from_core, to_core
+from eventbus.encoding.event_json import from_core, to_core
+from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
 from eventbus.errors import InvalidEvent, InvalidObject, PoisonBatch
 from eventbus.event import Event, ObjectReference
 from eventbus.kinds import Kind
 from eventbus.names import is_dns_label
-from eventbus.store.calls import call
 from eventbus.store.index import KEY_CHARS, bounds
+from eventbus.store.repeatable_call import call
+from eventbus.store.selected_before import encode_was
 from eventbus.store.selection import Selection
 from eventbus.store.storage import (
     LETTERS,
@@ -33,9 +35,7 @@ from eventbus.store.storage import (
     with_metadata,
 )
 from eventbus.store.stored import COUNTED, View, decode_stored, is_written, lay_over, pack_written
-from eventbus.store.was import encode_was
 from eventbus.validation import validate
-from eventbus.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
 
 #: With refreshes, which move what is shown alone.
 LETTERS_SHOWN: Final[Mapping[str, ChangeType]] = {**LETTERS, "R": ChangeType.MODIFIED}

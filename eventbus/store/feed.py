@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError, Expired
 from eventbus.store.changes import READ_COUNT, Change, follow, read_versions

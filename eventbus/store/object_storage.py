@@ -9,7 +9,7 @@ import msgpack
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
@@ -17,11 +17,11 @@ from eventbus.errors import InvalidObject, PoisonBatch
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
 from eventbus.names import is_dns_label, is_dns_subdomain
-from eventbus.objects.frozen import decode_frozen
-from eventbus.store.calls import call
+from eventbus.objects.freezing import decode_frozen
+from eventbus.store.repeatable_call import call
+from eventbus.store.selected_before import encode_was
 from eventbus.store.selection import Selection
 from eventbus.store.storage import LETTERS, Found, Place, check_size, settle, with_metadata
-from eventbus.store.was import encode_was
 
 T = TypeVar("T", bound=HasMetadata)
 

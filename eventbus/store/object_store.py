@@ -8,18 +8,18 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection import Client, resolve_url
+from eventbus.broker.connection.client import Client, resolve_url
 from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.kinds import EVENT, Kind
 from eventbus.list_watch import HasMetadata, ListOptions
 from eventbus.settings import Settings
+from eventbus.store.change_hub import ChangeHub
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.hub import ChangeHub
-from eventbus.store.objects import StoredObjects
+from eventbus.store.reader import StoredObjects
 from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
-from eventbus.store.writing import Objects
+from eventbus.store.writer import Objects
 
 T = TypeVar("T", bound=HasMetadata)
 T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)

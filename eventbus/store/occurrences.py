@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
 

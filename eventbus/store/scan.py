@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import Client
+from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
 from eventbus.list_watch import HasMetadata

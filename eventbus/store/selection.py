@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions
-from eventbus.selectors import FieldSelector, LabelSelector
-from eventbus.store.was import Was
+from eventbus.selectors.fields import FieldSelector, LabelSelector
+from eventbus.store.selected_before import Was
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -10,11 +10,11 @@ import msgpack
 import msgspec
 
 from eventbus.broker.functions import pack_argument
-from eventbus.codec import decode_core, encode_core, from_core, to_core
+from eventbus.encoding.event_json import decode_core, encode_core, from_core, to_core
+from eventbus.encoding.wire import from_microseconds, microseconds, to_event, unpack_wire
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event
 from eventbus.store.merge_patch import difference, merge
-from eventbus.wire import from_microseconds, microseconds, to_event, unpack_wire
 
 #: FORM of an event that was written through the store: its body is JSON. Others are recorded ones'.
 _WRITTEN: Final = b"w"

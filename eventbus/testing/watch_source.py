@@ -12,7 +12,7 @@ import msgspec
 
 from eventbus.errors import EventBusError, Expired, NotFound
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, WatchEvent, WatchEventType
-from eventbus.selectors import OBJECT_FIELDS, FieldSelector, LabelSelector
+from eventbus.selectors.fields import OBJECT_FIELDS, FieldSelector, LabelSelector
 from eventbus.testing.fake_watch import FakeWatch
 
 T = TypeVar("T", bound=HasMetadata)

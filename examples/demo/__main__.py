@@ -15,7 +15,7 @@ from typing import Any
 
 from eventbus import EventBusError, Options, Settings
 from eventbus.broker.bus import LOG_GROUP, Bus, open_bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
 from examples.demo.processes import DemoFailed, Process, Processes
 from examples.demo.producer import NAMESPACE, interrupt

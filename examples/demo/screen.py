@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from eventbus.cli.event_table import interval
 from eventbus.event import Event
+from eventbus.printers.event_table import interval
 from eventbus.text import printable
 
 YELLOW, BOLD, FAINT = "33", "1", "2"

@@ -17,7 +17,7 @@ import pytest
 
 from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
 from tests.acceptance.programs import Program, environment
 from tests.waiting import eventually
 from workers.lines import json_line

@@ -14,9 +14,9 @@ import pytest
 
 from eventbus import Event, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import bus_key
-from eventbus.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
 from tests.acceptance.programs import environment, run
 
 
@@ -207,7 +207,7 @@ def test_help_names_the_commands_and_the_exit_codes(env: dict[str, str]) -> None
 def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
     loaded = run_python("import sys, workers.cli; sys.stdout.write(' '.join(sys.modules))", env)
     assert "workers.cli" in loaded
-    assert not {"redis", "eventbus.cli.get_events", "workers.runtime", "hiredis"} & set(loaded)
+    assert not {"redis", "eventbus.cli.commands.get_events", "workers.runtime", "hiredis"} & set(loaded)
 
 
 @pytest.mark.parametrize("module", ["get_events", "get_objects", "describe", "events"])

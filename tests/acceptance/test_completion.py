@@ -13,7 +13,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
 from eventbus.broker.bus import open_bus
-from eventbus.broker.export import ExportStore
+from eventbus.broker.exports import ExportStore
 from tests.acceptance.programs import COMMAND, environment, run
 from tests.acceptance.terminal import Terminal
 from tests.waiting import eventually
@@ -115,7 +115,7 @@ def test_a_bus_that_never_answers_is_given_up(away: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         assert offered(away | {"EVENTBUS_REDIS_URL": url}, "eventbus group delete ") == []
-    asking = "import time; from eventbus.cli.glimpse import ask_bus; print(ask_bus(lambda bus: time.sleep(600)))"
+    asking = "import time; from eventbus.cli.bus_names import ask_bus; print(ask_bus(lambda bus: time.sleep(600)))"
     ran = subprocess.run([sys.executable, "-c", asking], env=away, capture_output=True, text=True, timeout=60)
     assert ran.stdout == "[]\n"
 
@@ -126,7 +126,7 @@ def test_commands_are_offered_without_importing_them(away: dict[str, str]) -> No
     ran = subprocess.run(words, env=away | asked, capture_output=True, text=True, timeout=50, check=True)
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
     assert "eventbus.cli.main" in imported
-    assert not imported & {"redis", "eventbus.cli.get_events", "eventbus.cli.status"}
+    assert not imported & {"redis", "eventbus.cli.commands.get_events", "eventbus.cli.commands.status"}
 
 
 # -- the scripts -------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import pytest
 
 from eventbus import Settings
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.store.object_store import ObjectStore
-from eventbus.wire import pack_batch, pack_event
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.builders import make_event
 from tests.waiting import eventually

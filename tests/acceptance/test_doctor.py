@@ -11,8 +11,8 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection import make_client
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import run_on_terminal
 from tests.waiting import eventually

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
-from eventbus.broker.connection import make_client
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.acceptance.programs import environment
 from tests.acceptance.terminal import run_on_terminal
 from tests.waiting import eventually

@@ -8,8 +8,8 @@ import pytest
 
 from eventbus import Settings
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection import make_client
-from eventbus.broker.export import ExportStore
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.exports import ExportStore
 from eventbus.broker.stream import GroupReader
 from eventbus.errors import ConfigError
 from tests.acceptance.programs import environment, run

@@ -52,7 +52,7 @@ def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")
 
 
-@pytest.mark.parametrize("name", ["eventbus", "click", "eventbus.cli.exec", "eventbus.cli.command"])
+@pytest.mark.parametrize("name", ["eventbus", "click", "eventbus.cli.commands.exec", "eventbus.process.command"])
 def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT.format(name=name))
     env = environment("none", "eb") | {"PYTHONPATH": str(tmp_path)}

@@ -18,7 +18,7 @@ import pytest
 
 from eventbus import EventBroadcaster, Settings
 from eventbus.broker.bus import open_bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.terminal import Terminal, run_on_terminal
 from tests.waiting import eventually, reached

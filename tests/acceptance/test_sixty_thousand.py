@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.correlate.keys import SUPPRESSED_REASON
 from eventbus.event import Event
-from eventbus.record.correlator import SUPPRESSED_REASON
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.stored import decode_stored

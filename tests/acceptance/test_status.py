@@ -9,7 +9,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
 from tests.waiting import eventually

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import ConfigError
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import recorded_on

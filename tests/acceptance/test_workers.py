@@ -17,7 +17,7 @@ from redis import ResponseError
 
 from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment, run
 from tests.waiting import eventually

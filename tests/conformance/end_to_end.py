@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from eventbus.codec import to_core
+from eventbus.consume.dead_letter import DeadLetter
+from eventbus.encoding.event_json import to_core
 from eventbus.errors import (
     AlreadyExists,
     EventBusError,
@@ -27,10 +28,9 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.record.dead_letter import DeadLetter
-from eventbus.record.export import ExportStopped, PartitionExporter
-from eventbus.record.export_options import ExportOptions
-from eventbus.record.export_writer import Outage
+from eventbus.export.exporter import ExportStopped, PartitionExporter
+from eventbus.export.options import ExportOptions
+from eventbus.export.writer import Outage
 from eventbus.settings import Options
 from eventbus.sinks import EventPatch, EventSink, SinkMode
 from tests.conformance.recording import Recording

@@ -10,12 +10,12 @@ import msgspec
 
 from eventbus.broker.bus import open_bus
 from eventbus.broker.keys import SINK_GROUP
+from eventbus.correlate.keys import CallBuilder, Correlator
+from eventbus.encoding.wire import pack_event, unpack_wire
 from eventbus.event import Event
-from eventbus.record.correlator import CallBuilder, Correlator
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.stored import View, decode_stored
-from eventbus.wire import pack_event, unpack_wire
 from tests.stored_layout import changes_of_entry
 
 

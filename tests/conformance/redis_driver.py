@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.event import Event
 from eventbus.settings import Options
 from eventbus.store.stored import View, decode_stored

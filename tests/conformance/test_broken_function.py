@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from eventbus.broker import functions
-from eventbus.broker.embedded import EmbeddedServer
-from eventbus.record import correlator
+from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.correlate import keys as correlator
 from tests.conformance import recording
 from tests.conformance.redis_driver import RedisDriver
 from tests.conformance.runner import failures

@@ -49,7 +49,7 @@ def _no_retry() -> None:
 
 def _impatient() -> None:
     """A reply that is late counts as lost."""
-    from eventbus.broker import plain_client
+    from eventbus.broker.connection import plain_client
 
     plain_client.REPLY_S = 0.03
 
@@ -104,13 +104,13 @@ def _own_pending_is_not_read() -> None:
 
 
 def _nobody_takes_over() -> None:
-    from eventbus.record.consumer import Consumer
+    from eventbus.consume.group_consumer import Consumer
 
     Consumer._look_around = lambda self: None  # type: ignore[method-assign]
 
 
 def _no_isolation() -> None:
-    from eventbus.record import isolation
+    from eventbus.consume import isolation
 
     isolation.ISOLATE_AFTER_DEATHS = 1_000_000
 
@@ -131,7 +131,8 @@ def _no_notes() -> None:
 
 def _isolation_is_slow() -> None:
     """No protection: an event that is worked alone takes its time."""
-    from eventbus.record import consumer, isolation
+    from eventbus.consume import group_consumer as consumer
+    from eventbus.consume import isolation
 
     work_alone: Any = isolation.work_alone
 
@@ -146,14 +147,14 @@ def _isolation_is_slow() -> None:
 
 
 def _no_beats_at_work() -> None:
-    from eventbus.record.pulse import Pulse
+    from eventbus.consume.heartbeat import Pulse
 
     Pulse._run = lambda self: None  # type: ignore[method-assign]
 
 
 def _burials_are_forgotten() -> None:
     """What cannot be read is skipped."""
-    from eventbus.record.correlator import CallBuilder
+    from eventbus.correlate.keys import CallBuilder
 
     add: Any = CallBuilder.add
 
@@ -185,14 +186,14 @@ def _groups_are_not_made_anew() -> None:
 
 
 def _any_policy_will_do() -> None:
-    from eventbus.broker import connection
+    from eventbus.broker.connection import client as connection
 
     connection._refuse_unfit = lambda info: None
 
 
 def _claims_by_idle_time() -> None:
     """Dead is whose entries have been pending for long, by the clock of the server."""
-    from eventbus.record.consumer import Consumer
+    from eventbus.consume.group_consumer import Consumer
 
     def look_around(self: Any) -> None:
         reader = self._reader
@@ -221,7 +222,7 @@ def _claims_by_wall_clock() -> None:
 
 def _only_the_url_is_asked() -> None:
     """Where the slots are is asked from the nodes that the url names, and from no other."""
-    from eventbus.broker.cluster_map import ClusterMap
+    from eventbus.broker.connection.cluster_map import ClusterMap
 
     load: Any = ClusterMap.load
 
@@ -236,7 +237,7 @@ def _a_pipeline_fails_whole() -> None:
     """One node that is away takes the answers of all others with it."""
     from redis.exceptions import ClusterError, ConnectionError
 
-    from eventbus.broker.cluster_client import ClusterPipeline
+    from eventbus.broker.connection.cluster_client import ClusterPipeline
 
     execute: Any = ClusterPipeline.execute
 
@@ -252,7 +253,7 @@ def _a_pipeline_fails_whole() -> None:
 
 def _moved_is_not_followed() -> None:
     """A slot is called for where it was when the cluster was found."""
-    from eventbus.broker.cluster_client import ClusterClient
+    from eventbus.broker.connection.cluster_client import ClusterClient
 
     ClusterClient._elsewhere = lambda self, reply: None  # type: ignore[method-assign]
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.integration.process_ends import ROWS, Fate, Row, end, tcp_server
 
 #: parts of the names of the rows that are repeated: pools, several signals, forks

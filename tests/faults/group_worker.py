@@ -8,9 +8,9 @@ import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
+from eventbus.consume.group_consumer import Consumer
 from eventbus.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.consumer import Consumer
 from tests.faults.breakages import apply
 from tests.faults.producer import TAG
 

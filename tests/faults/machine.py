@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.connection import make_client
-from eventbus.broker.server_binary import find_binary
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.embedded.server_binary import find_binary
 
 
 def need(program: str) -> str:

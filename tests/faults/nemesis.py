@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
-from eventbus.broker.connection import make_client
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.publish import PublishState, publish_command
-from eventbus.wire import pack_batch
+from eventbus.encoding.wire import pack_batch
 from tests.faults.machine import Clock, slow_fsync
 from tests.faults.proxy import Mode, Proxy
 from tests.faults.scene import Process, Producing, Scene, until

@@ -14,8 +14,8 @@ from typing import Any, Protocol, Self
 
 from eventbus.broker import functions
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection import connect, make_client
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.connection.client import connect, make_client
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from eventbus.record.dead_letter import DeadLetter
+from eventbus.consume.dead_letter import DeadLetter
 from eventbus.settings import MIB
 from tests.faults.checker import Verdict
 from tests.faults.nemesis import CONFIG, Nemesis, on_a_port

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from eventbus.broker.connection import make_client
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.nemesis import free_port

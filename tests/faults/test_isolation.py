@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from eventbus.record.dead_letter import DeadLetter
-from eventbus.wire import unpack_batch
+from eventbus.consume.dead_letter import DeadLetter
+from eventbus.encoding.wire import unpack_batch
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.group_worker import EXIT

@@ -13,8 +13,8 @@ import msgpack
 import pytest
 from hypothesis import strategies as st
 
-from eventbus.record.dead_letter import DeadLetter
-from eventbus.wire import CODEC_NONE, SCHEMA_VERSION, pack_batch, unpack_batch
+from eventbus.consume.dead_letter import DeadLetter
+from eventbus.encoding.wire import CODEC_NONE, SCHEMA_VERSION, pack_batch, unpack_batch
 from tests.faults.checker import Verdict, counts_of
 from tests.faults.conftest import LONG, Note, NoteControl
 from tests.faults.producer import tag_of

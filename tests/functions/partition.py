@@ -20,12 +20,12 @@ from eventbus.broker.keys import version_in
 from eventbus.broker.publish import PublishReply, PublishState, parse_reply, publish_command
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.correlate.keys import CallBuilder, Correlator
+from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.event import Event
-from eventbus.record.correlator import CallBuilder, Correlator
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.stored import View, decode_stored
-from eventbus.wire import pack_batch, pack_event, unpack_wire
 from tests.stored_layout import StoredChange, changes_of_entry, decode_counts
 
 #: The clock of the correlator in these tests. Whole milliseconds, as an entry id has them.

@@ -14,8 +14,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from eventbus.broker.embedded import EmbeddedServer
-from eventbus.broker.server_binary import find_binary
+from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.embedded.server_binary import find_binary
 from tests.functions.cluster import wait_for
 from tests.functions.ports import free_ports
 

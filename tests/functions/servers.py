@@ -13,8 +13,8 @@ from pathlib import Path
 
 from redis import Redis
 
-from eventbus.broker.embedded import EmbeddedServer
-from eventbus.broker.server_binary import inspect_binary
+from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.embedded.server_binary import inspect_binary
 
 
 def binaries() -> dict[str, Path | None]:

@@ -10,11 +10,11 @@ import pytest
 from redis.exceptions import ClusterError, ConnectionError, ResponseError
 
 from eventbus.broker.bus import open_bus
-from eventbus.broker.cluster import find_map
-from eventbus.broker.cluster_slots import key_slot
-from eventbus.broker.connection import connect, primaries
+from eventbus.broker.connection.client import connect, primaries
+from eventbus.broker.connection.cluster import find_map
+from eventbus.broker.connection.cluster_slots import key_slot
+from eventbus.broker.health.partition_status import execute, node_of
 from eventbus.broker.options import change_options
-from eventbus.broker.partition_status import execute, node_of
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Options, Settings

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 
 from eventbus.broker import functions
 from eventbus.broker.bus import open_bus
-from eventbus.broker.export import ExportStore, Returned, Settled
+from eventbus.broker.exports import ExportStore, Returned, Settled
 from eventbus.settings import Settings
 from tests.builders import make_event
 from tests.functions.partition import Partition

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eventbus.broker import functions
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import Expired
 from eventbus.event import Event
 from eventbus.kinds import EVENT

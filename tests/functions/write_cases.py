@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from eventbus.broker import functions
-from eventbus.broker.export import Burial, ExportStore, Returned, Settled
+from eventbus.broker.exports import Burial, ExportStore, Returned, Settled
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.codec import encode_core
+from eventbus.encoding.event_json import encode_core
+from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.event import Event
-from eventbus.wire import pack_batch, pack_event
 from tests.builders import make_event, make_reference, make_similar_events
 from tests.functions.partition import GENEROUS, MINUTE, T0, Partition
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.support.harness import frozen, own_server, read_incoming, settings_of
 from tests.waiting import eventually
 

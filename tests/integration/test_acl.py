@@ -11,25 +11,25 @@ from urllib.parse import urlsplit
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 
-from eventbus.broker.acl import Role, acl_rules, acl_setuser, name_of
+from eventbus.broker.access.function_commands import functions_used
+from eventbus.broker.access.granted import check_rights, read_rights
+from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, name_of
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection import make_client
-from eventbus.broker.doctor import examine
-from eventbus.broker.findings import Severity
-from eventbus.broker.function_commands import functions_used
+from eventbus.broker.connection.client import make_client
 from eventbus.broker.groups import delete_group
+from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.health.doctor import examine
+from eventbus.broker.health.findings import Severity
 from eventbus.broker.keys import Keys, bus_key, partition_of
 from eventbus.broker.options import change_options
-from eventbus.broker.rights import check_rights, read_rights
-from eventbus.broker.status import read_status
 from eventbus.broker.stream import GroupReader
 from eventbus.clock import SystemClock
+from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused
 from eventbus.event import Event, ObjectReference
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.housekeeper import Housekeeper
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from tests.support.harness import settings_of

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker import plain_client
+from eventbus.broker.connection import plain_client
 from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, ConfigError
 from eventbus.event import Event, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster, Scope

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection import make_client
+from eventbus.broker.connection.client import make_client
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import SystemClock
+from eventbus.consume import group_consumer as consumer_module
+from eventbus.consume import heartbeat as pulse
+from eventbus.consume.group_consumer import Consumer, consumer_name
+from eventbus.correlate.store_sink import StoreSink
+from eventbus.correlate.worker import SinkRunner
 from eventbus.errors import EventBusError
-from eventbus.record import consumer as consumer_module
-from eventbus.record import pulse
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.consumer import Consumer, consumer_name
-from eventbus.record.sink import StoreSink
-from eventbus.record.sink_runner import SinkRunner
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from tests.builders import make_reference
@@ -228,8 +228,9 @@ import sys
 from eventbus.broker.bus import open_bus
 from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError
-from eventbus.record import consumer, pulse
-from eventbus.record.sink import StoreSink
+from eventbus.consume import group_consumer as consumer
+from eventbus.consume import heartbeat as pulse
+from eventbus.correlate.store_sink import StoreSink
 from eventbus.settings import Settings
 
 bus = open_bus(sys.argv[1], Settings(prefix=sys.argv[2]))

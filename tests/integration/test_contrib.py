@@ -323,7 +323,7 @@ def test_nothing_is_recorded_of_a_call_that_is_cancelled(recorder: EventRecorder
 def test_a_setting_that_is_wrong_costs_neither_result_nor_exception(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("eventbus.record.wiring._broadcaster", None)
+    monkeypatch.setattr("eventbus.record.default._broadcaster", None)
     monkeypatch.setenv("EVENTBUS_BUFFER_EVENTS", "many")
 
     @recorded(SHOP, "Billed")

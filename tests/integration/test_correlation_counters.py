@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventbus.clock import SystemClock
+from eventbus.consume.housekeeper import Housekeeper
 from eventbus.event import Event, EventSource
-from eventbus.record.housekeeper import Housekeeper
 from eventbus.settings import MIB, Options
 from tests.builders import make_event, make_reference
 from tests.conformance.recording import Recording

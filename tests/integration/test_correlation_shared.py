@@ -15,11 +15,11 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import SINK_GROUP, partition_of
 from eventbus.clock import SystemClock
+from eventbus.correlate.keys import Correlator
+from eventbus.correlate.worker import SinkRunner
+from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.event import Event
-from eventbus.record.correlator import Correlator
-from eventbus.record.sink_runner import SinkRunner
 from eventbus.settings import Options, Settings
-from eventbus.wire import pack_batch, pack_event, unpack_wire
 from tests.builders import make_event, make_reference
 from tests.stored_layout import decode_counts
 from tests.waiting import eventually

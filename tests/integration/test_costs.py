@@ -16,10 +16,12 @@ from benchmarks.ours.bus import reference
 from benchmarks.sample import REASON, TYPE, message, numbers
 from benchmarks.sink_worker import Worker
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream import GroupReader
 from eventbus.clock import SystemClock
+from eventbus.consume.watchers import GroupWatcher
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, to_event, unpack_wire
 from eventbus.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.buffer import Buffer
@@ -28,9 +30,7 @@ from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending, pack
 from eventbus.record.recorder import EventRecorder
 from eventbus.record.sender import Sender
-from eventbus.record.watcher import GroupWatcher
 from eventbus.settings import Settings
-from eventbus.wire import MAX_BATCH_EVENTS, pack_batch, to_event, unpack_wire
 
 EVENTS = 640
 BATCHES = EVENTS // MAX_BATCH_EVENTS

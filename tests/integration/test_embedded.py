@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from eventbus.broker import server_binary
-from eventbus.broker.connection import make_client, resolve_url
-from eventbus.broker.embedded import SOCKET_PATH_BYTES, EmbeddedServer, default_directory
-from eventbus.broker.findings import failed
-from eventbus.broker.server_binary import find_binary, inspect_binary
+from eventbus.broker.connection.client import make_client, resolve_url
+from eventbus.broker.embedded import server_binary
+from eventbus.broker.embedded.server import SOCKET_PATH_BYTES, EmbeddedServer, default_directory
+from eventbus.broker.embedded.server_binary import find_binary, inspect_binary
+from eventbus.broker.health.findings import failed
 from eventbus.errors import BusUnavailable, ConfigError
 from tests.waiting import PATIENCE_S, eventually
 
@@ -36,7 +36,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files
 STARTER = """
 import sys, time
 from pathlib import Path
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 time.sleep(max(0, float(sys.argv[2]) - time.time()))
 print(EmbeddedServer(Path(sys.argv[1])).start(), flush=True)
 """

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.export_status import export_status, forget_sink, say_unfed, unfed_partitions
-from eventbus.broker.heartbeats import Beats, read_beats
+from eventbus.broker.health.export_status import export_status, forget_sink, say_unfed, unfed_partitions
+from eventbus.broker.health.heartbeats import Beats, read_beats
+from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
-from eventbus.record.dead_letter import DeadLetter
-from eventbus.record.export import ExportStopped, PartitionExporter
-from eventbus.record.export_lease import LeaseLost
-from eventbus.record.export_pulse import LONGEST_CALL_S
-from eventbus.record.export_repeats import AtMostEvery, Every, First, Repeats, Thresholds
-from eventbus.record.export_start import NOW
+from eventbus.export.exporter import ExportStopped, PartitionExporter
+from eventbus.export.heartbeat import LONGEST_CALL_S
+from eventbus.export.leadership import LeaseLost
+from eventbus.export.repeats import AtMostEvery, Every, First, Repeats, Thresholds
+from eventbus.export.start import NOW
 from tests.functions.partition import Partition
 from tests.support.exporting import (
     MemoryBatchSink,

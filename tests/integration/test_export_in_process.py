@@ -14,8 +14,8 @@ from eventbus import ConfigError, EventBroadcaster, ObjectReference
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.event import Event
-from eventbus.record.export_options import ExportOptions
-from eventbus.record.export_runner import ExportRunner
+from eventbus.export.options import ExportOptions
+from eventbus.export.worker import ExportRunner
 from eventbus.sinks import EventSink, make_sink
 from eventbus.sinks.shared import share
 from examples.sqlite_sink import SqliteSink

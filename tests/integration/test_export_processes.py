@@ -13,7 +13,7 @@ import pytest
 
 from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.export_status import export_status
+from eventbus.broker.health.export_status import export_status
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment, run
 from tests.support.exporting import status_of

@@ -19,7 +19,7 @@ import pytest
 
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.event import Event
-from eventbus.record import wiring
+from eventbus.record import default as wiring
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings

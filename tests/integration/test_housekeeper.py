@@ -13,11 +13,11 @@ import pytest
 from eventbus.broker import functions
 from eventbus.broker.publish import PublishStatus
 from eventbus.clock import SystemClock
+from eventbus.consume import housekeeper as module
+from eventbus.consume.housekeeper import SWEEP_CANDIDATES, Housekeeper
 from eventbus.event import Event
-from eventbus.record import housekeeper as module
-from eventbus.record.export_options import ExportOptions
-from eventbus.record.export_runner import ExportRunner
-from eventbus.record.housekeeper import SWEEP_CANDIDATES, Housekeeper
+from eventbus.export.options import ExportOptions
+from eventbus.export.worker import ExportRunner
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.partition import Partition

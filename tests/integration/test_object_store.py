@@ -23,12 +23,12 @@ from eventbus.list_watch import ListOptions, VersionMatch, WatchEvent, WatchEven
 from eventbus.objects.lease import Lease, LeaseSpec
 from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.selectors import InvalidSelector
+from eventbus.selectors.fields import InvalidSelector
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.scan import Scanner
 from eventbus.store.watch import StoreWatch
-from eventbus.store.writing import Objects
+from eventbus.store.writer import Objects
 from tests.builders import make_reference
 from tests.support.harness import bus_with, settings_of, stored_events
 from tests.waiting import eventually

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.integration.process_ends import ROOT, ROWS, Fate, Row, end, tcp_server
 from tests.support.harness import read_incoming, settings_of
 

@@ -20,7 +20,8 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.event import Event
-from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, kubernetes, make_sink
+from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, make_sink
+from eventbus.sinks.kubernetes import sink as kubernetes
 from tests.builders import NOW, make_event, make_reference
 from tests.support.api_server import STRATEGIC_MERGE, ApiServer, Fault, serving
 from tests.support.certificates import make_certificate

@@ -16,9 +16,9 @@ import pytest
 from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkUnreachable, Throttled
 from eventbus.event import Event, EventSeries
 from eventbus.sinks import BatchSink, EventPatch, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.sinks.postgres import PostgresSink
-from eventbus.sinks.postgres_schema import STEPS
-from eventbus.sinks.sink import OpeningSink
+from eventbus.sinks.contract import OpeningSink
+from eventbus.sinks.postgres.schema import STEPS
+from eventbus.sinks.postgres.sink import PostgresSink
 from tests.builders import NOW, make_event, make_reference
 from tests.conftest import IN_CI
 from tests.support.postgres_server import NoPostgres, PostgresServer, a_database, a_server_url, find_programs

@@ -19,14 +19,14 @@ import msgspec
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-from eventbus.codec import decode_core
+from eventbus.encoding.event_json import decode_core
 from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
-from eventbus.record.export_batch import Delivery
-from eventbus.record.export_writer import Outage, SinkWriter
+from eventbus.export.batch import Delivery
+from eventbus.export.writer import Outage, SinkWriter
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.sinks.guarded_http import GuardedClient
-from eventbus.sinks.ssrf import Guard
+from eventbus.sinks.webhook.guarded_http import GuardedClient
+from eventbus.sinks.webhook.ssrf import Guard
 from tests.builders import NOW, make_event
 from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Endpoint, receiving

@@ -9,10 +9,10 @@ import pytest
 
 from eventbus import Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection import Client, make_client
-from eventbus.broker.findings import Finding, Severity
+from eventbus.broker.connection.client import Client, make_client
+from eventbus.broker.health.findings import Finding, Severity
+from eventbus.broker.health.spoiled_checks import NOTE_S, check_keys, expected, notes
 from eventbus.broker.keys import Keys
-from eventbus.broker.spoiled_checks import NOTE_S, check_keys, expected, notes
 from eventbus.errors import EventBusError
 from tests.functions.servers import one_node_cluster
 

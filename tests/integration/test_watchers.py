@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection import make_client
+from eventbus.broker.connection.client import make_client
 from eventbus.broker.keys import Keys
+from eventbus.consume import group_consumer as consumer_module
+from eventbus.consume import watchers as watcher_module
+from eventbus.consume.group_consumer import Consumer
+from eventbus.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.errors import ConfigError
 from eventbus.event import Event
-from eventbus.record import consumer as consumer_module
-from eventbus.record import watcher as watcher_module
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.consumer import Consumer
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
-from eventbus.wire import pack_batch, pack_event, unpack_batch
 from tests.builders import make_event, make_reference
 from tests.support.harness import (
     UNUSUAL,

@@ -11,7 +11,8 @@ import pytest
 
 from eventbus.broker.bus import Bus
 from eventbus.clock import SystemClock
-from eventbus.codec import to_core
+from eventbus.encoding.event_json import to_core
+from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
 from eventbus.errors import AlreadyExists, BusFull, Conflict, InvalidObject, NotFound
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.kinds import EVENT, EVENTS_V1
@@ -19,8 +20,7 @@ from eventbus.list_watch import ListOptions, WatchEventType
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.writing import Objects
-from eventbus.wire import to_event, unpack_batch, unpack_wire
+from eventbus.store.writer import Objects
 from tests.builders import make_event, make_reference
 from tests.support.harness import bus_with, settings_of
 from tests.waiting import eventually

@@ -12,7 +12,7 @@ import msgspec
 
 from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.export_status import SinkStatus, export_status
+from eventbus.broker.health.export_status import SinkStatus, export_status
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment
 from tests.support.export_systems import System

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.export_status import SinkStatus, export_status
+from eventbus.broker.health.export_status import SinkStatus, export_status
 from eventbus.errors import AlreadyExists, NotFound
 from eventbus.event import Event
-from eventbus.record.export import PartitionExporter
-from eventbus.record.export_options import ExportOptions
+from eventbus.export.exporter import PartitionExporter
+from eventbus.export.options import ExportOptions
 from eventbus.sinks import EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
 from tests.builders import make_event, make_reference
 

@@ -15,13 +15,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection import make_client
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
 from eventbus.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock
-from eventbus.wire import to_event, unpack_batch, unpack_wire
 from tests.waiting import eventually
 
 #: Raised by a handler; most of them are no `Exception`, and some end a thread without a word.

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.embedded import EmbeddedServer
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.cache.factory import TweakedListerWatcher
 from eventbus.cache.informer import SharedInformer

@@ -12,7 +12,7 @@ from eventbus.event import Event
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.writing import Objects
+from eventbus.store.writer import Objects
 
 
 class Reader:

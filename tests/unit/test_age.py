@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from eventbus.cli.age import age, human_duration
+from eventbus.printers.human_duration import age, human_duration
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 YEAR = 365 * DAY

@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from eventbus.cli.backoff import Backoff
-from eventbus.cli.command import CannotStart, Command
-from eventbus.cli.exec import Restart, supervise
-from eventbus.cli.exec_diary import Diary
-from eventbus.cli.outcome import Outcome
+from eventbus.cli.commands.exec import Restart, supervise
+from eventbus.cli.commands.exec_events import Diary
+from eventbus.process.command import CannotStart, Command
+from eventbus.process.crash_backoff import Backoff
+from eventbus.process.outcome import Outcome
 from eventbus.testing.clock import FakeClock
 
 TEN_MINUTES = 600.0

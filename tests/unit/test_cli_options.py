@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.cli.option_values import parse_json, parse_pairs, shown, shown_value, with_changes
+from eventbus.cli.input.option_values import parse_json, parse_pairs, shown, shown_value, with_changes
 from eventbus.errors import ConfigError
 from eventbus.settings import Options, SpamKey, float32
 

@@ -13,13 +13,13 @@ from click.testing import CliRunner
 
 from eventbus.cli.lazy import Lazy, command_tree
 from eventbus.cli.main import COMMANDS
-from eventbus.cli.object_printer import Look, Printer, Told, make_printer
-from eventbus.cli.output import core_of, wants_colour, write
-from eventbus.codec import to_core
+from eventbus.encoding.event_json import to_core
 from eventbus.errors import BusUnavailable, ConfigError
 from eventbus.event import Event, ObjectMeta
 from eventbus.kinds import EVENT
 from eventbus.list_watch import WatchEventType
+from eventbus.printers.object_printer import Look, Printer, Told, make_printer
+from eventbus.printers.output import core_of, wants_colour, write
 from tests.builders import make_event
 from workers.cli import WORKER_COMMANDS, main
 

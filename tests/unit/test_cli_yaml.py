@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.cli.yaml import dump_yaml
+from eventbus.printers.yaml import dump_yaml
 
 #: Everything but surrogates, which are no characters.
 any_text = st.text(st.characters(exclude_categories=["Cs"]))

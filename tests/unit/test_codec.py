@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eventbus import codec
+from eventbus.encoding import event_json as codec
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference, OwnerReference
 from tests.builders import NOW, events, make_event, make_reference

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from eventbus.broker.address import parse_address
-from eventbus.broker.connection import make_client, redis_errors, resolve_url, safe_url, translate
-from eventbus.broker.embedded import default_directory
+from eventbus.broker.connection.address import parse_address
+from eventbus.broker.connection.client import make_client, redis_errors, resolve_url, safe_url, translate
+from eventbus.broker.embedded.server import default_directory
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
 
 
@@ -236,7 +236,8 @@ def test_the_block_keeps_the_original_as_the_cause_and_lets_others_pass() -> Non
 
 
 def test_importing_the_module_does_not_import_redis() -> None:
-    program = "import sys, eventbus.broker.connection, eventbus.broker.embedded; sys.exit('redis' in sys.modules)"
+    modules = "eventbus.broker.connection.client, eventbus.broker.embedded.server"
+    program = f"import sys, {modules}; sys.exit('redis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

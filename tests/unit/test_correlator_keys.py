@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from eventbus.broker.functions import RecordCall
 from eventbus.broker.keys import Keys
+from eventbus.correlate.keys import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent
+from eventbus.encoding.wire import pack_event, unpack_wire
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
-from eventbus.record.correlator import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent
 from eventbus.settings import AggregateKey, Options, SpamKey
-from eventbus.wire import pack_event, unpack_wire
 from tests.builders import NOW, make_event, make_reference, make_similar_events, texts
 
 EVENT, AGGREGATE, SPAM = "event key", "aggregate key", "spam key"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from eventbus.cli.description import describe_objects, description_to_json, format_description
 from eventbus.event import Event, EventSource
+from eventbus.printers.description import describe_objects, description_to_json, format_description
 from tests.builders import NOW, make_event, make_reference
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eventbus.record.vitals import Vitals
+from eventbus.consume.health import Vitals
 from tests.waiting import PATIENCE_S
 from workers.runtime import drain
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from eventbus.cli.event_table import (
+from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.printers.event_table import (
     by_last_seen,
     describe_events,
     events_headers,
@@ -16,8 +17,7 @@ from eventbus.cli.event_table import (
     get_row,
     interval,
 )
-from eventbus.cli.table import Cell, Colour, format_table
-from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.printers.table import Cell, Colour, format_table
 
 NOW = datetime(2024, 3, 1, 12, 0, 0, tzinfo=UTC)
 

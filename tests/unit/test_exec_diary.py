@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from eventbus.cli.exec_diary import _LastProblem
+from eventbus.cli.commands.exec_events import _LastProblem
 
 
 def test_an_unexpected_error_is_named() -> None:

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from eventbus.broker.export import ExportStore, Lease
+from eventbus.broker.exports import ExportStore, Lease
 from eventbus.errors import BusUnavailable
-from eventbus.record.export_lease import ExportLease
+from eventbus.export.leadership import ExportLease
 from eventbus.testing.clock import FakeClock
 
 TAKE_OVER_S = 25.0

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbus.broker.export import Returned
+from eventbus.broker.exports import Returned
 from eventbus.errors import ConfigError
 from eventbus.event import Event, ObjectMeta
-from eventbus.record.export_batch import make_rounds
-from eventbus.record.export_rate import RateLimit
-from eventbus.record.export_repeats import AtMostEvery, Thresholds, parse_repeats
-from eventbus.record.export_start import BEGINNING, NOW, parse_start
+from eventbus.export.batch import make_rounds
+from eventbus.export.rate import RateLimit
+from eventbus.export.repeats import AtMostEvery, Thresholds, parse_repeats
+from eventbus.export.start import BEGINNING, NOW, parse_start
 from eventbus.store.changes import Change
 from eventbus.store.storage import ChangeType
 from eventbus.testing.clock import FakeClock

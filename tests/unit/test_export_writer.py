@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.broker.export import Returned
+from eventbus.broker.exports import Returned
 from eventbus.errors import (
     AlreadyExists,
     EventBusError,
@@ -22,9 +22,9 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.event import Event, ObjectMeta
-from eventbus.record.export_batch import Delivery
-from eventbus.record.export_rate import RateLimit
-from eventbus.record.export_writer import Outage, Outcome, SinkWriter
+from eventbus.export.batch import Delivery
+from eventbus.export.rate import RateLimit
+from eventbus.export.writer import Outage, Outcome, SinkWriter
 from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
 from tests.builders import make_event
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbus.record.export_runner import TELL_EVERY_LOOKS, FeedLooks
+from eventbus.export.worker import TELL_EVERY_LOOKS, FeedLooks
 
 
 def test_one_look_that_finds_no_sink_worker_says_nothing_since_it_may_be_about_to_come_back() -> None:

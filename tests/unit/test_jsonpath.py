@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.cli.jsonpath import Template, relaxed_path
+from eventbus.printers.jsonpath import Template, relaxed_path
 
 LIST: dict[str, Any] = {
     "kind": "List",

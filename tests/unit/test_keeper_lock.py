@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.cli.keeper_lock import KeeperLock, holders
+from eventbus.broker.embedded.keeper_lock import KeeperLock, holders
 from eventbus.errors import ConfigError
 
 KEEPER = """
 import sys
 from pathlib import Path
-from eventbus.cli.keeper_lock import KeeperLock
+from eventbus.broker.embedded.keeper_lock import KeeperLock
 lock = KeeperLock(Path(sys.argv[1]))
 lock.take()
 print("taken", flush=True)

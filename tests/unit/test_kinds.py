@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.cli.kinds import meant_kinds, object_from_words
+from eventbus.cli.input.kind_names import meant_kinds, object_from_words
 from eventbus.errors import InvalidEvent
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from eventbus.consume.health import Vitals
 from eventbus.errors import ConfigError
-from eventbus.record.vitals import Vitals
 from workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from eventbus.cli.object_printer import Look, Told, make_printer
 from eventbus.event import ObjectMeta, ObjectReference
 from eventbus.kinds import EVENT, LEASE, NODE, Kind
 from eventbus.objects.lease import Lease, LeaseSpec
 from eventbus.objects.node import Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo
+from eventbus.printers.object_printer import Look, Told, make_printer
 from tests.builders import make_event
 
 

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from eventbus.cli.outcome import Outcome, duration, signal_name
-from eventbus.cli.stderr_relay import LINE_BYTES, last_line
+from eventbus.process.outcome import Outcome, duration, signal_name
+from eventbus.process.stderr_relay import LINE_BYTES, last_line
 
 
 @pytest.mark.parametrize(

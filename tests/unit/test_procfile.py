@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.errors import ConfigError
-from workers.procfile import read_procfile
+from eventbus.process.procfile import read_procfile
 
 
 def test_each_line_is_a_name_and_a_command_in_order(tmp_path: Path) -> None:

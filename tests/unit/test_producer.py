@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
 from eventbus.record.losses import Losses
 from eventbus.record.producer import BATCH_OVERHEAD, EVENT_OVERHEAD, NumberedBatch, Producer
 from eventbus.testing.clock import FakeClock
-from eventbus.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
 
 GENERATION = "g1"
 LIFE_S = PRODUCER_LIFE_MS / 1000

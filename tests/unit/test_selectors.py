@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventbus.event import EventSource, ObjectMeta, ObjectReference
-from eventbus.label_selector import InvalidSelector, LabelSelector
-from eventbus.selectors import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS, FieldSelector, escape_value
+from eventbus.selectors.fields import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS, FieldSelector, escape_value
+from eventbus.selectors.labels import InvalidSelector, LabelSelector
 from tests.builders import make_event
 
 LABELS = {"a": "b", "n": "5", "empty": "", "example.com/tier": "front"}

@@ -10,12 +10,12 @@ from eventbus.broker.keys import partition_of
 from eventbus.broker.publish import PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest
 from eventbus.clock import SystemClock
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, to_event, unpack_batch, unpack_wire
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending
 from eventbus.settings import Settings
-from eventbus.wire import MAX_BATCH_EVENTS, to_event, unpack_batch, unpack_wire
 from tests.builders import make_reference
 
 PARTITIONS = 3

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.bus_checks import check_memory, needed_bytes
-from eventbus.broker.findings import Finding, Severity, error, ok, warning, worst
-from eventbus.broker.network import check_tls, is_local
-from eventbus.broker.partition_status import Level
-from eventbus.broker.server_checks import (
+from eventbus.broker.embedded.disk_check import judge_disk
+from eventbus.broker.health.bus_checks import check_memory, needed_bytes
+from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
+from eventbus.broker.health.network_checks import check_tls, is_local
+from eventbus.broker.health.partition_status import Level
+from eventbus.broker.health.server_checks import (
     check_clock,
     check_eviction,
     check_persistence,
     check_replication,
     check_version,
 )
-from eventbus.cli.local_checks import judge_disk
 from eventbus.settings import MIB, Options
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.server_process import has_open, peer_of, processes_with, send_signal
+from eventbus.broker.embedded.server_process import has_open, peer_of, processes_with, send_signal
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc")
 

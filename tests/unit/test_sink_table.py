@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.broker.export_status import SinkPart, SinkStatus
-from eventbus.cli.sink_table import format_sinks, state_of
+from eventbus.broker.health.export_status import SinkPart, SinkStatus
+from eventbus.printers.sink_table import format_sinks, state_of
 
 NOW_MS = 1_700_000_000_000
 _COUNTERS = dict.fromkeys(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.cli.sort_by import FieldMissing, order_of
 from eventbus.event import ObjectMeta
 from eventbus.kinds import NODE
 from eventbus.objects.node import Node, NodeSpec, NodeStatus
+from eventbus.printers.sort_by import FieldMissing, order_of
 
 
 def nodes(*names: str) -> list[Node]:

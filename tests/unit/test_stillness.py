@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbus.record.stillness import Stillness
+from eventbus.consume.liveness import Stillness
 from eventbus.testing.clock import FakeClock
 
 

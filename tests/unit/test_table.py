@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.cli.table import FIRST_LINES, Cell, Colour, Layout, Table, display_width, format_table
+from eventbus.printers.table import FIRST_LINES, Cell, Colour, Layout, Table, display_width, format_table
 
 EXPECTED = """\
 LAST SEEN   TYPE      REASON      MESSAGE

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.address import parse_address
-from eventbus.broker.connection import make_client
-from eventbus.broker.tls import explain, tls_options
+from eventbus.broker.connection.address import parse_address
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.tls import explain, tls_options
 from eventbus.errors import BusRefused, ConfigError
 
 HOST = "rediss://host:6379"

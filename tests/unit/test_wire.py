@@ -14,9 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eventbus.errors import PoisonBatch
-from eventbus.event import Event, EventSource
-from eventbus.wire import (
+from eventbus.encoding.wire import (
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,
     MAX_EVENT_BYTES,
@@ -27,6 +25,8 @@ from eventbus.wire import (
     unpack_batch,
     unpack_wire,
 )
+from eventbus.errors import PoisonBatch
+from eventbus.event import Event, EventSource
 from tests.builders import NOW, events, make_event
 
 #: An array as a recorder packs it, to be broken in one place.

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgpack
 
-from eventbus.broker.embedded import EmbeddedServer
-from eventbus.event import ObjectReference
-from eventbus.wire import (
+from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.encoding.wire import (
     CODEC_NONE,
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,
@@ -21,6 +20,7 @@ from eventbus.wire import (
     pack_batch,
     pack_event,
 )
+from eventbus.event import ObjectReference
 from tests.builders import make_event, make_reference
 from tests.functions.partition import Partition
 

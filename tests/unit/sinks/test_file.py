@@ -15,7 +15,7 @@ import pytest
 from eventbus.errors import ConfigError, EventUnbuildable, SinkGone, SinkUnreachable
 from eventbus.event import Event, ObjectMeta
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.sinks.file import FileOptions, JsonLinesSink, RotatingFile
+from eventbus.sinks.file.sink import FileOptions, JsonLinesSink, RotatingFile
 from tests.builders import make_event
 from tests.waiting import eventually
 

@@ -10,7 +10,7 @@ import pytest
 from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.sinks import EventPatch, SinkMode, SinkOptions, make_sink
-from eventbus.sinks.opening import SCHEMES, default_name, given_url, safe_sink_url, split_counts
+from eventbus.sinks.registry import SCHEMES, default_name, given_url, safe_sink_url, split_counts
 
 
 class OwnSink:

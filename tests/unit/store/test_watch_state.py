@@ -12,9 +12,9 @@ from eventbus.kinds import NODE
 from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.objects.node import Node
 from eventbus.store.changes import Change, Versions
+from eventbus.store.selected_before import Was
 from eventbus.store.selection import Selection
 from eventbus.store.storage import ChangeType
-from eventbus.store.was import Was
 from eventbus.store.watch_state import BOOKMARK_S, BUFFERED, Begin, Behind, Wait, WatchState
 
 

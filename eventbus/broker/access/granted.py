@@ -1,0 +1,153 @@
+"""What the current user may do, asked from the server command by command (ACL DRYRUN); nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from eventbus.broker.access.function_commands import Function, Use, functions_used
+from eventbus.broker.access.roles import Role, name_of, role_functions, role_uses
+from eventbus.broker.connection.client import Client
+from eventbus.broker.health.findings import Finding, error, ok, warning
+from eventbus.broker.health.partition_status import execute, node_of
+from eventbus.broker.keys import Keys
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import BusRefused
+
+#: Words behind the key that make a call of the right length; the server checks that before the rights. K is the key.
+_SHAPES: dict[str, str] = {
+    **dict.fromkeys(
+        ("GET", "MGET", "DEL", "EXISTS", "HLEN", "HGETALL", "XLEN", "ZCARD", "PTTL", "TYPE", "XINFO|GROUPS", "WATCH"),
+        "K",
+    ),
+    **dict.fromkeys(("HGET", "HEXISTS", "ZSCORE", "XINFO|CONSUMERS", "XGROUP|DESTROY"), "K a"),
+    "XADD": "K * a b",
+    "XCLAIM": "K a b 0 0-1",
+    "XREAD": "STREAMS K 0",
+    "XREADGROUP": "GROUP a b STREAMS K >",
+    "MSET": "K a",
+}
+_SHAPE = "K a b"
+_KEYLESS_SHAPES = {"AUTH": "a", "SELECT": "0", "CLIENT|SETNAME": "a", "ACL|DRYRUN": "a PING", "FUNCTION|LOAD": "a"}
+_KEYLESS_SHAPES["FUNCTION|DELETE"] = "a"
+
+#: Missing rights named in one finding.
+NAMED = 4
+
+
+class Right(msgspec.Struct, frozen=True):
+    """One thing to be allowed: a function, or a command on a key."""
+
+    what: str
+    words: tuple[str | bytes, ...]
+
+
+class Rights(msgspec.Struct, frozen=True):
+    """What *user* lacks, by what it is needed for; an empty list is a full right."""
+
+    user: str
+    roles: dict[Role, list[str]]
+    half: dict[str, list[str]]  #: functions that may be called and would stop half-way
+
+
+def check_rights(client: Client, prefix: str, role: Role | None) -> Finding:
+    """Say which roles the user of *client* fills, or what it lacks for *role*."""
+    try:
+        rights = read_rights(client, prefix)
+    except BusRefused:
+        return warning(
+            "acl", "this user may not ask what it may do", "give it +acl|whoami +acl|dryrun, as `eventbus acl` does"
+        )
+    user = f"user {rights.user}"
+    for name, lacking in rights.half.items():
+        return error(
+            "acl",
+            f"{user} may call {name}, which would stop half-way, for want of {_named(lacking)}",
+            f"make the user anew: eventbus acl --role {role or Role.WORKER}; the server undoes nothing",
+        )
+    filled = [one for one, lacking in rights.roles.items() if not lacking]
+    if role is not None and role not in filled:
+        return error(
+            "acl", f"{user} is no {role}: it may not {_named(rights.roles[role])}", f"eventbus acl --role {role}"
+        )
+    if not filled:
+        nearest = min(rights.roles, key=lambda one: len(rights.roles[one]))
+        return error(
+            "acl",
+            f"{user} fills no role; for {nearest} it may not {_named(rights.roles[nearest])}",
+            f"eventbus acl --role {nearest} prints the line that makes such a user",
+        )
+    return ok("acl", f"{user} may do all that is needed of: {', '.join(filled)}")
+
+
+def read_rights(client: Client, prefix: str) -> Rights:
+    """Ask for every role. Raises: BusRefused: the user may not ask.  BusUnavailable."""
+    keys = Keys(prefix, 0)
+    node = node_of(client, keys.meta)
+    with redis_errors():
+        user = node.execute_command("ACL", "WHOAMI").decode()
+        node.execute_command("ACL", "DRYRUN", user, "PING")
+    functions = functions_used().values()
+    wanted = {right.what: right for function in functions for right in _rights_of_function(keys, prefix, function)}
+    for role in Role:
+        wanted |= {right.what: right for right in _rights_of(keys, prefix, role_uses(role))}
+    denied = _denied(node, user, list(wanted.values()))
+    roles = {role: _missing(denied, keys, prefix, role) for role in Role}
+    half = {
+        function.name: lacking
+        for function in functions
+        if function.name not in denied
+        and (lacking := [right.what for right in _rights_of(keys, prefix, function.uses) if right.what in denied])
+    }
+    return Rights(user, roles, half)
+
+
+def _missing(denied: set[str], keys: Keys, prefix: str, role: Role) -> list[str]:
+    rights = [*_rights_of(keys, prefix, role_uses(role))]
+    for function in role_functions(role):
+        rights += _rights_of_function(keys, prefix, function)
+    return sorted({right.what for right in rights if right.what in denied})
+
+
+def _rights_of_function(keys: Keys, prefix: str, function: Function) -> list[Right]:
+    names = [_sample(keys, prefix, name) for name in function.keys]
+    call = Right(function.name, ("FCALL", function.name, str(len(names)), *names))
+    return [call, *_rights_of(keys, prefix, function.uses)]
+
+
+def _rights_of(keys: Keys, prefix: str, uses: Iterable[Use]) -> list[Right]:
+    return [_right(keys, prefix, use) for use in uses]
+
+
+def _right(keys: Keys, prefix: str, use: Use) -> Right:
+    command = use.command.split("|")
+    if not use.keys:
+        return Right(use.command, (*command, *_KEYLESS_SHAPES.get(use.command, "").split()))
+    samples = [_sample(keys, prefix, key) for key in use.keys]
+    # Commands of several keys are asked with all of them: one selector must give all.
+    several = use.command in ("MGET", "DEL", "EXISTS")
+    words: list[str | bytes] = [*command]
+    for word in _SHAPES.get(use.command, _SHAPE).split():
+        words += (samples if several else samples[:1]) if word == "K" else [word]
+    if use.command == "MSET":
+        words += [part for sample in samples[1:] for part in (sample, "a")]
+    return Right(f"{use.command} {' '.join(use.keys)}", tuple(words))
+
+
+def _sample(keys: Keys, prefix: str, name: str) -> bytes:
+    key = name_of(prefix, keys, name)
+    return key + (b"x" if key.endswith(b":") else b"")
+
+
+def _denied(node: Any, user: str, rights: Sequence[Right]) -> set[str]:
+    pipe = node.pipeline(transaction=False)
+    for right in rights:
+        pipe.execute_command("ACL", "DRYRUN", user, *right.words)
+    return {right.what for right, reply in zip(rights, execute(pipe), strict=True) if reply not in (b"OK", True)}
+
+
+def _named(lacking: Sequence[str]) -> str:
+    more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+    return ", ".join(lacking[:NAMED]) + more

@@ -1,0 +1,219 @@
+"""The rights that each kind of user needs, and no more: from `Keys`, the functions' source and this package's calls.
+
+Each key pattern is a selector of its own, with only the commands that are used on it. So whoever may run `publish`,
+which is passed the partition's meta, still cannot write that hash by himself. What no ACL can give, ROLE_HELP says.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from hashlib import sha256
+
+from eventbus.broker.access.function_commands import Function, Use, functions_used
+from eventbus.broker.keys import Keys, bus_key
+
+
+class Role(StrEnum):
+    """A kind of user."""
+
+    PRODUCER = "producer"  #: records events
+    READER = "reader"  #: lists and watches them
+    WORKER = "worker"  #: correlates, logs, exports; may do what the two above may
+    METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
+    DEPLOY = "deploy"  #: makes the bus, loads functions, sets options, looks after groups and the dead letter
+
+
+ROLE_HELP: Mapping[Role, str] = {
+    Role.PRODUCER: "records events; can read none. Could still fill the stream, or empty it by an XADD of its own",
+    Role.READER: "lists and watches the store and the stream; writes nothing",
+    Role.WORKER: "works for any group: correlates, logs, exports, writes nodes and leases; also records and reads",
+    Role.METRICS: "reads the numbers of status and doctor; sees the streams, not the store; writes nothing",
+    Role.DEPLOY: "makes the bus, loads functions, sets options, deletes groups, replays; also records and reads",
+}
+
+#: Which functions each role calls.
+_FUNCTIONS: Mapping[Role, frozenset[str]] = {
+    # Not open: it may destroy groups. A stream that was destroyed is made anew by the workers, and waited for.
+    Role.PRODUCER: frozenset({"publish"}),
+    Role.READER: frozenset(),
+    Role.WORKER: frozenset(
+        {"open", "record", "trim", "bury", "beat", "try", "claim", "expire", "refresh", "forget", "finish", "put"}
+        | {"remove_event", "write_event", "overlay_event", "lease", "release", "exported"}
+    ),
+    Role.METRICS: frozenset(),
+    Role.DEPLOY: frozenset(
+        {"open", "put", "remove", "write_event", "overlay_event", "remove_event", "replay", "discard", "again"}
+    ),
+}
+
+#: What each role calls besides functions: the commands in `broker/`, `store/` and `cli/`, by key.
+_DIRECT: Mapping[Role, Mapping[str, str]] = {
+    Role.PRODUCER: {"producer": "HMGET"},
+    Role.READER: {
+        "version": "GET",
+        "index_name": "ZRANGE",
+        "index_object": "ZRANGE",
+        "object": "GET MGET",
+        "changes": "XREAD",
+        "suppressed": "HGETALL",
+        "occurrences": "HGETALL",
+        "incoming": "XREAD XREVRANGE",
+    },
+    Role.WORKER: {
+        "incoming": "XREADGROUP XACK XPENDING XRANGE XINFO|CONSUMERS XGROUP|DELCONSUMER",
+        "workers": "HGETALL HDEL",
+        "attempts": "HMGET",
+        "changes": "XLEN XRANGE XREVRANGE",
+        "meta": "HINCRBY",
+        "index_expiry": "ZCARD ZRANGE",
+        "index_forget": "ZCARD ZRANGE",
+        "index_subject": "ZCARD ZRANGE",
+        "index_refresh": "ZRANGE",
+        "note": "EXISTS",
+        "export": "HGET",
+        "exported": "MGET",
+        "later": "ZRANGE",
+        "dead": "XRANGE",
+    },
+    Role.METRICS: {
+        "bus": "TYPE",
+        "incoming": "XLEN XRANGE XPENDING XINFO|GROUPS XINFO|CONSUMERS TYPE",
+        "incoming_meta": "HGETALL TYPE",
+        "meta": "HGETALL TYPE",
+        "workers": "HGETALL TYPE",
+        "changes": "XLEN XRANGE XREVRANGE TYPE",
+        "dead": "XLEN XRANGE XREVRANGE TYPE",
+        "version": "GET TYPE",
+        "note": "TYPE",
+        "index_name": "TYPE",
+        "index_object": "TYPE",
+        "index_expiry": "ZCARD TYPE",
+        "index_forget": "ZCARD TYPE",
+        "index_subject": "TYPE",
+        "index_refresh": "TYPE",
+        "suppressed": "HGETALL TYPE",
+        "export": "HGETALL",
+        "later": "ZCARD",
+    },
+    Role.DEPLOY: {
+        "bus": "HSETNX HSET WATCH",
+        "incoming": "XGROUP|DESTROY",
+        "meta": "HDEL",
+        "workers": "HDEL",
+        "attempts": "DEL",
+        "export": "DEL",
+        "later": "DEL",
+    },
+}
+
+_INCLUDES: Mapping[Role, tuple[Role, ...]] = {
+    Role.WORKER: (Role.PRODUCER, Role.READER),
+    Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),
+}
+
+#: How anybody opens a bus that is there.
+_OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXISTS", "version": "EXISTS"}
+#: Connecting, also to a cluster; INFO is how a server is judged, and how `record` sees that memory is full.
+_CONNECTING = "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|MYID ASKING"
+_KEYLESS: Mapping[Role, str] = {
+    Role.DEPLOY: "MULTI EXEC DISCARD UNWATCH FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE",
+}
+
+#: Commands that only read; a key that sees nothing else is given for reading alone.
+_READS = (
+    "EXISTS GET MGET HGET HMGET HGETALL HEXISTS HLEN XLEN XRANGE XREVRANGE XREAD XREADGROUP XPENDING XINFO|GROUPS "
+    "XINFO|STREAM XINFO|CONSUMERS TYPE PTTL ZCARD ZSCORE ZMSCORE ZRANGE ZRANGEBYLEX WATCH"
+)
+READS = frozenset(_READS.split())
+
+
+def role_functions(role: Role) -> tuple[Function, ...]:
+    """The functions that *role* calls, by name."""
+    roles = (role, *_INCLUDES.get(role, ()))
+    names = {f"eb2_{verb}" for one in roles for verb in _FUNCTIONS[one]}
+    return tuple(function for name, function in sorted(functions_used().items()) if name in names)
+
+
+def role_uses(role: Role) -> frozenset[Use]:
+    """Every command that *role* issues, by itself or inside a function; FCALL is not among them."""
+    uses = {use for function in role_functions(role) for use in function.uses}
+    for calls in (_OPENING, *(_DIRECT[one] for one in (role, *_INCLUDES.get(role, ())))):
+        uses |= {Use(command, (key,)) for key, commands in calls.items() for command in commands.split()}
+    uses |= {Use(command) for command in f"{_CONNECTING} {_KEYLESS.get(role, '')}".split()}
+    return frozenset(uses)
+
+
+def acl_rules(role: Role, prefix: str = "eb") -> tuple[str, ...]:
+    """The rules of ACL SETUSER for *role*, without user and password; a selector is one item, in its brackets.
+
+    Raises: ConfigError: *prefix* is none.
+    """
+    uses = role_uses(role)
+    keyless = sorted(use.command for use in uses if not use.keys)
+    rules = ["resetkeys", "resetchannels", "clearselectors", "-@all", *(f"+{_word(name)}" for name in keyless)]
+    rules.append("+fcall|eb2_build")
+    if called := role_functions(role):
+        # One pattern, since record passes hundreds of keys. What a function does to them is judged by the rest.
+        words = [f"fcall|{function.name}" for function in called]
+        rules.append(f"(~{prefix}:{{*}}:* {' '.join(f'+{word}' for word in words)})")
+    by_keys: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for use in uses:
+        if use.keys:
+            by_keys[use.keys].add(use.command)
+    # The server tries them in this order; those of several keys are what record reads and writes most.
+    for keys, commands in sorted(by_keys.items(), key=lambda item: (-len(item[0]), item[0])):
+        rules.append(_selector(prefix, keys, map(_word, sorted(commands)), read_only=commands <= READS))
+    return tuple(rules)
+
+
+def acl_setuser(role: Role, *, user: str, password: str | None, prefix: str = "eb") -> tuple[str, ...]:
+    """The words of ACL SETUSER that make *user* anew. The password goes in as its hash.
+
+    Without a *password* a placeholder stands in its place that every server refuses: it cannot be forgotten there.
+    """
+    secret = "#" + (sha256(password.encode()).hexdigest() if password else "SHA256-OF-THE-PASSWORD")
+    return (user, "reset", "on", secret, *acl_rules(role, prefix))
+
+
+def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:
+    """*keys*, names of `Keys`' attributes or `bus`, as patterns over all partitions."""
+    # The number is put where the tag's star belongs, and stands in no other part of a key.
+    sample = Keys(prefix, 987654321)
+    patterns = []
+    for key in keys:
+        name = name_of(prefix, sample, key).replace(b"{987654321}", b"{*}")
+        patterns.append(name.decode() + ("*" if name.endswith(b":") else ""))
+    return patterns
+
+
+def name_of(prefix: str, keys: Keys, key: str) -> bytes:
+    """The key, or what keys of this name begin with, which ends in a colon: users register kinds of their own."""
+    match key:
+        case "bus":
+            return bus_key(prefix)
+        case "object":
+            return keys.object_of("").removesuffix(b":")
+        case "index_name":
+            return keys.index_name_of("")
+        case "changes":
+            return keys.changes_of("")
+        case "version":
+            return keys.version_of("")
+        case "note":
+            return keys.note_of("")
+    found: bytes = getattr(keys, key)
+    return found
+
+
+def _selector(prefix: str, keys: Iterable[str], commands: Iterable[str], *, read_only: bool) -> str:
+    patterns = [f"{'%R' if read_only else ''}~{pattern}" for pattern in key_patterns(prefix, keys)]
+    return f"({' '.join([*patterns, *(f'+{command}' for command in commands)])})"
+
+
+def _word(command: str) -> str:
+    return command.lower()
+
+
+__all__ = ["READS", "ROLE_HELP", "Role", "acl_rules", "acl_setuser", "key_patterns", "role_functions", "role_uses"]

@@ -1,0 +1,279 @@
+"""Where the bus is, and a client for whatever is there: a server, the primary of sentinels, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from eventbus.broker.connection.address import Address, Endpoint, parse_address, safe_url, with_password
+from eventbus.broker.redis_errors import redis_errors, translate
+from eventbus.broker.server_version import OLDEST_VERSION
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError
+from eventbus.settings import Settings
+
+if TYPE_CHECKING:
+    import redis
+
+#: every client of the bus: redis.Redis or our ClusterClient; redis-py's types promise awaitables and bytes at random
+Client: TypeAlias = Any
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """What a server tells of itself. None: it did not, or the user may not ask."""
+
+    kind: str  #: `redis`, `valkey`; whatever else speaks the protocol counts as `redis`
+    version: tuple[int, ...]  #: of that kind: Valkey 9.1 is (9, 1, 2), though it also calls itself Redis 7.2
+    cluster: bool
+    replica_of: str = ""  #: where its primary is, or as much as is known of that; '' for a primary
+    maxmemory: int | None = None  #: bytes, 0: no limit
+    maxmemory_policy: str | None = None
+    aof_enabled: bool | None = None
+
+
+def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
+    """The url of the bus: *url*, else EVENTBUS_REDIS_URL, else that of the embedded server, started if need be.
+
+    `none` for either means no bus: events are only logged. The password of EVENTBUS_REDIS_PASSWORD_FILE or
+    EVENTBUS_REDIS_PASSWORD is put in where the url has none: show the result with `safe_url`. No connection is made to
+    a given url, and there is no fallback from it. The embedded server may block for as long as it loads its data.
+
+    Raises: ConfigError: scheme, port, options or password file cannot be used, or no embedded server can be started.
+            BusUnavailable: there is an embedded server and it does not answer.
+    """
+    chosen = url or environ.get("EVENTBUS_REDIS_URL", "")
+    if chosen.lower() == "none":
+        return None
+    if chosen:
+        parse_address(chosen)
+        return with_password(chosen, _password_of(environ))
+    from eventbus.broker.embedded.server import EmbeddedServer, default_directory
+
+    return EmbeddedServer(default_directory(environ)).start()
+
+
+def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> Client:
+    """A client that has reached its server, and goes to all nodes if that is one of a cluster.
+
+    Arguments, threads and timeouts as in `make_client`. Blocks for 5 s at most for each host of the url that is away;
+    where this process knows the cluster already, for a second or two for each node that is away.
+
+    Raises: BusUnavailable: not reachable now; call again.  BusRefused: it will not have us; the message says why.
+            ConfigError: the url cannot be used, or not for what is there.
+    Redis:  INFO, or HELLO where the user may not; a cluster: CLUSTER SLOTS.
+    """
+    from redis.exceptions import RedisError
+
+    from eventbus.broker.connection import cluster
+
+    url = with_password(url, password)
+    address = parse_address(url)
+    if (nodes := cluster.find_map(url)) is not None:
+        with suppress(RedisError):
+            nodes.load()
+            return cluster.cluster_client(nodes, address, block_ms=block_ms, name=name)
+    problem: BusUnavailable | None = None
+    for endpoint in _ways_to(address):
+        try:
+            return _connect_at(endpoint, url, address, block_ms, name)
+        except BusUnavailable as error:
+            problem = error
+    assert problem is not None
+    raise problem
+
+
+def cluster_client(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
+    """A client for the cluster at *url*, to which this process has connected before; nothing is sent yet.
+
+    Where it has not, as `connect`.
+    """
+    from eventbus.broker.connection import cluster
+
+    nodes = cluster.find_map(url)
+    if nodes is None:
+        return connect(url, block_ms=block_ms, name=name)
+    return cluster.cluster_client(nodes, parse_address(url), block_ms=block_ms, name=name)
+
+
+def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> redis.Redis:
+    """A client for one server that has not connected yet. Bytes in, bytes out, replies in the shapes of RESP2.
+
+    Where the url has sentinels that is the primary they name, asked for at each connection; where it has several hosts,
+    the first. One thread uses one socket, connected at its first call and again after an error; threads that share a
+    client get a socket each. Nothing is retried: a call that raised BusUnavailable may have had its effect.
+
+    Args:   block_ms: the longest BLOCK this client will be used with; a reply may take 5 s longer.
+            name: for CLIENT LIST; no spaces.  password: used where the url has none.
+    Raises: ConfigError: the url cannot be used.
+    """
+    from eventbus.broker.connection.plain_client import plain_client
+
+    return plain_client(parse_address(with_password(url, password)), block_ms=block_ms, name=name)
+
+
+def check_server(client: Client) -> ServerInfo:
+    """What kind of server this is, or why it will not do. On a cluster every primary is asked.
+
+    What the user may not read is taken to be right.
+
+    Returns: ServerInfo of the (first) server.
+    Raises:  BusRefused: too old, or it evicts keys when full; the message has the cure.  BusUnavailable: no reply.
+    Redis:   INFO, or HELLO. No CONFIG: no role has it, and each opening would leave a line in the ACL log.
+    """
+    with redis_errors():
+        servers = [_facts(node) for node in primaries(client)]
+    for info in servers:
+        _refuse_unfit(info)
+    if primary := next((info.replica_of for info in servers if info.replica_of), ""):
+        raise BusUnavailable(
+            f"this server is a replica of {primary} and takes no writes: give the primary's address, or that of its "
+            "sentinels: redis+sentinel://host:26379/NAME/0"
+        )
+    return servers[0]
+
+
+def is_cluster(client: Client) -> bool:
+    """Whether *client* goes to the nodes of a cluster."""
+    return hasattr(client, "primaries")
+
+
+def primaries(client: Client, keys: Iterable[bytes] | None = None) -> list[Client]:
+    """A client for each server that takes writes, with *keys* for each that has one of them.
+
+    That is the client itself, or one for each of the primaries of a cluster.
+
+    Raises: BusUnavailable: a key's node is away.
+    """
+    if not is_cluster(client):
+        return [client]
+    with redis_errors():
+        found: list[Client] = client.primaries(keys)
+        return found
+
+
+def _password_of(environ: Mapping[str, str]) -> str | None:
+    return Settings(
+        redis_password=environ.get("EVENTBUS_REDIS_PASSWORD", ""),
+        redis_password_file=environ.get("EVENTBUS_REDIS_PASSWORD_FILE", ""),
+    ).password
+
+
+def _ways_to(address: Address) -> Sequence[Endpoint | None]:
+    """One after the other is tried. None: the socket, or what the sentinels say."""
+    return [None] if address.socket or address.primary else address.endpoints
+
+
+def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms: int, name: str) -> Client:
+    from eventbus.broker.connection import cluster
+    from eventbus.broker.connection.plain_client import plain_client
+
+    client = plain_client(address, endpoint=endpoint, block_ms=block_ms, name=name)
+    try:
+        with redis_errors(url):
+            in_cluster = _facts(client).cluster
+        if not in_cluster:
+            _refuse_several(address)
+            cluster.forget_map(url)
+            return client
+    except BaseException:
+        client.close()
+        raise
+    client.close()
+    if endpoint is None or address.database:
+        cure = "give the host and port of some of its nodes, and database 0"
+        raise ConfigError(f"{address.shown} is a node of a cluster: {cure}", cure=cure)
+    nodes = cluster.keep_map(url, address)
+    with redis_errors(url):
+        nodes.load(endpoint)
+    return cluster.cluster_client(nodes, address, block_ms=block_ms, name=name)
+
+
+def _refuse_several(address: Address) -> None:
+    if len(address.endpoints) > 1 and not address.primary:
+        raise ConfigError(
+            f"{address.shown}: several hosts are nodes of one cluster, and this server is of none: give one host, or "
+            "the sentinels of a primary and its replicas: redis+sentinel://s1:26379,s2:26379/NAME/0"
+        )
+
+
+def _facts(client: Client) -> ServerInfo:
+    from redis.exceptions import NoPermissionError
+
+    try:
+        info = client.info()
+    except NoPermissionError:
+        return _facts_of_hello(client)
+    if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
+        raise BusRefused(_is_sentinel(client))
+    aof = info.get("aof_enabled")
+    primary = f"{info.get('master_host')}:{info.get('master_port')}"
+    return ServerInfo(
+        kind="valkey" if "valkey_version" in info else "redis",
+        version=_numbers(info.get("valkey_version") or info.get("redis_version", "")),
+        cluster=info.get("cluster_enabled") == 1,
+        replica_of=primary if info.get("role") == "slave" else "",
+        maxmemory=info.get("maxmemory"),
+        maxmemory_policy=info.get("maxmemory_policy"),
+        aof_enabled=None if aof is None else bool(aof),
+    )
+
+
+def _facts_of_hello(client: Client) -> ServerInfo:
+    """The little that no ACL can forbid to know."""
+    reply = client.execute_command("HELLO", 2)
+    said = dict(zip(reply[::2], reply[1::2], strict=True))
+    if said.get(b"mode") == b"sentinel":
+        raise BusRefused(_is_sentinel(client))
+    kind = "valkey" if said.get(b"server") == b"valkey" else "redis"
+    return ServerInfo(
+        kind,
+        _numbers(said.get(b"version", b"").decode()),
+        said.get(b"mode") == b"cluster",
+        replica_of="another server" if said.get(b"role") in (b"replica", b"slave") else "",
+    )
+
+
+def _is_sentinel(client: Client) -> str:
+    """What to say of a sentinel, with the names of what it watches where it tells them."""
+    from redis.exceptions import RedisError
+
+    names: list[str] = []
+    with suppress(RedisError):
+        watched = client.execute_command("SENTINEL", "MASTERS")
+        names = [dict(zip(one[::2], one[1::2], strict=True))[b"name"].decode("utf-8", "replace") for one in watched]
+    watches = f"; it watches {', '.join(names)}" if names else ""
+    name = names[0] if names else "NAME"
+    return f"that is a sentinel, which keeps no events{watches}: say redis+sentinel://host:26379/{name}/0"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+def _refuse_unfit(info: ServerInfo) -> None:
+    if info.version and info.version < OLDEST_VERSION[info.kind]:
+        shown = f"{info.kind.capitalize()} {'.'.join(map(str, info.version))}"
+        raise BusRefused(f"this server is {shown}; eventbus needs Redis >= 7.0 or Valkey >= 8")
+    if info.maxmemory_policy not in (None, "noeviction"):
+        raise BusRefused(
+            f"this server deletes keys when it is full (maxmemory-policy {info.maxmemory_policy}), and events with "
+            "them: CONFIG SET maxmemory-policy noeviction, and write it into its configuration file"
+        )
+
+
+__all__ = [
+    "Client",
+    "ServerInfo",
+    "check_server",
+    "cluster_client",
+    "connect",
+    "is_cluster",
+    "make_client",
+    "primaries",
+    "redis_errors",
+    "resolve_url",
+    "safe_url",
+    "translate",
+]

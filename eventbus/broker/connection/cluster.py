@@ -1,0 +1,82 @@
+"""Clients of a cluster, and the one map of each cluster that a process keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from redis.exceptions import ConnectionError, NoPermissionError
+
+from eventbus.broker.connection.address import Address, Endpoint
+from eventbus.broker.connection.cluster_client import ClusterClient
+from eventbus.broker.connection.cluster_map import ClusterMap, Node
+from eventbus.broker.connection.plain_client import plain_client
+
+#: seconds that a node may take to be reached, and to answer, when it is only asked where the slots are
+ASK_S = 1.0
+
+#: by url; kept for the life of the process, since who opens the bus again must find it without the node the url names
+_maps: dict[str, ClusterMap] = {}
+
+
+def find_map(url: str) -> ClusterMap | None:
+    """The map of the cluster at *url*, if somebody here has connected to it."""
+    return _maps.get(url)
+
+
+def keep_map(url: str, address: Address) -> ClusterMap:
+    """The map of the cluster at *url*, made where it is missing; not asked for yet."""
+    return _maps.setdefault(url, ClusterMap(address.endpoints, _Asker(address)))
+
+
+def forget_map(url: str) -> None:
+    """There is no cluster at *url* any more."""
+    _maps.pop(url, None)
+
+
+def cluster_client(nodes: ClusterMap, address: Address, *, block_ms: int, name: str) -> ClusterClient:
+    """A client for all nodes; nothing is sent yet."""
+
+    def make(node: Node) -> redis.Redis:
+        return plain_client(address, name=name, endpoint=node.endpoint, block_ms=block_ms, on_connect=_greeting(node))
+
+    return ClusterClient(nodes, make)
+
+
+class _Asker:
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def slots(self, endpoint: Endpoint) -> Sequence[Any]:
+        with plain_client(self._address, name="eventbus-cluster", endpoint=endpoint, timeout_s=ASK_S) as client:
+            reply: Sequence[Any] = client.execute_command("CLUSTER", "SLOTS")
+            return reply
+
+    def ping(self, node: Node) -> None:
+        greeting = _greeting(node)
+        with plain_client(
+            self._address, name="eventbus-cluster", endpoint=node.endpoint, timeout_s=ASK_S, on_connect=greeting
+        ) as client:
+            client.ping()
+
+
+def _greeting(node: Node) -> Any:
+    """Stay only with *node* itself: another's address may belong to another cluster by now, and its bus to others."""
+
+    def greet(connection: Any) -> None:
+        connection.on_connect()
+        if not node.id:
+            return
+        connection.send_command("CLUSTER", "MYID")
+        try:
+            found = connection.read_response()
+        except NoPermissionError:
+            return
+        if found.decode() != node.id:
+            raise ConnectionError(f"another node listens at {node} now")
+
+    return greet
+
+
+__all__ = ["cluster_client", "find_map", "forget_map", "keep_map"]

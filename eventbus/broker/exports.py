@@ -1,0 +1,202 @@
+"""What an export keeps in Redis for one sink on one partition: who does it, how far it is, what the sink returned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.broker.health.export_lag import Lag, read_lag
+from eventbus.broker.health.partition_status import node_of
+from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
+from eventbus.broker.numbers import whole_number
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import ConfigError
+
+#: How much of an error's text is kept, characters.
+WHY_LENGTH = 300
+
+
+class Returned(msgspec.Struct, frozen=True, array_like=True):
+    """What a sink returned last for an event: client-go's UpdateState, shared by the workers of the sink.
+
+    *rv* is the store's version that was written then, *ms* when, by the worker's clock. Of an event that was buried
+    they stand for that; not *written*: the sink never had it, and only the rule for repeats may use this.
+    """
+
+    name: str
+    version: str
+    rv: int
+    count: int
+    ms: int
+    written: bool = True
+
+
+class Burial(msgspec.Struct, frozen=True, array_like=True):
+    """One event that a sink will not take. *key* is the store's, *body* a batch of this one event."""
+
+    cause: str
+    delivery_id: str
+    group: str
+    key: str
+    why: str
+    body: bytes
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Answer of lease: ours, with the *position* (None: a new sink), or held by *holder* whose counter is *beats*."""
+
+    ours: bool
+    position: int | None = None
+    holder: str = ""
+    beats: str = ""
+
+
+class Settled(msgspec.Struct, kw_only=True):
+    """What one call of `exported` keeps. *returned* by the store's key: None forgets. Not frozen: it is filled."""
+
+    call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: what Redis knows a repeat by
+    position: int | None = None
+    returned: dict[str, Returned | None] = {}
+    refreshed: list[str] = []  #: keys of which what was returned lives on: their events do, and are held back
+    later: dict[str, int] = {}  #: event key → ms since 1970, when it is to be looked at again
+    done: list[str] = []  #: event keys and dead entry ids that wait no longer
+    burials: list[Burial] = []
+    figures: dict[str, str] = {}
+    raised: dict[str, int] = {}
+
+
+def export_group(sink: str) -> str:
+    """What the dead letter and the heartbeats call the workers of *sink*."""
+    return f"export:{sink}"
+
+
+class ExportStore:
+    """One sink on one partition, as *consumer*. One client; use it from one thread at a time."""
+
+    def __init__(self, *, bus: Bus, client: Client, partition: int, sink: str, consumer: str) -> None:
+        self._client = client
+        self._sink = sink
+        self._consumer = consumer
+        self._keys = keys = bus.keys[partition]
+        self._export = keys.export + sink.encode()
+        self._later = keys.later + sink.encode()
+        self._note = keys.note_of(f"export:{sink}")
+        # With the sink's generation behind it, as soon as the lease is had.
+        self._exported = self._exported_of = keys.exported + sink.encode() + b":"
+        # Garbage collection only: what is older is not there in the store either.
+        self._life_ms = 2 * bus.options.event_ttl_s * 1000
+
+    def lease(self, holder: str = "", beats: str = "") -> Lease:
+        """Take the lease if nobody has it, or if *holder* has and its counter still is *beats*. Safe to repeat."""
+        reply = self._call(
+            "eb2_lease",
+            (self._export, self._keys.workers, self._keys.meta, self._note),
+            *(self._sink, self._consumer, name_bytes(holder), name_bytes(beats)),
+        )
+        if reply[0] == b"OK":
+            self._exported = self._exported_of + reply[2] + b":"
+            return Lease(True, self._position(reply[1]) if reply[1] else None)
+        return Lease(False, None, name_text(reply[1]), name_text(reply[2]))
+
+    def release(self) -> None:
+        """Give the lease back, if it is ours. Safe to repeat."""
+        self._call("eb2_release", (self._export, self._keys.workers), self._sink, self._consumer)
+
+    def exported(self, settled: Settled) -> bool:
+        """Keep *settled*, all of it or nothing. False: the lease is somebody else's.
+
+        Safe to repeat with the same *settled*: what was done is not done again.
+        """
+        kept: dict[str, bytes | bool] = dict.fromkeys(settled.refreshed, True)
+        kept |= {key: msgspec.msgpack.encode(value) if value else b"" for key, value in settled.returned.items()}
+        burials = [msgspec.to_builtins(burial, builtin_types=(bytes,)) for burial in settled.burials]
+        given = [settled.figures, settled.raised, list(kept.values()), settled.later, settled.done, burials]
+        return bool(
+            self._call(
+                "eb2_exported",
+                (
+                    *(self._export, self._later, self._keys.dead, self._keys.meta, self._note),
+                    *(self._exported + key.encode() for key in kept),
+                ),
+                self._consumer,
+                "" if settled.position is None else settled.position,
+                self._life_ms,
+                # Lua's reader has one kind of string.
+                msgpack.packb(given, use_bin_type=False),
+                settled.call,
+            )
+        )
+
+    def returned(self, keys: Sequence[str]) -> dict[str, Returned]:
+        """What the sink returned for each of *keys*, where it has."""
+        if not keys:
+            return {}
+        with redis_errors():
+            values: Any = self._client.mget([self._exported + key.encode() for key in keys])
+        found = {key: _returned(value) for key, value in zip(keys, values, strict=True) if value}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def newest_version(self) -> int:
+        """The version of the store's last change."""
+        with redis_errors():
+            found: Any = self._client.get(self._keys.version_of(EVENTS))
+        return version_in(found)
+
+    def lag(self, position: int) -> Lag:
+        """How far behind the store a sink at *position* is. Raises: BusUnavailable: call again."""
+        return read_lag(node_of(self._client, self._keys.meta), self._keys, position)
+
+    def paused_since(self) -> float | None:
+        """When the sink stopped answering, seconds since 1970, as the last worker of it has said."""
+        with redis_errors():
+            found: Any = self._client.hget(self._export, "paused_since_ms")
+        since_ms = whole_number(found)
+        return since_ms / 1000 if since_ms else None
+
+    def due(self, now_ms: int, limit: int) -> list[str]:
+        """Event keys and dead entry ids whose time has come, at most *limit*."""
+        with redis_errors():
+            members: Any = self._client.execute_command("ZRANGE", self._later, 0, now_ms, "BYSCORE", "LIMIT", 0, limit)
+        return [member.decode() for member in members]
+
+    def stored(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The objects of the store under *keys*, packed; None where there is none."""
+        if not keys:
+            return []
+        with redis_errors():
+            found: Any = self._client.mget([self._keys.object + key.encode() for key in keys])
+        return list(found)
+
+    def buried(self, entry_id: str) -> Mapping[bytes, bytes] | None:
+        """The fields of a dead entry; None: it is gone."""
+        with redis_errors():
+            found: Any = self._client.xrange(self._keys.dead, entry_id, entry_id)
+        return found[0][1] if found else None
+
+    def _position(self, text: bytes) -> int:
+        found = whole_number(text)
+        if found is None:  # not taken for a new sink: all would be written again
+            where = f"{self._sink} on partition {self._keys.partition}"
+            cure = f"HDEL {self._export.decode()} position has it write all there again"
+            raise ConfigError(f"the position of sink {where} is no number: {cure}", cure=cure)
+        return found
+
+    def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
+        with redis_errors():
+            return self._client.execute_command("FCALL", name, len(keys), *keys, *args)
+
+
+def _returned(value: bytes) -> Returned | None:
+    try:
+        return msgspec.msgpack.decode(value, type=Returned)
+    except msgspec.DecodeError:  # of a later version; as if the sink had returned nothing
+        return None
+
+
+__all__ = ["Burial", "ExportStore", "Lease", "Returned", "Settled", "export_group"]

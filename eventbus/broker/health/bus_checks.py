@@ -1,0 +1,127 @@
+"""What is checked of the bus itself: its options, its room, and whether somebody works. Each gives findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventbus.broker.bus import Bus, decode_options
+from eventbus.broker.connection.client import Client, is_cluster, primaries
+from eventbus.broker.health.bus_status import BusStatus, Level, read_status
+from eventbus.broker.health.findings import Finding, error, ok, warning
+from eventbus.broker.keys import SINK_GROUP, bus_key
+from eventbus.broker.numbers import parse_options_version, parse_partitions
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import BusRefused, EventBusError
+from eventbus.settings import MIB, Options, Settings
+
+#: Measured: an event in the store, with its index entries, bucket and set of similar ones; a count that was kept.
+STORED_BYTES, COUNT_BYTES = 1500, 500
+#: Streams take a little more than the bytes that are counted.
+STREAM_OVERHEAD = 1.15
+#: From here on a bound is near.
+NEARLY_FULL = 0.9
+
+
+def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
+    """What is kept under the prefix: options, room, and whether somebody works."""
+    with redis_errors():
+        found = client.hmget(bus_key(settings.prefix), ["partitions", "options", "options_version"])
+    if None in found:
+        return [ok("bus", f"none yet under prefix {settings.prefix}: the first recorder or worker makes it")]
+    options, version = decode_options(found[1]), parse_options_version(found[2])
+    partitions = parse_partitions(found[0], bus_key(settings.prefix))
+    bus = Bus(
+        url,
+        cluster=is_cluster(client),
+        prefix=settings.prefix,
+        partitions=partitions,
+        options=options,
+        options_version=version,
+    )
+    plural = "s" * (partitions != 1)
+    there = ok("bus", f"prefix {settings.prefix}, {partitions} partition{plural}, options version {version}")
+    try:
+        status = read_status(bus, client)
+    except BusRefused:
+        # As it should be, for a producer or reader.
+        return [there, ok("workers", "not looked at: this user may not read the numbers (role metrics)")]
+    return [
+        there,
+        check_memory(status.memory, _machine_memory(client), needed_bytes(options, partitions)),
+        *check_room(status),
+        *check_groups(status),
+    ]
+
+
+def needed_bytes(options: Options, partitions: int) -> int:
+    """What the server needs when everything is as full as *options* let it be."""
+    streams = options.incoming_bytes + options.changes_bytes + options.dead_bytes
+    counts = max(0, options.max_records - options.max_stored)
+    return partitions * int(streams * STREAM_OVERHEAD + options.max_stored * STORED_BYTES + counts * COUNT_BYTES)
+
+
+def check_memory(memory: Level, machine: int | None, needed: int) -> Finding:
+    """maxmemory, or else the machine, against the bounds of the options. *machine*, *needed*: bytes."""
+    cure = "raise maxmemory, or lower the bounds: eventbus options set incomingBytes=… maxStored=…"
+    if memory.used is None:
+        return warning("memory", "this user may not ask for it", "give +info")
+    if memory.bound and memory.used > NEARLY_FULL * memory.bound:
+        share = 100 * memory.used // memory.bound
+        return error("memory", f"{share}% of maxmemory is used; beyond it nothing new is stored", cure)
+    bounds = f"the bounds of the options come to {needed // MIB} MiB"
+    if memory.bound:
+        if needed > memory.bound:
+            return warning("memory", f"maxmemory is {memory.bound // MIB} MiB, and {bounds}", cure)
+        return ok("memory", f"maxmemory is {memory.bound // MIB} MiB, {bounds}")
+    if machine and needed > 0.75 * machine:
+        return warning("memory", f"no maxmemory, on a machine of {machine // MIB} MiB, and {bounds}", cure)
+    return ok("memory", f"no maxmemory; {bounds}" + (f" of {machine // MIB} MiB" if machine else ""))
+
+
+def check_room(status: BusStatus) -> Iterator[Finding]:
+    """Streams and stores that are about to be full."""
+    for partition in status.partitions:
+        incoming = partition.incoming
+        if incoming.share > NEARLY_FULL:
+            holder = f"group {partition.holder} holds it" if partition.holder else "nobody reads it"
+            yield error(
+                "stream",
+                f"partition {partition.number} is {int(100 * incoming.share)}% full: {holder}; producers must wait",
+                f"start workers of {partition.holder or SINK_GROUP}, or if they are gone for good: "
+                f"eventbus group delete {partition.holder}",
+            )
+        if partition.stored.share > NEARLY_FULL or partition.records.share > NEARLY_FULL:
+            held = f"{partition.stored.used} events and {partition.records.used} counts"
+            yield warning(
+                "store",
+                f"partition {partition.number} holds {held}: at the bound the least recently written are evicted",
+                "eventbus options set maxStored=… maxRecords=…",
+            )
+
+
+def check_groups(status: BusStatus) -> Iterator[Finding]:
+    """Events that wait for a group with nobody to work."""
+    for group in status.groups:
+        if group.lag and not group.alive:
+            verb = "sink" if group.name == SINK_GROUP else "log" if group.name == "log" else ""
+            start = f"eventbus worker {verb}" if verb else f"start its workers, or eventbus group delete {group.name}"
+            waits = "1 event waits" if group.lag == 1 else f"{group.lag} events wait"
+            yield warning("workers", f"{waits} for group {group.name}, and no worker of it is alive", start)
+    sink = next((group for group in status.groups if group.name == SINK_GROUP), None)
+    if sink is None or sink.destroyed:
+        cure = "start a worker: eventbus worker sink"
+        yield error("workers", "the store's group `sink` was destroyed: nothing is recorded", cure)
+    elif sink.alive:
+        yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, {sink.lag} events behind")
+    elif not sink.lag:
+        yield ok("workers", "no sink worker is alive, and nothing waits for one")
+
+
+def _machine_memory(client: Client) -> int | None:
+    from redis.exceptions import ResponseError
+
+    try:
+        with redis_errors():
+            return min((node.info("memory").get("total_system_memory", 0) for node in primaries(client)), default=0)
+    except (ResponseError, EventBusError):
+        return None

@@ -1,0 +1,49 @@
+"""Looking for what is wrong with a server and the bus on it: each check gives findings with their cures.
+
+Nothing is made or changed, also where there is no bus yet. What the user may not read is said, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from eventbus.broker.access.granted import check_rights
+from eventbus.broker.access.roles import Role
+from eventbus.broker.connection.client import connect, primaries, safe_url
+from eventbus.broker.health.bus_checks import check_bus
+from eventbus.broker.health.findings import Finding, failed, ok
+from eventbus.broker.health.network_checks import check_default_user, check_tls
+from eventbus.broker.health.server_checks import check_functions, check_server_of
+from eventbus.broker.health.spoiled_checks import check_keys
+from eventbus.errors import EventBusError
+from eventbus.settings import Settings
+
+
+def examine(url: str, settings: Settings, *, role: Role | None = None) -> list[Finding]:
+    """Every check on the server at *url* and the bus on it. Never raises for what is wrong with them: it is found.
+
+    Args: role: what the user is meant for; None: any.
+    """
+    try:
+        client = connect(url, name="eventbus-doctor")
+    except EventBusError as problem:
+        return [failed("connection", problem, "correct EVENTBUS_REDIS_URL; unset, it is the embedded server")]
+    try:
+        findings = [ok("connection", safe_url(url)), check_tls(url), check_default_user(url)]
+        for node in primaries(client):
+            findings += _guarded("server", partial(check_server_of, node))
+        findings += _guarded("functions", lambda: [check_functions(client, settings.prefix)])
+        findings += _guarded("bus", lambda: check_bus(client, url, settings))
+        findings += _guarded("keys", lambda: check_keys(client, settings.prefix))
+        findings += _guarded("acl", lambda: [check_rights(client, settings.prefix, role)])
+        return findings
+    finally:
+        client.close()
+
+
+def _guarded(check: str, run: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    try:
+        return list(run())
+    except EventBusError as problem:
+        return [failed(check, problem)]

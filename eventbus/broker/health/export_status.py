@@ -1,0 +1,184 @@
+"""How the external sinks are doing: lag, pending, retries, paused since, last error, dead. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.broker.health.export_lag import read_lag
+from eventbus.broker.health.heartbeats import Beats, moving
+from eventbus.broker.health.partition_status import node_of
+from eventbus.broker.keys import SINK_GROUP, Keys
+from eventbus.broker.numbers import whole_number
+from eventbus.broker.redis_errors import redis_errors
+
+#: An exporter gives a sign every second, within a call of its sink too.
+SILENT_MS = 30_000
+
+
+class SinkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One sink on one partition. Times are ms since 1970, 0: never."""
+
+    partition: int
+    position: int  #: version up to which everything is settled, 0: it has not begun
+    lag: int  #: changes behind that
+    behind_s: float  #: how long ago the oldest of them was published
+    holder: str  #: the worker that has it, '' if nobody
+    seen_s: float  #: since its last sign of life, by the server's clock
+    pending: int  #: events in hand while it is paused or tries again
+    retrying: int  #: those of them that have failed
+    paused_since_ms: int
+    written_ms: int
+    error: str
+    error_ms: int
+    written: int
+    held_back: int
+    retries: int
+    probes: int
+    dead: int
+    lists: int
+    waiting: int  #: repeats held back for a time, and buried events to be written again
+
+
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One sink on the whole bus: sums, the oldest pause and the newest error of its partitions."""
+
+    name: str
+    mode: str
+    lag: int
+    behind_s: float
+    pending: int
+    retrying: int
+    waiting: int
+    paused_since_ms: int
+    written: int
+    written_ms: int
+    held_back: int
+    retries: int
+    dead: int
+    error: str
+    error_ms: int
+    holders: tuple[str, ...]
+    orphans: tuple[int, ...]  #: partitions without a living worker
+    parts: tuple[SinkPart, ...]
+
+
+def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
+    """Every sink that ever had a worker, by name. Raises: BusUnavailable: call again.
+
+    Redis: HGETALL, TIME, ZCARD, XLEN, XREVRANGE, XRANGE; on each partition a round trip, and two more a sink.
+    """
+    parts: dict[str, list[SinkPart]] = {}
+    modes: dict[str, str] = {}
+    for keys in bus.keys:
+        with redis_errors():
+            meta: Any = client.hgetall(keys.meta)
+        fields = [field.decode("utf-8", "replace") for field in meta if field.startswith(b"export:")]
+        for name in sorted(field.removeprefix("export:") for field in fields):
+            mode, part = _read_part(client, keys, name)
+            parts.setdefault(name, []).append(part)
+            modes[name] = mode or modes.get(name, "")
+    return tuple(_sum(name, modes[name], tuple(found)) for name, found in sorted(parts.items()))
+
+
+def forget_sink(bus: Bus, client: Client, name: str) -> bool:
+    """Take a sink out that has no worker any more; a worker of this name begins anew. False: there is none.
+
+    What it had returned for each event is of a generation that nobody asks for again, and goes with its time.
+    """
+    found = 0
+    for keys in bus.keys:
+        with redis_errors():
+            client.delete(keys.export + name.encode())
+            client.delete(keys.later + name.encode())
+            found += client.hdel(keys.meta, f"export:{name}")
+    return bool(found)
+
+
+def unfed_partitions(before: Sequence[Beats], after: Sequence[Beats]) -> list[int]:
+    """The partitions without a living sink worker between two looks at the heartbeats (`read_beats`).
+
+    Nothing is correlated there.
+    """
+    every = enumerate(moving(before, after))
+    return [partition for partition, moved in every if not any(field.startswith(f"{SINK_GROUP}/") for field in moved)]
+
+
+def say_unfed(unfed: Sequence[int], partitions: int) -> str:
+    """What there is to say of *unfed*, of so many *partitions*; '' if it is none of them."""
+    if not unfed:
+        return ""
+    where = "" if len(unfed) == partitions else f" on partition {', '.join(map(str, unfed))}"
+    there = " there" if where else ""
+    return f"no sink worker is alive{where}: nothing is correlated{there}, and nothing exported (eventbus worker sink)"
+
+
+def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
+    node = node_of(client, keys.meta)
+    with redis_errors():
+        pipe: Any = node.pipeline(transaction=False)
+        pipe.time()
+        pipe.hgetall(keys.export + name.encode())
+        pipe.zcard(keys.later + name.encode())
+        time, found, waiting = pipe.execute()
+        now_ms = time[0] * 1000 + time[1] // 1000
+        fields = {field.decode("utf-8", "replace"): value.decode("utf-8", "replace") for field, value in found.items()}
+    position = _number(fields, "position")
+    lag = read_lag(node, keys, position)
+    return fields.get("mode", ""), SinkPart(
+        partition=keys.partition,
+        position=position,
+        lag=lag.events,
+        behind_s=lag.seconds,
+        holder=fields.get("holder", ""),
+        seen_s=max(0, now_ms - _number(fields, "sign_ms")) / 1000,
+        pending=_number(fields, "pending"),
+        retrying=_number(fields, "retrying"),
+        paused_since_ms=_number(fields, "paused_since_ms"),
+        written_ms=_number(fields, "written_ms"),
+        error=fields.get("error", ""),
+        error_ms=_number(fields, "error_ms"),
+        written=_number(fields, "written"),
+        held_back=_number(fields, "held_back"),
+        retries=_number(fields, "retries"),
+        probes=_number(fields, "probes"),
+        dead=_number(fields, "dead"),
+        lists=_number(fields, "lists"),
+        waiting=int(waiting),
+    )
+
+
+def _sum(name: str, mode: str, parts: tuple[SinkPart, ...]) -> SinkStatus:
+    newest = max(parts, key=lambda part: part.error_ms)
+    paused = [part.paused_since_ms for part in parts if part.paused_since_ms]
+    return SinkStatus(
+        name=name,
+        mode=mode,
+        lag=sum(part.lag for part in parts),
+        behind_s=max(part.behind_s for part in parts),
+        pending=sum(part.pending for part in parts),
+        retrying=sum(part.retrying for part in parts),
+        waiting=sum(part.waiting for part in parts),
+        paused_since_ms=min(paused, default=0),
+        written=sum(part.written for part in parts),
+        written_ms=max(part.written_ms for part in parts),
+        held_back=sum(part.held_back for part in parts),
+        retries=sum(part.retries for part in parts),
+        dead=sum(part.dead for part in parts),
+        error=newest.error,
+        error_ms=newest.error_ms,
+        holders=tuple(sorted({part.holder for part in parts if part.holder})),
+        orphans=tuple(part.partition for part in parts if not part.holder or part.seen_s * 1000 >= SILENT_MS),
+        parts=parts,
+    )
+
+
+def _number(fields: Mapping[str, str], name: str) -> int:
+    return whole_number(fields.get(name)) or 0
+
+
+__all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "say_unfed", "unfed_partitions"]

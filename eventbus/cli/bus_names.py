@@ -1,0 +1,123 @@
+"""What a shell may offer of a bus that is up: names, had in a moment, with nothing made, started or said."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from eventbus.settings import Settings
+
+if TYPE_CHECKING:
+    from eventbus.broker.connection.client import Client
+    from eventbus.broker.keys import Keys
+
+#: Seconds; a person waits with a finger on the key. It also ends what no timeout of a socket does, like a name server.
+PATIENCE_S = 1.0
+#: Names that are still of help.
+MOST = 100
+
+
+class Glimpse:
+    """The names on one bus, read from its indexes. Raises whatever Redis and its client do."""
+
+    def __init__(self, client: Client, partitions: Sequence[Keys]) -> None:
+        self._client = client
+        self._partitions = partitions
+
+    def groups(self) -> list[str]:
+        """Redis: XINFO GROUPS on the first partition's stream; every group is on all of them."""
+        return [_text(group["name"]) for group in self._client.xinfo_groups(self._partitions[0].incoming)]
+
+    def sinks(self) -> list[str]:
+        """`export:NAME` of each external sink that ever had a worker. Redis: HGETALL on meta."""
+        fields = [field for keys in self._partitions for field in self._client.hgetall(keys.meta)]
+        return sorted({_text(field) for field in fields if field.startswith(b"export:")})
+
+    def namespaces(self) -> list[str]:
+        """Those that hold events. Redis: ZRANGE on index:name, once a namespace."""
+        return sorted({name for keys in self._partitions for name in self._namespaces(keys)})
+
+    def _namespaces(self, keys: Keys) -> Iterator[str]:
+        start = b""
+        for _ in range(MOST):
+            found = self._members(keys.index_name, start, 1)
+            if not found:
+                return
+            namespace = found[0].partition(b"/")[0]
+            yield _text(namespace)
+            start = namespace + b"0"  # the character behind the slash: what follows is of another namespace
+
+    def objects(self, namespace: str, begin: str) -> list[tuple[str, str]]:
+        """Kind, in lower case, and name of what events are about, where `kind/name` begins so.
+
+        Redis: ZRANGE on index:object.
+        """
+        kind, slash, name = begin.partition("/")
+        start = f"{namespace}/{kind.lower()}{slash}{name}".encode()
+        found = [member for keys in self._partitions for member in self._members(keys.index_object, start, MOST)]
+        known = [_text(member.partition(b"\0")[0]).split("/", 2)[1:] for member in found if member.startswith(start)]
+        return sorted({(kind, name) for kind, name in known})
+
+    def _members(self, index: bytes, start: bytes, most: int) -> list[bytes]:
+        low = b"[" + start if start else b"-"
+        found: list[bytes] = self._client.execute_command("ZRANGE", index, low, "+", "BYLEX", "LIMIT", 0, most)
+        return found
+
+
+def ask_bus(question: Callable[[Glimpse], list[Any]]) -> list[Any]:
+    """The answer, or nothing: the bus is away, slow, not there yet, or not ours to read. Main thread."""
+    before = signal.signal(signal.SIGALRM, _enough)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+    try:
+        with _glimpse() as found:
+            return question(found) if found else []
+    except Exception:
+        return []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _glimpse() -> Iterator[Glimpse | None]:
+    settings = Settings.from_environ(os.environ)
+    url = _url(settings)
+    if url is None:
+        yield None
+        return
+    from eventbus.broker.connection.client import connect
+    from eventbus.broker.keys import Keys, bus_key
+    from eventbus.broker.numbers import parse_partitions
+
+    client = connect(url, name="eventbus-completion")
+    try:
+        key = bus_key(settings.prefix)
+        found = client.hget(key, "partitions")
+        yield (
+            Glimpse(client, [Keys(settings.prefix, n) for n in range(parse_partitions(found, key))]) if found else None
+        )
+    finally:
+        client.close()
+
+
+def _url(settings: Settings) -> str | None:
+    """As `session.find_url`, but nobody starts a server by pressing Tab."""
+    if settings.redis_url:
+        from eventbus.broker.connection.client import resolve_url
+
+        return resolve_url(settings.redis_url, os.environ)
+    from eventbus.broker.embedded.server import EmbeddedServer, default_directory
+
+    server = EmbeddedServer(default_directory(os.environ))
+    return server.url if server.running() else None
+
+
+def _enough(*_: object) -> None:
+    raise TimeoutError
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

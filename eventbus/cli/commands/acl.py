@@ -1,0 +1,69 @@
+"""`eventbus acl`: the line that makes a user with the rights of a role, and no others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from eventbus.printers.output import dump_json, write
+from eventbus.settings import Settings
+
+ROLES = ["producer", "reader", "worker", "metrics", "deploy"]
+
+
+@click.command()
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What the user is for.")
+@click.option("--user", metavar="NAME", help="Name of the user; PREFIX-ROLE if not given.")
+@click.option(
+    "--password-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Its password, in a file; only the hash is printed.",
+)
+@click.option("--format", "form", type=click.Choice(["setuser", "aclfile"]), default="setuser", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="User and rules as JSON.")
+def acl(role: str, user: str | None, password_file: Path | None, form: str, output: str | None) -> None:
+    """Print the ACL line for a user of one role. Nothing is sent anywhere.
+
+    \b
+    Roles:
+      producer   records events; reads none
+      reader     lists and watches; writes nothing
+      worker     runs the workers; also records and reads
+      metrics    reads the numbers of status and doctor; writes nothing
+      deploy     makes the bus: loads functions, sets options, deletes groups
+
+    A role is no sandbox: a producer may still fill the stream, or empty it with an XADD of its own. Let one user of
+    role deploy open the bus once (`eventbus options get`) before the others come.
+
+    \b
+    Examples:
+      eventbus acl --role producer --password-file secret | redis-cli -u redis://admin@host
+      eventbus acl --role worker --password-file secret --format aclfile >> users.acl
+      EVENTBUS_PREFIX=shop eventbus acl --role reader
+    """
+    from eventbus.broker.access.roles import Role, acl_setuser
+
+    prefix = Settings.from_environ(os.environ).prefix
+    name = user or f"{prefix}-{role}"
+    if not name.isprintable() or any(character.isspace() for character in name) or not name.isascii():
+        raise click.BadParameter("a user's name has no spaces and only ASCII in it", param_hint="--user")
+    words = acl_setuser(Role(role), user=name, password=_password(password_file), prefix=prefix)
+    if output == "json":
+        write(dump_json({"user": name, "role": role, "rules": list(words[1:])}) + "\n")
+        return
+    # A file of users is read from nothing, and its parser does not know `reset`.
+    line = " ".join(("ACL SETUSER", *words)) if form == "setuser" else " ".join(("user", words[0], *words[2:]))
+    write(f"{line}\n")
+    if password_file is None:
+        click.echo("Put the SHA-256 of the password where the line says so, or give --password-file.", err=True)
+
+
+def _password(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    password = path.read_text("utf-8").strip()
+    if not password:
+        raise click.BadParameter(f"{path} is empty", param_hint="--password-file")
+    return password

@@ -1,0 +1,250 @@
+"""`eventbus dead list | show | replay | discard`: what no worker could handle, and what becomes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eventbus.cli.completion import complete_groups
+from eventbus.cli.session import open_session
+from eventbus.errors import GroupMissing, NotFound
+from eventbus.printers.human_duration import human_duration
+from eventbus.printers.output import core_of, dump_json, write, write_bytes
+from eventbus.printers.table import format_table
+from eventbus.text import printable
+
+if TYPE_CHECKING:
+    from eventbus.consume.dead_letter import DeadEntry, DeadLetter
+
+HEADERS = ("ID", "Age", "Group", "Cause", "Deaths", "Bytes", "Object", "Message")
+#: bytes of an unreadable entry that `show` prints
+SHOWN_BYTES = 256
+
+_group = click.option(
+    "--group", metavar="NAME", help="Only what this group has buried.", shell_complete=complete_groups
+)
+_cause = click.option("--cause", metavar="WORD", help="Only what was buried for this cause, like unreadable.")
+_ids = click.argument("ids", metavar="[ID]...", nargs=-1)
+_all = click.option("--all", "everything", is_flag=True, help="All entries that --group and --cause leave.")
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+_done = click.option("-o", "--output", type=click.Choice(["json"]), help="What was done, as JSON.")
+
+
+@click.command()
+@_group
+@_cause
+@click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Another form than the table.")
+def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
+    """List buried entries, oldest first: who buried them, why, and how many workers died over them.
+
+    A poison event is buried alone; its neighbours in the batch are not. `eventbus dead show` says more.
+
+    \b
+    Causes: unreadable, unknown-version, unknown-codec, too-long   bytes that are no event
+            killed-worker                           three workers died over its batch, a fourth over it
+            handler-failed                          a watcher's handler raised three times
+    Examples:
+      eventbus dead list
+      eventbus dead list --group sink --cause killed-worker
+      eventbus dead list -o json
+    """
+    with _opened() as dead:
+        found = list(dead.list(group=group, cause=cause))
+    if output == "json":
+        write(dump_json([_plain(entry) for entry in found]) + "\n")
+    elif output == "name":
+        write("".join(f"{entry.id}\n" for entry in found))
+    elif found:
+        write(format_table(HEADERS, [_row(entry) for entry in found]))
+    else:
+        click.echo("Nothing is buried.", err=True)
+
+
+@click.command()
+@click.argument("id")
+@click.option("-o", "--output", type=click.Choice(["json", "raw"]), help="JSON; or the bytes as they are.")
+def show_dead(id: str, output: str | None) -> None:
+    """Show one buried entry: its events as far as they can be read, else its first bytes.
+
+    \b
+    Examples:
+      eventbus dead show 0/1763700000000-0
+      eventbus dead show 0/1763700000000-0 -o json
+      eventbus dead show 0/1763700000000-0 -o raw | xxd
+    """
+    with _opened() as dead:
+        entry = dead.get(id)
+    if output == "raw":
+        write_bytes(entry.body)
+    elif output == "json":
+        write(dump_json(_plain(entry)) + "\n")
+    else:
+        write(_described(entry))
+
+
+@click.command()
+@_ids
+@_all
+@_group
+@_cause
+@_yes
+@_done
+def replay_dead(
+    ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, output: str | None
+) -> None:
+    """Give buried entries back to the group that buried them; no other group sees them again.
+
+    For after the cure: a handler mended, a worker upgraded. An entry moves once, however often this is called; what
+    is still poison is buried again.
+
+    \b
+    Examples:
+      eventbus dead replay 0/1763700000000-0
+      eventbus dead replay --all --group billing --cause handler-failed
+    """
+    with _opened() as dead:
+        _each(_chosen(dead, ids, everything, group, cause, yes, "Replay"), dead.replay, "replayed", output)
+
+
+@click.command()
+@_ids
+@_all
+@_group
+@_cause
+@_yes
+@_done
+def discard_dead(
+    ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, output: str | None
+) -> None:
+    """Let buried entries go for good; they are counted as discarded.
+
+    \b
+    Examples:
+      eventbus dead discard 0/1763700000000-0
+      eventbus dead discard --all --cause unreadable --yes
+    """
+    with _opened() as dead:
+        _each(_chosen(dead, ids, everything, group, cause, yes, "Discard"), dead.discard, "discarded", output)
+
+
+class _opened:
+    """The dead letter of the configured bus, for the time of a block."""
+
+    def __enter__(self) -> DeadLetter:
+        from eventbus.consume.dead_letter import DeadLetter
+
+        self._session = open_session()
+        session = self._session.__enter__()
+        return DeadLetter(session.bus, session.client)
+
+    def __exit__(self, *error: Any) -> None:
+        self._session.__exit__(*error)
+
+
+def _chosen(
+    dead: DeadLetter, ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, verb: str
+) -> list[str]:
+    if ids and (everything or group or cause):
+        raise click.UsageError("give IDs, or --all with --group and --cause; not both")
+    if ids:
+        return list(ids)
+    if not everything:
+        raise click.UsageError("give the IDs that `eventbus dead list` shows, or --all")
+    found = [entry.id for entry in dead.list(group=group, cause=cause)]
+    if (
+        found
+        and not yes
+        and not click.confirm(f"{verb} {len(found)} {'entry' if len(found) == 1 else 'entries'}?", err=True)
+    ):
+        raise click.Abort
+    return found
+
+
+def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | None) -> None:
+    """Do it for every one of *ids*; those for which it cannot be done are told at the end, with exit code 1."""
+    done: list[str] = []
+    gone: list[str] = []
+    orphans: list[str] = []
+    for dead_id in ids:
+        try:
+            act(dead_id)
+        except NotFound:
+            gone.append(dead_id)
+        except GroupMissing as error:
+            orphans.append(str(error))
+        else:
+            done.append(dead_id)
+            if output is None:
+                write(f"dead/{dead_id} {word}\n")
+    if output == "json":
+        write(dump_json({word: done, "notFound": gone}) + "\n")
+    elif not ids:
+        click.echo("Nothing is buried.", err=True)
+    if gone:
+        orphans.append(f"dead entries not found, so replayed or discarded before: {', '.join(gone)}")
+    if orphans:
+        raise NotFound("; ".join(orphans))
+
+
+def _row(entry: DeadEntry) -> tuple[str, ...]:
+    first = next(iter(entry.events()), None)
+    about = f"{first.involved_object.kind.lower()}/{first.involved_object.name}" if first else "<unreadable>"
+    age = human_duration(time.time() - entry.time_ms / 1000)
+    message = first.message if first else ""
+    return entry.id, age, entry.group, entry.cause, str(entry.deaths), str(len(entry.body)), about, message
+
+
+def _plain(entry: DeadEntry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "time": _time(entry),
+        "group": entry.group,
+        "cause": entry.cause,
+        "deaths": entry.deaths,
+        "why": entry.why,
+        "bytes": entry.body.hex(),
+        "events": [core_of(event) for event in entry.events()],
+    }
+
+
+def _described(entry: DeadEntry) -> str:
+    return "".join(f"{line}\n" for line in _lines(entry))
+
+
+def _lines(entry: DeadEntry) -> Iterator[str]:
+    yield f"ID:      {entry.id}"
+    yield f"Buried:  {_time(entry)}"
+    yield f"Group:   {printable(entry.group)}"
+    yield f"Cause:   {printable(entry.cause)}"
+    yield f"Deaths:  {entry.deaths}"
+    if entry.why:
+        yield f"Why:     {printable(entry.why)}"
+    yield f"Bytes:   {len(entry.body)}"
+    events = entry.events()
+    for event in events:
+        about = event.involved_object
+        yield "Event:"
+        for label, text in (
+            ("UID", event.metadata.uid),
+            ("Object", f"{about.kind.lower()}/{about.name}"),
+            ("Namespace", event.metadata.namespace),
+            ("Type", event.type),
+            ("Reason", event.reason),
+            ("From", event.source.component),
+            ("Message", event.message),
+        ):
+            yield f"  {label + ':':<11}{printable(text)}"
+    if not events:
+        more = " …" if len(entry.body) > SHOWN_BYTES else ""
+        yield f"Begins:  {entry.body[:SHOWN_BYTES].hex(' ')}{more}"
+
+
+def _time(entry: DeadEntry) -> str:
+    moment = datetime.fromtimestamp(entry.time_ms / 1000, UTC)
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

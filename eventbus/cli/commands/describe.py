@@ -1,0 +1,101 @@
+"""`eventbus describe`: one object as it is stored, and all that events tell of it, with kubectl's Events section."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from eventbus.cli.completion import complete_namespaces, complete_objects
+from eventbus.cli.input.kind_names import meant_kinds, object_from_words
+from eventbus.cli.input.lookup import elsewhere, find_stored, find_stored_beginning, list_about, stored_kind, waiting
+from eventbus.cli.session import Session, open_session
+from eventbus.errors import NotFound
+from eventbus.event import ObjectReference
+from eventbus.names import is_dns_label
+from eventbus.printers.description import Description, describe_objects, description_to_json, format_description
+from eventbus.printers.output import dump_json, wants_colour, write
+from eventbus.printers.yaml import dump_yaml
+
+
+@click.command()
+@click.argument("object", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Where the object is.",
+    shell_complete=complete_namespaces,
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in every namespace.")
+@click.option("--show-events/--hide-events", default=True, show_default=True, help="The Events section.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
+def describe(
+    object: tuple[str, ...], namespace: str, all_namespaces: bool, show_events: bool, output: str | None
+) -> None:
+    """Show what is known of an object: itself where it is stored, and its events: since when, how often, who says so.
+
+    KIND NAME works as well, and kubectl's plurals and short names. Where no object has that name, all whose names
+    begin with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`); of anything else, what is
+    known comes from stored events, which go an hour after they were last seen.
+
+    \b
+    Examples:
+      eventbus describe pod/web-0
+      eventbus describe pod web-0 -n shop
+      eventbus describe node n1
+      eventbus describe deploy/web -o json
+    """
+    if not all_namespaces and not is_dns_label(namespace):
+        raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
+    reference = object_from_words(object, "")
+    with open_session() as session:
+        found = _find(session, reference, None if all_namespaces else namespace)
+        hint = waiting(session)
+    _write(found, show_events=show_events, output=output)
+    if hint:
+        click.echo(hint, err=True)
+
+
+def _write(found: Sequence[Description], *, show_events: bool, output: str | None) -> None:
+    if output:
+        items = [description_to_json(one) for one in found]
+        data = items[0] if len(items) == 1 else {"kind": "List", "items": items}
+        write(dump_json(data) + "\n" if output == "json" else dump_yaml(data))
+        return
+    now, colour = datetime.now(UTC), wants_colour(sys.stdout)
+    pages = (format_description(one, now=now, show_events=show_events, colour=colour) for one in found)
+    write("\n\n".join(pages))
+
+
+def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:
+    """The object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
+    store, kind = session.store, stored_kind(reference.kind)
+    # Events about an object that is in no namespace lie in default.
+    anywhere = kind is not None and not kind.namespaced and namespace is not None
+    places = dict.fromkeys((namespace, "default")) if anywhere else (namespace,)
+    exact = [event for place in places for event in list_about(store, place, reference).items]
+    itself = find_stored(store, kind, namespace, reference.name) if kind else []
+    if exact or itself:
+        return describe_objects(exact, itself)
+    kinds = frozenset(meant_kinds(reference.kind))
+    everything = store.list().items
+    begun = [
+        event
+        for event in everything
+        if event.involved_object.kind.lower() in kinds
+        and event.involved_object.name.startswith(reference.name)
+        and (namespace is None or event.metadata.namespace in places)
+    ]
+    itself = find_stored_beginning(store, kind, namespace, reference.name) if kind else []
+    if begun or itself:
+        return describe_objects(begun, itself)
+    problem = f"nothing is known of {reference.kind}/{reference.name}"
+    problem += "" if namespace is None else f" in namespace {namespace}"
+    stored = find_stored(store, kind, None, reference.name) if kind else []
+    others = elsewhere(everything, kinds, reference.name, stored)
+    cure = f"did you mean {' or '.join(others)}?" if others else waiting(session)
+    raise NotFound(f"{problem}; {cure or 'no event about it is stored'}")

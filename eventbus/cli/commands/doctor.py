@@ -1,0 +1,110 @@
+"""`eventbus doctor`: looks for what is wrong, and says the cure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from eventbus.broker.health.findings import Finding, Severity, error, failed, warning, worst
+from eventbus.cli.commands.acl import ROLES
+from eventbus.errors import ConfigError, EventBusError
+from eventbus.printers.output import dump_json, wants_colour, write
+from eventbus.printers.table import Cell, Colour, Row, format_table
+from eventbus.settings import Settings
+
+
+@click.command()
+@click.option("--role", type=click.Choice(ROLES), help="What this user is meant for; default: any role will do.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The findings as JSON.")
+@click.pass_context
+def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
+    """Look for what is wrong with the server, the bus and this machine, and say the cure.
+
+    Looked at: the connection, TLS, users; the server's version, eviction, persistence and clock; the functions; memory
+    against the bounds of the options; full streams and groups without workers; keys of another type, and calls that
+    were cut off half-way; the current user's rights, command by command; the embedded server's disk; a package
+    `workers` that is not ours. Nothing is changed. Where no EVENTBUS_REDIS_URL is set, the embedded server is started
+    if need be, as by every command.
+
+    \b
+    Exit codes:
+      0  nothing is wrong
+      1  warnings: it works, but something is or will be lost, slow or unsafe
+      2  errors: it does not work, or will lose events
+
+    \b
+    Examples:
+      eventbus doctor
+      eventbus doctor --role producer
+      eventbus doctor -o json | jq -r '.findings[] | select(.severity != "ok") | .cure'
+    """
+    findings = look(role)
+    if output == "json":
+        write(dump_json(_to_json(findings)) + "\n")
+    else:
+        write(_page(findings, colour=wants_colour(sys.stdout)))
+    ctx.exit(int(worst(findings)))
+
+
+def look(role: str | None) -> list[Finding]:
+    """Every check; the connection first, since the others stand on it."""
+    try:
+        settings = Settings.from_environ(os.environ)
+    except ConfigError as problem:
+        return [error("settings", str(problem), "correct that variable")]
+    return [*_look_at_server(settings, role), _disk()]
+
+
+def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
+    from eventbus.broker.access.roles import Role
+    from eventbus.broker.health.doctor import examine
+    from eventbus.cli.session import find_url
+
+    if settings.redis_url.lower() == "none":
+        cure = "set EVENTBUS_REDIS_URL to redis://host:6379/0, or unset it for the embedded server"
+        return [warning("connection", "no bus (EVENTBUS_REDIS_URL=none): events are only logged", cure)]
+    try:
+        url = find_url(settings)
+    except EventBusError as problem:
+        cure = "correct EVENTBUS_REDIS_URL, or the password's variable; without a url it is the embedded server"
+        embedded = "look into server.log in its folder, EVENTBUS_STATE_DIR"
+        return [failed("connection", problem, cure if settings.redis_url else embedded)]
+    return examine(url, settings, role=None if role is None else Role(role))
+
+
+def _disk() -> Finding:
+    from eventbus.broker.embedded.disk_check import check_disk
+
+    try:
+        return check_disk(os.environ)
+    except (EventBusError, OSError) as problem:
+        return warning("disk", str(problem), "set EVENTBUS_STATE_DIR to a folder of yours")
+
+
+def _page(findings: Sequence[Finding], *, colour: bool) -> str:
+    rows: list[Row] = []
+    for finding in findings:
+        warns = colour and finding.severity is not Severity.OK
+        word = Cell(finding.severity.name.lower(), Colour.YELLOW if warns else Colour.PLAIN)
+        rows.append((word, finding.check, finding.message))
+        if finding.cure:
+            rows.append(("", "", f"→ {finding.cure}"))
+    return format_table(("State", "Check", "Finding"), rows)
+
+
+def _to_json(findings: Sequence[Finding]) -> dict[str, object]:
+    return {
+        "severity": worst(findings).name.lower(),
+        "findings": [
+            {
+                "check": finding.check,
+                "severity": finding.severity.name.lower(),
+                "message": finding.message,
+                "cure": finding.cure,
+            }
+            for finding in findings
+        ],
+    }

@@ -1,0 +1,46 @@
+"""`eventbus down`: stops the embedded server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--state-dir", metavar="DIR", help="Where it lives.  [default: EVENTBUS_STATE_DIR, or the user's own]")
+def down(state_dir: str | None) -> None:
+    """Stop the embedded server that some command started when it was missing. Its data stays.
+
+    Whoever still uses it waits until it is back; the next command starts it again. An `eventbus up` would do so at
+    once: while one keeps the server running, end that one instead. A server named by EVENTBUS_REDIS_URL is not ours,
+    and is left alone.
+
+    \b
+    Examples:
+      eventbus down
+      eventbus down --state-dir ./state
+
+    \b
+    Exit codes:
+      0  it is stopped, or none was running
+      1  it does not stop, or an `eventbus up` keeps it running
+      2  that directory is not this user's alone
+    """
+    from eventbus.broker.embedded.keeper_lock import holders
+    from eventbus.broker.embedded.server import EmbeddedServer, default_directory
+    from eventbus.errors import BusUnavailable
+
+    server = EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ))
+    running = server.running()
+    if processes := holders(server.directory):
+        raise BusUnavailable(
+            f"`eventbus up` (process {', '.join(processes)}) keeps the server in {server.directory} running: "
+            f"end that one, by Ctrl-C or kill {' '.join(processes)}"
+        )
+    if not running:
+        click.echo(f"no embedded server is running in {server.directory}")
+        return
+    server.stop()
+    click.echo(f"stopped the embedded server in {server.directory}; its data stays there")

@@ -1,0 +1,200 @@
+"""`eventbus exec`: runs any command and records its life."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import click
+
+from eventbus.cli.completion import complete_files
+from eventbus.cli.input.finite import Finite
+from eventbus.cli.input.kind_names import recorded_reference
+from eventbus.event import ObjectReference
+from eventbus.process.crash_backoff import BASE_S, MAX_S, Backoff
+from eventbus.process.outcome import BY_SIGNAL, Outcome
+from eventbus.reference import reference_from_text
+from eventbus.text import cut_bytes, printable
+from eventbus.validation import MAX_NAME
+
+if TYPE_CHECKING:
+    from eventbus.cli.commands.exec_events import Diary
+    from eventbus.process.command import Command
+    from eventbus.process.signal_queue import SignalQueue
+
+Pause = Callable[[float], int]
+
+
+class Restart(StrEnum):
+    """When a command that ended is run again: the restart policies of a pod."""
+
+    NEVER = "never"
+    ON_FAILURE = "on-failure"
+    ALWAYS = "always"
+
+    def wants(self, outcome: Outcome) -> bool:
+        return self is Restart.ALWAYS or (self is Restart.ON_FAILURE and outcome.failed)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--object", "about", metavar="KIND/NAME", help="What the events are about.  [default: Command/<its name>]"
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of the object; '' is cluster-scoped.")
+@click.option("--restart", type=click.Choice([str(way) for way in Restart]), default="never", show_default=True)
+@click.option(
+    "--read-stderr/--keep-stderr",
+    default=None,
+    help="Read along with standard error, or leave it alone.  [default: read it, unless it is a terminal]",
+)
+@click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
+@click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
+@click.argument(
+    "words",
+    metavar="[--] COMMAND [ARGS]...",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    shell_complete=complete_files,
+)
+def exec_(
+    about: str | None,
+    namespace: str,
+    restart: str,
+    read_stderr: bool | None,
+    backoff_base: float,
+    backoff_max: float,
+    words: Sequence[str],
+) -> None:
+    """Run COMMAND and record its life: Started, then Completed or Failed.
+
+    Its terminal, streams, signals and exit code are those it would have without us, and it runs whether or not there
+    is a bus: what could not be sent after its end (for EVENTBUS_FLUSH_S, 5 s; a bus that is away gets 2 s) is lost,
+    which one line on standard error says. Recorded are its name, not its arguments; exit code or signal, duration, and
+    the last line of its standard error.
+
+    A signal sent to us is passed on, and recorded as Killing if it asks programs to end. Not passed on are those that
+    nobody can catch, KILL and STOP, and those of our own faults, like SEGV: COMMAND goes on without us. --restart runs
+    it again after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s doubling to
+    300 s, anew after 10 min up, and recorded as BackOff.
+
+    To know the last line, we stand between COMMAND and its standard error (and its standard output, where both are one
+    pipe or file: then it is the last line of both): what it leaves in the background loses them at the end. A terminal
+    is left alone, for pagers read the keyboard from it, and the events then have no last line; --read-stderr reads
+    along there, too, and such pagers have no keyboard. --keep-stderr leaves pipes and files alone as well.
+
+    \b
+    Examples:
+      eventbus exec -- make -j2
+      eventbus exec --object Job/backup -n ops -- ./backup.sh --all
+      eventbus exec --object Service/web --restart on-failure -- ./serve
+      eventbus exec --read-stderr -- make -j2
+      eventbus get events --for Job/backup -n ops
+
+    \b
+    Exit codes: those of COMMAND, and
+      126    it cannot be run
+      127    it was not found
+      128+n  signal n ended it; we end by the same signal
+      2      wrong usage of `eventbus exec` itself
+    """
+    from eventbus.cli.commands.exec_events import Diary
+    from eventbus.clock import SystemClock
+    from eventbus.process.command import CannotStart, Command
+    from eventbus.process.signal_queue import SignalQueue, passed_on
+
+    name = printable(PurePath(words[0]).name or words[0])
+    diary = Diary(_reference(about, namespace, name), name)
+    signals = SignalQueue(passed_on())
+    if read_stderr is None:
+        read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
+    command = Command(words, signals=signals, clock=SystemClock(), read_stderr=read_stderr, on_signal=diary.killing)
+    try:
+        outcome = supervise(
+            command, diary, restart=Restart(restart), backoff=Backoff(backoff_base, backoff_max), pause=_pause(signals)
+        )
+    except CannotStart as error:
+        outcome = error.outcome
+        _say(f"error: {printable(words[0])}: {error}")
+    if unsent := diary.close():
+        _say(f"eventbus exec: {unsent}")
+    _end_as(outcome)
+
+
+def supervise(command: Command, diary: Diary, *, restart: Restart, backoff: Backoff, pause: Pause) -> Outcome:
+    """Run *command* until *restart* or a signal has it be; the last outcome.
+
+    Args:   pause: waits for so many seconds; the number of the signal that ended it before, or 0.
+    Raises: CannotStart: not even once. Later it counts as a failed run: the program may be about to be replaced.
+    """
+    from eventbus.process.command import CannotStart
+
+    ran = False
+    while True:
+        try:
+            outcome = command.run(diary.started)
+            ran = True
+            diary.ended(outcome)
+        except CannotStart as error:
+            outcome = error.outcome
+            diary.cannot_start(outcome)
+            if not ran:
+                raise
+        if command.asked_to_end or not restart.wants(outcome):
+            return outcome
+        pause_s = backoff.pause_after(outcome.ran_s)
+        diary.backing_off(pause_s)
+        if number := pause(pause_s):
+            diary.not_restarting(number)
+            return Outcome(BY_SIGNAL + number, number)
+
+
+def _reference(about: str | None, namespace: str, name: str) -> ObjectReference:
+    if about is not None:
+        return recorded_reference(about, namespace)
+    checked = reference_from_text("Command/command", namespace)
+    return ObjectReference(kind=checked.kind, namespace=checked.namespace, name=cut_bytes(name, MAX_NAME))
+
+
+def _pause(signals: SignalQueue) -> Pause:
+    """Wait; a signal that asks to end, ends it. Any other has nobody to go to but us."""
+    import time
+
+    from eventbus.process.signal_queue import ENDING
+
+    def pause(seconds: float) -> int:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            caught = signals.wait(left)
+            if caught and caught.number in ENDING:
+                return caught.number
+            if caught and caught.number == signal.SIGTSTP:
+                signals.suspend()
+        return 0
+
+    return pause
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # standard error may be closed
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _end_as(outcome: Outcome) -> None:
+    """End the way the command did: a shell asks whether it was Ctrl-C, and goes on or not."""
+    if outcome.by_signal:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has dumped its core; ours is of no use
+            if outcome.by_signal not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(outcome.by_signal, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {outcome.by_signal})
+            os.kill(os.getpid(), outcome.by_signal)
+    sys.exit(outcome.code)

@@ -1,0 +1,131 @@
+"""`eventbus get events`: kubectl's columns, cells, ages and flags, and what its users have asked it for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from eventbus.cli.commands.get_objects import Asked, Request, common_options, run_get
+from eventbus.cli.input.event_options import (
+    about_option,
+    all_namespaces_option,
+    events_about,
+    namespace_option,
+    types_option,
+)
+from eventbus.cli.input.kind_names import object_from_words
+from eventbus.cli.input.lookup import list_about, no_worker, waiting
+from eventbus.cli.input.since import since_option
+from eventbus.cli.session import Session
+from eventbus.event import Event, ObjectReference
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ObjectList
+from eventbus.printers.event_groups import groups_table
+from eventbus.printers.human_duration import human_duration
+from eventbus.printers.object_printer import Told
+from eventbus.printers.output import wants_colour
+
+
+@click.command()
+@namespace_option
+@all_namespaces_option
+@about_option
+@types_option
+@click.option("--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then.")
+@click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen until then.")
+@click.option("--group", is_flag=True, help="One line a reason and kind of object, with counts.")
+@common_options
+def get_events(
+    about: str | None,
+    types: frozenset[str],
+    since: datetime | None,
+    until: datetime | None,
+    group: bool,
+    **common: Any,
+) -> None:
+    """Show events, sorted by when they were last seen, the latest last.
+
+    -w waits through a bus that goes away; one that is away at the start ends it with exit code 1, as kubectl.
+
+    \b
+    Examples:
+      eventbus get events
+      eventbus get events -A -w --types warning
+      eventbus get events --for pods/web-0 --since 1h30m -o wide
+      eventbus get events -A --group --since 1h
+      eventbus get events --field-selector type=Warning,reason!=BackOff -o json
+      eventbus get events -o custom-columns=REASON:.reason,COUNT:.count --sort-by=.count
+    """
+    asked = Asked(**common)
+    if group and (asked.watches or asked.names or asked.output not in ("", "wide")):
+        raise click.UsageError("--group is a table of a list: it goes with neither -w, -o nor a name")
+    if about is not None and asked.names:
+        raise click.UsageError("--for goes with no name")
+    if until is not None and asked.watches:
+        raise click.UsageError("--until is about what has been: it does not go with -w")
+    if since is not None and until is not None and since > until:
+        raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
+    reference = None if about is None else object_from_words((about,), "")
+    request = Request(
+        kind=EVENT,
+        asked=asked,
+        list_all=None if reference is None else lambda session: _list_about(session, asked, reference),
+        wanted=_filter(reference, types, since, until),
+        hint=waiting,
+        on_empty=_hints,
+        printer=_Groups(asked) if group else None,
+    )
+    run_get(request)
+
+
+class _Groups:
+    """Prints groups instead of events."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._no_headers = asked.no_headers
+
+    def listed(self, items: Sequence[Any]) -> str:
+        now, colour = datetime.now(UTC), wants_colour(sys.stdout)
+        return groups_table(items, now=now, no_headers=self._no_headers, colour=colour)
+
+    def watched(self, told: Sequence[Told]) -> str:
+        raise NotImplementedError("refused before")
+
+
+def _list_about(session: Session, asked: Asked, reference: ObjectReference) -> ObjectList[Event]:
+    """By the index of objects where there is a namespace; what else was asked is looked at here."""
+    from eventbus.store.selection import Selection
+
+    options = asked.list_options(EVENT)
+    selection: Selection[Event] = Selection(EVENT, options)
+    found = list_about(session.store, options.namespace or None, reference)
+    return ObjectList(tuple(event for event in found.items if selection.matches(event)), found.resource_version)
+
+
+def _filter(
+    reference: ObjectReference | None, types: frozenset[str], since: datetime | None, until: datetime | None
+) -> Callable[[Event], bool]:
+    is_one = events_about(reference, types)
+
+    def wanted(event: Event) -> bool:
+        if not is_one(event):
+            return False
+        if since is None and until is None:
+            return True
+        seen = event.last_seen
+        return seen is not None and (since is None or seen >= since) and (until is None or seen <= until)
+
+    return wanted
+
+
+def _hints(session: Session) -> list[str]:
+    """What an empty list may mean."""
+    kept = human_duration(session.bus.options.event_ttl_s)
+    hints = [f"An event is kept for {kept} after it was last seen."]
+    if hint := no_worker(session):
+        hints.append(hint)
+    return hints

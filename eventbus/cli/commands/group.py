@@ -1,0 +1,113 @@
+"""`eventbus group list` and `eventbus group delete`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from eventbus.broker.health.bus_status import Group
+from eventbus.cli.completion import complete_deletable
+from eventbus.cli.session import Session, open_session
+from eventbus.errors import NotFound
+from eventbus.printers.output import dump_json, wants_colour, write
+from eventbus.printers.table import format_table
+
+#: The store's own group: without it nothing is correlated. As `broker.bus.SINK_GROUP`, which would import redis.
+STORE_GROUP = "sink"
+#: What stands before the name of an external sink; as `broker.export.export_group`.
+EXPORT = "export:"
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Another form than the table.")
+def list_groups(output: str | None) -> None:
+    """Show the consumer groups: how far behind each is, and who holds the stream.
+
+    The columns are those of `eventbus status`.
+
+    \b
+    Examples:
+      eventbus group list
+      eventbus group list -o name
+    """
+    from eventbus.broker.health.bus_status import read_status
+    from eventbus.printers.status_table import GROUP_HEADERS, group_rows
+
+    with open_session() as session:
+        groups = read_status(session.bus, session.client).groups
+    if output == "json":
+        write(dump_json(msgspec.to_builtins(groups)) + "\n")
+    elif output == "name":
+        write("".join(f"group/{group.name}\n" for group in groups))
+    elif groups:
+        write(format_table(GROUP_HEADERS, group_rows(groups, colour=wants_colour(sys.stdout))))
+    else:
+        click.echo("No groups found.", err=True)
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_deletable)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Also the store's own group, or one whose workers are alive.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="What was deleted, as JSON.")
+def delete_group(name: str, yes: bool, force: bool, output: str | None) -> None:
+    """Delete a consumer group; what it has not read is no longer kept for it.
+
+    For a group whose workers are gone for good and that holds up the stream. A worker that is still alive would make
+    its group anew, so stop the workers first. `sink` is the store's own group. `export:NAME` stands for an external
+    sink: it is forgotten, and a worker that comes later begins anew.
+
+    \b
+    Examples:
+      eventbus group delete billing
+      eventbus group delete billing --yes
+      eventbus group delete export:file-c71c8c
+    """
+    with open_session() as session:
+        if name.startswith(EXPORT):
+            _forget_sink(session, name.removeprefix(EXPORT), yes=yes, force=force)
+        else:
+            _delete(session, name, yes=yes, force=force)
+    write(dump_json({"group": name, "deleted": True}) + "\n" if output == "json" else f"group/{name} deleted\n")
+
+
+def _delete(session: Session, name: str, *, yes: bool, force: bool) -> None:
+    from eventbus.broker.groups import delete_group as delete
+    from eventbus.broker.health.bus_status import read_status
+
+    groups = {group.name: group for group in read_status(session.bus, session.client).groups}
+    if name not in groups:
+        raise NotFound(f'group "{name}" not found; there are: {", ".join(groups) or "none"}')
+    if not force:
+        _refuse(groups[name])
+    lag = groups[name].lag
+    question = f"Delete group {name}? It loses {'an unknown number of' if lag is None else lag} unread events"
+    if not yes and not click.confirm(question, err=True):
+        raise click.Abort
+    delete(session.bus, session.client, name)
+
+
+def _forget_sink(session: Session, sink: str, *, yes: bool, force: bool) -> None:
+    from eventbus.broker.health.export_status import export_status, forget_sink
+
+    found = {status.name: status for status in export_status(session.bus, session.client)}
+    if sink not in found:
+        raise NotFound(f'sink "{sink}" not found; there are: {", ".join(found) or "none"}')
+    status = found[sink]
+    if not force and len(status.orphans) < len(status.parts):
+        raise click.UsageError(f"a worker of {sink} is still alive: stop it first, or --force")
+    if not yes and not click.confirm(f"Forget sink {sink}? It is {status.lag} changes behind", err=True):
+        raise click.Abort
+    forget_sink(session.bus, session.client, sink)
+
+
+def _refuse(group: Group) -> None:
+    if group.name == STORE_GROUP:
+        raise click.UsageError("sink is the store's own group: without it nothing is recorded. --force deletes it")
+    if group.alive:
+        raise click.UsageError(
+            f"{group.alive} worker{'s' * (group.alive != 1)} of {group.name} still alive, and would make it anew: "
+            "stop them first, or --force"
+        )

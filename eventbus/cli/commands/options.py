@@ -1,0 +1,89 @@
+"""`eventbus options get|set`: how the whole bus correlates, shared by all its workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from eventbus.broker.bus import open_bus
+from eventbus.broker.connection.client import Client, connect
+from eventbus.broker.options import change_options, read_values
+from eventbus.cli.completion import complete_options
+from eventbus.cli.input.option_values import named, parse_pairs, shown, shown_value, with_changes
+from eventbus.cli.session import find_url
+from eventbus.errors import ConfigError
+from eventbus.printers.output import dump_json, write
+from eventbus.printers.table import format_table
+from eventbus.settings import Options, Settings
+
+
+@click.command("get")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="JSON; its `options` may be given to a worker.")
+def get_options(output: str | None) -> None:
+    """Show the options of the bus and their version, beside the defaults.
+
+    \b
+    Examples:
+      eventbus options get
+      EVENTBUS_OPTIONS="$(eventbus options get -o json | jq .options)" eventbus worker sink
+    """
+    with _open_bus_key() as (client, prefix):
+        values, version = read_values(client, prefix) or ({}, 0)
+    found, defaults = named(values), shown(Options())
+    if output == "json":
+        write(dump_json({"version": version, "options": found}) + "\n")
+    else:
+        rows = [(name, shown_value(value), shown_value(defaults[name])) for name, value in found.items()]
+        write(format_table(("Option", "Value", "Default"), rows))
+        write(f"options version {version}\n")
+    try:
+        with_changes(values, {})
+    except ConfigError as error:
+        raise ConfigError(f"{error}; no worker starts with that, `eventbus options set` mends it") from error
+
+
+@click.command("set")
+@click.argument("pairs", metavar="KEY=VALUE…", nargs=-1, required=True, shell_complete=complete_options)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The options as they are now, as JSON.")
+def set_options(pairs: Sequence[str], output: str | None) -> None:
+    """Change options for all: every worker restarts its consumers with them within about a second.
+
+    Lists are written with commas, and an empty value empties them. Counts and events that are there stay.
+
+    \b
+    Examples:
+      eventbus options set burst=50 qps=0.01
+      eventbus options set exempt_namespaces=kube-system,audit spam_key=object+type+reason
+      eventbus options set exempt_namespaces=
+    """
+    changes = parse_pairs(pairs)
+    with_changes({}, changes)  # what can never be right is said without asking Redis
+    with _open_bus_key() as (client, prefix):
+        options, version, changed = change_options(client, prefix, lambda current: with_changes(current, changes))
+    values = shown(options)
+    if output == "json":
+        write(dump_json({"version": version, "changed": changed, "options": values}) + "\n")
+        return
+    for name in changes:
+        click.echo(f"{name}={shown_value(values[name])}")
+    click.echo(f"options version {version}" + ("" if changed else ": nothing to change"))
+
+
+@contextmanager
+def _open_bus_key() -> Iterator[tuple[Client, str]]:
+    """A client, and the prefix of a bus that exists: made if it is missing, not opened if it is there.
+
+    Opening would fail with options that are not valid, and these commands are there to mend them.
+    """
+    settings = Settings.from_environ(os.environ)
+    url = find_url(settings)
+    client = connect(url, name="eventbus-cli")
+    try:
+        if read_values(client, settings.prefix) is None:
+            open_bus(url, settings)
+        yield client, settings.prefix
+    finally:
+        client.close()

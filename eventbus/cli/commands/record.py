@@ -1,0 +1,152 @@
+"""`eventbus record`: one event from a shell. Strict where the library repairs: a person can type it again."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.cli.completion import complete_namespaces, complete_objects
+from eventbus.cli.input.kind_names import recorded_reference
+from eventbus.cli.input.since import instant_option
+from eventbus.cli.session import Session, open_session
+from eventbus.clock import SystemClock
+from eventbus.errors import BusUnavailable, InvalidEvent
+from eventbus.event import EventType
+from eventbus.record.losses import Losses
+from eventbus.record.outbox import Outbox
+from eventbus.record.pending import Pending, pack
+from eventbus.record.recorder import MOST_PAST
+from eventbus.text import is_clean
+
+TYPES = [kind.value for kind in EventType]
+_CAMEL = re.compile(r"[A-Z][A-Za-z0-9]*")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@click.command()
+@click.argument("about", metavar="KIND/NAME", shell_complete=complete_objects)
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Of the object; '' is cluster-scoped.",
+    shell_complete=complete_namespaces,
+)
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(TYPES, case_sensitive=False),
+    default="Normal",
+    show_default=True,
+    metavar=f"[{'|'.join(TYPES)}]",
+    help="In any case.",
+)
+@click.option("--reason", required=True, help="CamelCase, for machines; at most 128 bytes.")
+@click.option("--message", required=True, help="For people.")
+@click.option("--component", default="eventbus-cli", show_default=True, help="Who says so.")
+@click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="At most 16, 4 KiB together.")
+@click.option(
+    "--at", callback=instant_option, metavar="RFC3339", help="When it happened, if not now; at most ten years off."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Say so when it is recorded.")
+def record(
+    about: str,
+    namespace: str,
+    kind: str,
+    reason: str,
+    message: str,
+    component: str,
+    annotations: Sequence[str],
+    at: datetime | None,
+    verbose: bool,
+) -> None:
+    """Record one event about KIND/NAME, and wait until Redis has it.
+
+    \b
+    Examples:
+      eventbus record Backup/nightly --reason Completed --message "42 GiB in 7 min"
+      eventbus record Pod/web-0 -n shop --type Warning --reason BackOff --message "restarting failed container"
+      eventbus record Node/n1 -n '' --reason Rebooted --message "kernel update" --at 2024-01-01T12:00:00Z
+    """
+    _refuse_unclean(about=about, namespace=namespace, reason=reason, message=message, component=component)
+    pending = Pending(
+        (component, socket.gethostname()),
+        recorded_reference(about, namespace),
+        str(kind),
+        _required("reason", reason),
+        message,
+        SystemClock.time_ns(),
+        0 if at is None else _past_ns(at),
+        _pairs(annotations) or None,
+    )
+    pack(pending)  # what is wrong with it is said before Redis is asked for
+    if not _CAMEL.fullmatch(reason):
+        click.echo(f"warning: reason {reason[:80]!a} is not CamelCase, like BackOff; programs select by it", err=True)
+    with open_session() as session:
+        _send(session, pending)
+    if verbose:
+        click.echo("event recorded", err=True)
+
+
+def _send(session: Session, pending: Pending) -> None:
+    # The exit code and the line below say what happened; the outbox's own lines would say it twice.
+    logging.getLogger("eventbus").addHandler(logging.NullHandler())
+    clock = SystemClock()
+    losses = _Losses(clock)
+    outbox = Outbox(connect=lambda: RedisTransport(session.bus), settings=session.settings, clock=clock, losses=losses)
+    outbox.put(pending)
+    arrived = outbox.flush(session.settings.flush_s)
+    outbox.close(0.1)
+    if not arrived:
+        cause = f": {losses.last_line}" if losses.last_line else ""
+        raise BusUnavailable(
+            f"not recorded: Redis did not take the event within {session.settings.flush_s:g} s{cause}; try again "
+            "(it may still have arrived, if only the answer was lost)"
+        )
+
+
+class _Losses(Losses):
+    """Keeps the last line instead of logging it, without what follows in brackets."""
+
+    last_line = ""
+
+    def tell(self, cause: str, line: str) -> None:
+        self.last_line = line.partition(" (")[0]
+
+
+def _refuse_unclean(**texts: str) -> None:
+    for name, text in texts.items():
+        if not is_clean(text):
+            raise InvalidEvent(name, "is not valid UTF-8, or has NUL in it")
+
+
+def _required(name: str, text: str) -> str:
+    if not text:
+        raise InvalidEvent(name, "is empty")
+    return text
+
+
+def _pairs(annotations: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for annotation in annotations:
+        key, equals, value = annotation.partition("=")
+        _refuse_unclean(annotation=annotation)
+        if not equals or not key:
+            raise InvalidEvent("annotation", f"{annotation[:80]!r} is not of the form KEY=VALUE")
+        if key in pairs:
+            raise InvalidEvent("annotation", f"{key[:80]!r} is given twice")
+        pairs[key] = value
+    return pairs
+
+
+def _past_ns(at: datetime) -> int:
+    if abs(datetime.now(UTC) - at) > MOST_PAST:
+        raise InvalidEvent("at", f"{at.isoformat()} is more than ten years off")
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,0 +1,120 @@
+"""`eventbus status`: who reads the bus and how far behind, how full it is, what was counted."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from eventbus.cli.input.finite import Finite
+from eventbus.cli.session import Session, open_session
+from eventbus.errors import BusRefused, BusUnavailable
+from eventbus.printers.output import dump_json, is_terminal, wants_colour, write
+from eventbus.text import printable
+
+if TYPE_CHECKING:
+    from eventbus.broker.health.bus_status import BusStatus
+    from eventbus.broker.health.export_status import SinkStatus
+
+#: Puts the cursor into the first corner and forgets what was on the screen.
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command()
+@click.option("-w", "--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--interval", type=Finite(min=0.1, max=86_400), default=2.0, show_default=True, help="Seconds, under -w.")
+@click.option("-o", "--output", type=click.Choice(["wide", "json"]), help="Every partition; or all numbers as JSON.")
+def status(watch: bool, interval: float, output: str | None) -> None:
+    """Show groups, workers, partitions and counters of the bus.
+
+    \b
+    LAG      events the group has not acknowledged; <= where too many batches
+             are pending to count them exactly
+    BEHIND   age of the oldest of them, by the server's clock
+    PENDING  batches that workers have taken and not acknowledged
+    LOST     events lost to the group: it held the stream too long, or was destroyed
+    HOLDS    partitions, as p0, whose stream only this group still needs: it
+             has the lowest floor, and when they are full it is the one to look
+             after; -: none
+    A worker is dead when it has not asked for work for 15 s and its heartbeat
+    counter stands still, which is looked at twice, 1.5 s apart.
+
+    With -w a bus that is away is waited for, with a line on standard error.
+
+    A sink is what `eventbus worker export` writes to: LAG and BEHIND as above,
+    in changes of the store; paused: it does not answer, and nothing is lost.
+
+    \b
+    Examples:
+      eventbus status
+      eventbus status -w
+      eventbus status -o json | jq '.groups[] | {name, lag, behindS}'
+    """
+    from eventbus.broker.health.bus_status import read_status
+    from eventbus.printers.sink_table import format_sinks
+    from eventbus.printers.status_table import format_status
+
+    redraws = is_terminal(sys.stdout) and output != "json"
+    with ExitStack() as stack:
+        session = _open(stack, wait_s=interval if watch else None)
+        while True:
+            try:
+                found = read_status(session.bus, session.client)
+                sinks = read_sinks(session)
+            except BusUnavailable as error:
+                if not watch:
+                    raise
+                _tell(error)
+            else:
+                if output == "json":
+                    every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks)}
+                    text = dump_json(every, indent=None if watch else 4) + "\n"
+                else:
+                    colour = wants_colour(sys.stdout)
+                    text = format_status(found, wide=output == "wide", colour=colour)
+                    text += "\n" * bool(sinks) + format_sinks(sinks, now_ms=int(time.time() * 1000), colour=colour)
+                    text += warn_unfed(found)
+                write((_CLEAR if watch and redraws else "") + text)
+            if not watch:
+                return
+            time.sleep(interval)
+            if not redraws and output != "json":
+                write("\n")
+
+
+def _open(stack: ExitStack, *, wait_s: float | None) -> Session:
+    """The bus; it is waited for, as one is that goes away later, unless *wait_s* is None."""
+    while True:
+        try:
+            return stack.enter_context(open_session())
+        except BusUnavailable as error:
+            if wait_s is None:
+                raise
+            _tell(error)
+            time.sleep(wait_s)
+
+
+def _tell(error: BusUnavailable) -> None:
+    click.echo(f"error: {printable(str(error))}", err=True)
+
+
+def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
+    """The external sinks; none if this user may not see them."""
+    from eventbus.broker.health.export_status import export_status
+
+    try:
+        return export_status(session.bus, session.client)
+    except BusRefused:
+        return ()
+
+
+def warn_unfed(status: BusStatus) -> str:
+    """A line if a partition has no living sink worker: nothing is correlated there, and sinks get nothing."""
+    from eventbus.broker.health.export_status import say_unfed
+
+    said = say_unfed(status.unfed, len(status.partitions))
+    return f"\nN{said[1:]}\n" if said else ""

@@ -1,0 +1,60 @@
+"""Which events are meant: the options that `eventbus events` and `eventbus get events` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from eventbus.cli.completion import complete_namespaces, complete_objects, complete_types
+from eventbus.cli.input.kind_names import meant_kinds
+from eventbus.cli.input.lookup import is_about
+from eventbus.event import Event, EventType, ObjectReference
+
+
+def _parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) -> frozenset[str]:
+    """kubectl's rule and words: case does not matter, nothing else is a type."""
+    if text is None:
+        return frozenset()
+    known = {kind.lower(): kind.value for kind in EventType}
+    try:
+        return frozenset(known[part.strip().lower()] for part in text.split(","))
+    except KeyError:
+        raise click.UsageError("valid --types are Normal or Warning") from None
+
+
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Events of this namespace.",
+    shell_complete=complete_namespaces,
+)
+all_namespaces_option = click.option("-A", "--all-namespaces", is_flag=True, help="Events of every namespace.")
+about_option = click.option(
+    "--for",
+    "about",
+    metavar="KIND/NAME",
+    help="Events about one object: pod/web-0, po/web-0, pods/web-0.",
+    shell_complete=complete_objects,
+)
+types_option = click.option(
+    "--types",
+    callback=_parse_types,
+    metavar="TYPE,…",
+    help="Only these: Normal, Warning; in any case.",
+    shell_complete=complete_types,
+)
+
+
+def events_about(reference: ObjectReference | None, types: frozenset[str]) -> Callable[[Event], bool]:
+    """Whether an event is about *reference*, its kind as people type it, and of one of *types*; None, none: any."""
+    kinds = frozenset() if reference is None else frozenset(meant_kinds(reference.kind))
+
+    def is_one(event: Event) -> bool:
+        if reference is not None and not is_about(event, kinds, reference.name):
+            return False
+        return not types or event.type in types
+
+    return is_one

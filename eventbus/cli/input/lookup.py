@@ -1,0 +1,108 @@
+"""Finding the object that a person named and its events, and saying why there are none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from eventbus.cache.pager import list_all
+from eventbus.cli.input.kind_names import meant_kinds
+from eventbus.cli.session import Session
+from eventbus.errors import EventBusError, NotFound
+from eventbus.event import Event, ObjectReference
+from eventbus.kinds import KINDS, Kind
+from eventbus.list_watch import ListOptions
+from eventbus.printers.stored_object import Stored
+from eventbus.store.object_store import EventList, ObjectStore
+
+#: Other places named in a hint.
+HINTS = 5
+
+
+def list_about(store: ObjectStore, namespace: str | None, reference: ObjectReference) -> EventList:
+    """The events about *reference* in *namespace* (None: all), its kind as people type it."""
+    lists = [
+        store.list(namespace, kind=kind, name=reference.name) for kind in dict.fromkeys(meant_kinds(reference.kind))
+    ]
+    # Of the versions the oldest: a watch from it misses nothing of the later lists.
+    return EventList(tuple(event for found in lists for event in found.items), lists[0].resource_version)
+
+
+def stored_kind(typed: str) -> Kind[Any] | None:
+    """The kind of stored objects that *typed* means."""
+    return next((kind for word in meant_kinds(typed) if (kind := KINDS.named(word))), None)
+
+
+def find_stored(store: ObjectStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
+    """The object *name* as it is stored; namespace None: those of all of them."""
+    objects = store.objects(kind)
+    if namespace is None and kind.namespaced:
+        found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={name}"))
+        return [Stored(kind, one) for one in found.items]
+    try:
+        return [Stored(kind, objects.get(name, namespace if namespace and kind.namespaced else ""))]
+    except NotFound:
+        return []
+
+
+def find_stored_beginning(store: ObjectStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
+    """All objects whose names begin so."""
+    place = namespace if namespace and kind.namespaced else ""
+    found, _ = list_all(store.objects(kind), ListOptions(namespace=place))
+    return [Stored(kind, one) for one in found.items if one.metadata.name.startswith(begin)]
+
+
+def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
+    """Whether the event's object has *name* and one of *kinds*, which are in lower case."""
+    return event.involved_object.name == name and event.involved_object.kind.lower() in kinds
+
+
+def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, stored: Sequence[Stored] = ()) -> list[str]:
+    """What a person may have meant: the same object in another namespace, the same name of another kind."""
+    places = [(event.metadata.namespace, event.involved_object.kind, event.involved_object.name) for event in events]
+    found: Counter[str] = Counter()
+    for namespace, kind, known in (*places, *(one.identity for one in stored)):
+        if known == name:
+            place = "" if namespace in ("", "default") else f" -n {namespace}"
+            found[f"{kind.lower()}/{known}{place}"] += 1 + (kind.lower() in kinds)
+    return [text for text, _ in found.most_common(HINTS)]
+
+
+def waiting(session: Session) -> str:
+    """One sentence when events lie in the stream and nobody brings them into the store; else ''."""
+    from eventbus.broker.health.bus_status import read_unread
+    from eventbus.broker.keys import SINK_GROUP
+
+    try:
+        unread = read_unread(session.bus, session.client, SINK_GROUP)
+    except EventBusError:
+        return ""  # who may not know it is told that all is well
+    return _waiting(unread) if unread else ""
+
+
+def no_worker(session: Session) -> str:
+    """As `waiting`, also when nothing lies there."""
+    lag, alive = _sink_group(session)
+    return "" if alive else _waiting(lag) if lag else _START.capitalize()
+
+
+def _waiting(lag: int) -> str:
+    number = "1 event waits" if lag == 1 else f"{lag} events wait"
+    return f"{number} to be recorded, but {_START}"
+
+
+_START = "no sink worker is alive: start one with `eventbus worker sink`"
+
+
+def _sink_group(session: Session) -> tuple[int, int]:
+    """How many events wait for it, and its live workers; who may not know it is told that all is well."""
+    from eventbus.broker.health.bus_status import read_status
+    from eventbus.broker.keys import SINK_GROUP
+
+    try:
+        groups = read_status(session.bus, session.client).groups
+    except EventBusError:
+        return 0, 1
+    sink = next((group for group in groups if group.name == SINK_GROUP), None)
+    return (0, 1) if sink is None else (sink.lag or 0, sink.alive)

@@ -1,0 +1,23 @@
+"""What `eventbus get` says of a kind that the store does not have: kubectl's users ask for pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def no_such_kind(word: str, stored: Sequence[str]) -> str:
+    """A sentence for *word*, as `pods` or `pod/web-0`; empty: it is no kind that anybody knows, perhaps a slip.
+
+    Args: stored: what can be asked for.
+    """
+    from eventbus.cli.input.kind_names import known_kinds, meant_kinds
+
+    typed, _, name = word.partition("/")
+    kind = next((kind for kind in meant_kinds(typed) if kind in known_kinds()), None)
+    if kind is None and typed != "all":
+        return ""
+    about = f"{kind}/{name or 'NAME'}" if kind else "KIND/NAME"
+    whose = f"a {kind}" if kind else "an object"
+    return (
+        f'the store has no "{typed}"; it has {", ".join(stored)}. Events of {whose}: eventbus get events --for {about}'
+    )

@@ -1,0 +1,219 @@
+"""One worker thread of a consumer group: read, handle, acknowledge, beat, take over from the dead.
+
+What is done with the entries is the handler's business; this loop never ends for any fault of Redis or of the handler.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.clock import Clock
+from eventbus.consume.health import Vitals
+from eventbus.consume.heartbeat import Pulse
+from eventbus.consume.isolation import HandleAlone, must_be_isolated, work_alone
+from eventbus.consume.liveness import Stillness
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.failpoints import crash_point
+
+log = logging.getLogger("eventbus")
+
+#: A worker whose counter was seen not to move for so long, by the observer's own monotonic clock, is dead.
+TAKE_OVER_S = 15.0
+BEAT_EVERY_S = 1.0
+LOOK_EVERY_S = 3.0
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 10.0
+
+#: Takes deliveries, oldest first, and returns the ids to acknowledge (those it has not acknowledged itself).
+Handle = Callable[[GroupReader, Sequence[Delivery]], Sequence[bytes]]
+
+
+def consumer_name() -> str:
+    """A name that no other process has ever had: a worker that comes back is a new consumer."""
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+
+
+class Consumer:
+    """Runs *handle* on every delivery of (group, partition) until `stop`. Start it in a thread of its own: `run`.
+
+    A delivery that workers died of comes to *handle_alone*, one event at a time; the event that kills is buried.
+    While either works the consumer counts as alive, for at most `pulse.HUNG_S` (10 minutes) an event.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        partition: int,
+        group: str,
+        name: str,
+        handle: Handle,
+        handle_alone: HandleAlone,
+        clock: Clock,
+        policy: str = "WAIT",
+        start: str = "0",
+        block_ms: int = 1000,
+        take_over_s: float = TAKE_OVER_S,
+        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
+    ) -> None:
+        self._clock = clock
+        self._handle = handle
+        self._handle_alone = handle_alone
+        self._block_ms = block_ms
+        self._take_over_s = take_over_s
+        self._on_change = on_change
+        self._stop = threading.Event()
+        self.ready = threading.Event()
+        self._client = bus.client(block_ms=block_ms, name=f"eventbus-{group}-{partition}")
+        self._reader = GroupReader(
+            bus=bus, client=self._client, partition=partition, group=group, consumer=name, policy=policy, start=start
+        )
+        self._pulse = Pulse(reader=self._reader, clock=clock, every_s=BEAT_EVERY_S)
+        self._look_every_s = min(LOOK_EVERY_S, take_over_s / 5)
+        self._stillness = Stillness(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
+        self._next_beat = 0.0
+        self._next_look = 0.0
+        self._failures = 0
+        self._lost_redis = False
+        self._fresh = True
+        self._partition = partition
+        self._last_sign = clock.monotonic()
+        self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0, "failures": 0}
+
+    def vitals(self) -> Vitals:
+        """How it does; safe to call from any thread."""
+        ready = self.ready.is_set() and not self._failures
+        return Vitals(
+            group=self._reader.group,
+            partition=self._partition,
+            last_sign=self._last_sign,
+            ready=ready,
+            counts=dict(self._counts),
+        )
+
+    def stop(self) -> None:
+        """End after what is being handled; returns at once."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
+        self._pulse.start()
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._round()
+                    self._recovered()
+                except (GroupMissing, FunctionsMissing) as error:
+                    log.warning("group %s: %s; making it anew", self._reader.group, error)
+                    self._fresh = True
+                    self._stop.wait(0.1)
+                except EventBusError as error:
+                    self._failed(error)
+                except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
+                    log.exception("group %s: unexpected error", self._reader.group)
+                    self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+            self._pulse.stop()  # a beat behind the farewell would leave a name that nobody takes away
+            self._leave()
+        finally:
+            self._pulse.stop()
+            self._client.close()
+
+    def _round(self) -> None:
+        self._last_sign = self._clock.monotonic()
+        if self._fresh:
+            self._reader.open()
+            self._fresh = False
+            self.ready.set()
+            self._work_own_pending()
+        self._look_around()
+        now = self._clock.monotonic()
+        beat = now >= self._next_beat
+        if beat:
+            self._next_beat = now + BEAT_EVERY_S
+        # Not beyond the next beat: others watch for one every second, also where little happens.
+        until_beat_ms = max(1, int((self._next_beat - now) * 1000))
+        deliveries = self._reader.read(min(self._block_ms, until_beat_ms), beat=beat)
+        if deliveries:
+            crash_point("read")
+            self._work(deliveries)
+
+    def _work(self, deliveries: Sequence[Delivery]) -> None:
+        with self._pulse.working():
+            for alone, some in groupby(deliveries, key=must_be_isolated):
+                if alone:
+                    self._work_alone(some)
+                else:
+                    self._reader.ack(self._handle(self._reader, list(some)))
+        self._last_sign = self._clock.monotonic()
+        self._counts["batches"] += len(deliveries)
+        self._counts["events"] += sum(delivery.events for delivery in deliveries)
+
+    def _work_alone(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            if self._stop.is_set():
+                return
+            entry = delivery.id.decode()
+            log.warning("group %s: workers died of batch %s: one event at a time", self._reader.group, entry)
+            self._reader.ack(work_alone(self._reader, delivery, self._handle_alone))
+
+    def _work_own_pending(self) -> None:
+        """Work what Redis thinks that we still work: a reply was lost, or a replica never heard what we have done.
+
+        Of a replica that takes over between two calls no error tells: the client connects again by itself.
+        """
+        while not self._stop.is_set() and (pending := self._reader.own_pending()):
+            self._work(pending)
+
+    def _look_around(self) -> None:
+        """Work what has been left: by us, or by those whose counter stands still."""
+        now = self._clock.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
+        self._work_own_pending()
+        beats = self._reader.heartbeats()
+        others = {name: count for name, count in beats.items() if name != self._reader.consumer}
+        for name, still_s in self._stillness.look(others).items():
+            if still_s >= self._take_over_s:
+                self._take_over(name, others[name])
+
+    def _take_over(self, name: str, count: str) -> None:
+        while not self._stop.is_set():
+            claimed = self._reader.claim(name, count)
+            if not claimed:
+                return
+            crash_point("claimed")
+            self._counts["taken_over_batches"] += len(claimed)
+            log.warning("group %s: took over %d batches from %s", self._reader.group, len(claimed), name)
+            self._work(claimed)
+
+    def _failed(self, error: EventBusError) -> None:
+        self._failures += 1
+        self._counts["failures"] += 1
+        self._fresh = True
+        if self._failures == 1:
+            log.warning("group %s waits: %s", self._reader.group, error)
+            self._lost_redis = isinstance(error, BusUnavailable | BusRefused)
+            if self._lost_redis:
+                self._on_change("LostRedis", str(error))
+        self._stop.wait(random.uniform(0, min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))))
+
+    def _recovered(self) -> None:
+        if self._failures:
+            self._failures = 0
+            log.warning("group %s goes on", self._reader.group)
+            if self._lost_redis:
+                self._on_change("Reconnected", "Redis is back")
+
+    def _leave(self) -> None:
+        try:
+            self._reader.leave()
+        except EventBusError as error:
+            log.warning("group %s: could not leave tidily: %s", self._reader.group, error)

@@ -1,0 +1,204 @@
+"""Housekeeping: small roles that every worker process runs, each with one verb and its own rhythm.
+
+Running them in several workers at once is harmless: every function looks again before it writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.broker.functions import REFRESHED_A_SECOND, subject_lives_ms
+from eventbus.broker.keys import EVENTS
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.clock import Clock
+from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing
+from eventbus.failpoints import crash_point
+from eventbus.kinds import KINDS
+
+log = logging.getLogger("eventbus")
+
+EVERY_S = 1.0
+#: `expire` takes so many candidates a call, to stay under 2 ms.
+SWEEP_CANDIDATES = 100
+#: Calls of expire a round and partition; when that was not enough, the next round follows at once.
+SWEEP_CALLS = 50
+
+
+#: A role that did so much in one round has more to do at once.
+_MORE_TO_DO = {"expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
+#: How far a flood may push the store beyond its bounds before it has to wait.
+SLACK = 1.1
+
+
+class Housekeeper:
+    """Trims streams and sweeps the store, about once a second, in one thread with its own connection.
+
+    *on_loss* is called with (reason, message) when a group has lost events it had not read.
+    """
+
+    def __init__(
+        self, *, bus: Bus, clock: Clock, on_loss: Callable[[str, str], None] = lambda _reason, _message: None
+    ) -> None:
+        self._bus = bus
+        self._on_loss = on_loss
+        self._clock = clock
+        self._stop = threading.Event()
+        self._roles: dict[str, Callable[[Client, int], int | None]] = {
+            **{"trim": self.trim, "expire": self.sweep, "refresh": self.refresh},
+            **{"forget": self.forget, "finish": self.finish},
+        }
+        self._waiting: dict[tuple[int, str], str] = {}  #: what a role of a partition waits for
+        self._thread = threading.Thread(target=self._run, name="eventbus-housekeeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        client: Client | None = None
+        behind = False
+        while not self._stop.wait(0 if behind else EVERY_S * random.uniform(0.8, 1.2)):
+            try:
+                client = client or self._bus.client(name="eventbus-housekeeper")
+            except EventBusError as error:
+                log.debug("housekeeping waits: %s", error)
+                continue
+            behind = any([self._keep(client, partition) for partition in range(self._bus.partitions)])
+        if client is not None:
+            client.close()
+
+    def _keep(self, client: Client, partition: int) -> bool:
+        """Do every role on one partition; one that cannot be done holds up no other. Returns whether more is to do."""
+        behind = False
+        for name, role in self._roles.items():
+            try:
+                behind |= (role(client, partition) or 0) >= _MORE_TO_DO.get(name, math.inf)
+                if self._waiting.pop((partition, name), None):
+                    log.warning("housekeeping of partition %d goes on: %s", partition, name)
+            except (FunctionsMissing, BusUnavailable) as error:  # the consumers load them, and say that it is away
+                log.debug("housekeeping of partition %d waits, %s: %s", partition, name, error)
+            except EventBusError as error:
+                self._say_waiting(partition, name, str(error))
+            except Exception:
+                log.exception("housekeeping goes on after an unexpected error")
+        return behind
+
+    def _say_waiting(self, partition: int, name: str, problem: str) -> None:
+        """Once each problem, and not every second."""
+        if self._waiting.get((partition, name)) != problem:
+            self._waiting[partition, name] = problem
+            log.warning("housekeeping of partition %d waits, %s: %s", partition, name, problem)
+
+    def trim(self, client: Client, partition: int) -> None:
+        """Forget what every group has finished with; tell if a group lost something."""
+        crash_point("trim")
+        trimmed = self._bus.functions(client, partition).trim(self._bus.options)
+        crash_point("trimmed")
+        if trimmed.released_group:
+            cause = "was destroyed, or its stream," if trimmed.destroyed else "held the stream too long"
+            told = f"group {trimmed.released_group} {cause} on partition {partition}: {trimmed.lost} events lost to it"
+            log.error("%s", told)
+            self._on_loss("GroupReleased", told)
+
+    def sweep(self, client: Client, partition: int, now_ms: int | None = None) -> int:
+        """Expire what is due and evict what is beyond a bound. Returns how many keys were taken out or forgotten."""
+        functions, total = self._bus.functions(client, partition), 0
+        for _ in range(SWEEP_CALLS):
+            candidates, unfinished = self._candidates(client, partition, now_ms)
+            if candidates:
+                crash_point("expire")
+            elif unfinished:  # nothing else may come that would do what is left to do
+                functions.expire(self._bus.options, (), now_ms)
+            swept = functions.expire(self._bus.options, candidates, now_ms).total if candidates else 0
+            if swept:
+                crash_point("expired")
+            total += swept
+            if len(candidates) < SWEEP_CANDIDATES or not swept or self._stop.is_set():
+                break
+        return total
+
+    def refresh(self, client: Client, partition: int) -> int:
+        """Show readers what was counted and not written: held-back repeats, the last ones too. Returns how many."""
+        now_ms = self._clock.time_ns() // 1_000_000
+        with redis_errors():
+            due: Any = client.execute_command(
+                *("ZRANGE", self._bus.keys[partition].index_refresh, 0, now_ms),
+                *("BYSCORE", "LIMIT", 0, REFRESHED_A_SECOND),
+            )
+        return self._bus.functions(client, partition).refresh(due) if due else 0
+
+    def finish(self, client: Client, partition: int) -> int:
+        """End what calls on other kinds than events were cut off from; these lie in partition 0. Returns how many."""
+        plurals = [kind.plural for kind in KINDS if kind.plural != EVENTS] if partition == 0 else []
+        if not plurals:
+            return 0
+        keys = self._bus.keys[partition]
+        with redis_errors():
+            noted = client.exists(*(keys.note_of(plural) for plural in plurals))
+        return sum(self._bus.functions(client, partition).finish(plural) for plural in plurals) if noted else 0
+
+    def forget(self, client: Client, partition: int) -> int:
+        """Let go of sets of similar messages and token buckets beyond their time or bound. Returns how many."""
+        keys, options, total = self._bus.keys[partition], self._bus.options, 0
+        for _ in range(SWEEP_CALLS):
+            oldest = self._clock.time_ns() // 1_000_000 - max(subject_lives_ms(options))
+            with redis_errors():
+                over = client.zcard(keys.index_subject) - options.max_records
+                found: Any = client.zrange(keys.index_subject, 0, SWEEP_CANDIDATES - 1, withscores=True)
+            due = [member for rank, (member, used_ms) in enumerate(found) if rank < over or used_ms <= oldest]
+            total += self._bus.functions(client, partition).forget(options, due) if due else 0
+            if len(due) < SWEEP_CANDIDATES or self._stop.is_set():
+                break
+        return total
+
+    def hold_bounds(self, client: Client, partition: int) -> None:
+        """Take out what is beyond the bounds by more than a tenth, before anything more is put in.
+
+        Called by whoever fills the store, in its own thread: a flood is slowed to what can be swept.
+        """
+        keys, options = self._bus.keys[partition], self._bus.options
+        while not self._stop.is_set():
+            pipe: Any = client.pipeline(transaction=False)
+            for index in (keys.index_expiry, keys.index_forget, keys.index_subject):
+                pipe.zcard(index)
+            with redis_errors():
+                stored, counts, subjects = pipe.execute()
+            most = max(stored / options.max_stored, max(stored + counts, subjects) / options.max_records)
+            if most <= SLACK or not self.sweep(client, partition) + self.forget(client, partition):
+                return
+
+    def _candidates(self, client: Client, partition: int, now_ms: int | None) -> tuple[list[bytes], bool]:
+        """Keys to look at, and whether a call that was cut off has left something to do."""
+        keys, options = self._bus.keys[partition], self._bus.options
+        now = now_ms if now_ms is not None else self._clock.time_ns() // 1_000_000
+        due: list[bytes]
+        forget: list[bytes]
+        pipe: Any = client.pipeline(transaction=False)
+        pipe.exists(keys.note_of(EVENTS))
+        pipe.zcard(keys.index_expiry)
+        pipe.zcard(keys.index_forget)
+        for index in (keys.index_expiry, keys.index_forget):
+            pipe.execute_command("ZRANGE", index, 0, now, "BYSCORE", "LIMIT", 0, SWEEP_CANDIDATES)
+        with redis_errors():
+            unfinished, stored, counts, due, forget = pipe.execute()
+            over = stored - options.max_stored - len(due)
+            if over > 0:
+                due += client.zrange(keys.index_expiry, len(due), len(due) + min(over, SWEEP_CANDIDATES) - 1)
+            over = stored + counts - options.max_records - len(forget)
+            if over > 0:
+                forget += client.zrange(keys.index_forget, len(forget), len(forget) + min(over, SWEEP_CANDIDATES) - 1)
+        # Half for each at least: a flood of events must not keep counts from being forgotten.
+        stored_part = due[: max(SWEEP_CANDIDATES // 2, SWEEP_CANDIDATES - len(forget))]
+        # A call that was cut off may have left a key in both.
+        return list(dict.fromkeys(stored_part + forget))[:SWEEP_CANDIDATES], bool(unfinished)

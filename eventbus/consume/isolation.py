@@ -1,0 +1,50 @@
+"""A batch that workers died of, one event at a time: the one that kills is found, and only it is buried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.encoding.wire import Batch, unpack_batch
+from eventbus.errors import PoisonBatch
+from eventbus.failpoints import crash_point
+
+#: After so many deaths of workers holding it. Fewer would slow a batch that was only there when somebody pulled a plug.
+ISOLATE_AFTER_DEATHS = 3
+
+#: Works the event at a position of a batch, and nothing else of it. False: the batch is another worker's by now.
+HandleAlone: TypeAlias = Callable[[GroupReader, Delivery, Batch, int], bool]
+
+
+def must_be_isolated(delivery: Delivery) -> bool:
+    """What was begun one event at a time is finished so: what lies before `next` has been done."""
+    return delivery.deaths >= ISOLATE_AFTER_DEATHS or delivery.next is not None
+
+
+def work_alone(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Sequence[bytes]:
+    """Have *handle* work *delivery* one event at a time, from where others have come to; bury the one that killed.
+
+    Returns: its id, to be acknowledged; nothing if it was taken over meanwhile, or buried whole.
+    """
+    bury = reader.functions.bury
+    try:
+        batch = unpack_batch(delivery.body)
+    except PoisonBatch as poison:
+        bury(reader.group, reader.consumer, delivery.id, poison.cause, delivery.deaths, delivery.body)
+        return ()
+    for position in range(delivery.next or 0, len(batch.events)):
+        reader.steps += 1
+        if position == delivery.killed:
+            event = batch.alone(position)
+            ours = bury(
+                *(reader.group, reader.consumer, delivery.id, "killed-worker", delivery.deaths, event),
+                whole=False,
+                next_position=position + 1,
+            )
+        elif ours := reader.try_alone(delivery.id, position):
+            crash_point("decoded", batch.events[position])
+            ours = handle(reader, delivery, batch, position)
+        if not ours:
+            return ()
+    return (delivery.id,)

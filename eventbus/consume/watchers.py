@@ -1,0 +1,206 @@
+"""Watchers of the whole bus: a handler that is called with each event, in order, until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.stream import Delivery, GroupReader, Position
+from eventbus.clock import Clock
+from eventbus.consume.group_consumer import BEAT_EVERY_S, Consumer, consumer_name
+from eventbus.consume.handler import Handler, call_handler
+from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
+from eventbus.errors import EventBusError, PoisonBatch
+
+log = logging.getLogger("eventbus")
+
+
+class GroupWatcher:
+    """A worker of a named group: every event of the bus reaches one worker of the group, at least once.
+
+    Acknowledged after the handler; an event whose handler raised three times, or that goes on killing whoever handles
+    it, is buried in the dead letter, alone. A handler may take its time: up to 10 minutes an event (`pulse.HUNG_S`)
+    the worker counts as alive; then it is taken to hang, and its events go to the group's other workers. `stop` ends
+    behind the batch (1 to 64 events) that is being handled; what was read with it is left to the others.
+    """
+
+    def __init__(
+        self, *, bus: Bus, group: str, handler: Handler, clock: Clock, policy: str, start: str, block_ms: int
+    ) -> None:
+        self._handler = handler
+        self.buried = 0
+        self._stop = threading.Event()
+        name = consumer_name()
+        self._consumers = [
+            Consumer(
+                bus=bus,
+                partition=partition,
+                group=group,
+                name=name,
+                handle=self._handle,
+                handle_alone=self._handle_alone,
+                clock=clock,
+                policy=policy,
+                start=start,
+                block_ms=block_ms,
+            )
+            for partition in range(bus.partitions)
+        ]
+        self._threads = [
+            threading.Thread(target=consumer.run, name=f"eventbus-{group}-{partition}", daemon=True)
+            for partition, consumer in enumerate(self._consumers)
+        ]
+
+    def start(self, timeout_s: float = 5.0) -> None:
+        """Start the threads; returns once the group exists, or after *timeout_s*."""
+        for thread in self._threads:
+            thread.start()
+        for consumer in self._consumers:
+            consumer.ready.wait(timeout_s)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        self._stop.set()
+        for consumer in self._consumers:
+            consumer.stop()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    @property
+    def ended(self) -> bool:
+        """Stopped, and its last handler has returned."""
+        return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
+
+    def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        done: list[bytes] = []
+        acknowledged = time.monotonic()
+        for delivery in deliveries:
+            if self._stop.is_set():
+                break
+            if self._handle_batch(reader, delivery):
+                done.append(delivery.id)
+            if time.monotonic() - acknowledged > BEAT_EVERY_S:
+                reader.ack(done)
+                done, acknowledged = [], time.monotonic()
+        return done
+
+    def _handle_batch(self, reader: GroupReader, delivery: Delivery) -> bool:
+        """False: it was buried whole, which acknowledges it."""
+        try:
+            batch = unpack_batch(delivery.body)
+        except PoisonBatch as poison:
+            self._bury(reader, delivery, poison.cause, delivery.body, whole=True)
+            return False
+        for position in range(len(batch.events)):
+            self._handle_alone(reader, delivery, batch, position)
+            reader.steps += 1
+        return True
+
+    def _handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
+        cause = "handler-failed"
+        try:
+            event = to_event(unpack_wire(batch.events[position]), uid=batch.uid(position))
+            if call_handler(self._handler, event):
+                return True
+        except PoisonBatch as poison:
+            cause = poison.cause
+        return self._bury(reader, delivery, cause, batch.alone(position))
+
+    def _bury(self, reader: GroupReader, delivery: Delivery, cause: str, body: bytes, *, whole: bool = False) -> bool:
+        self.buried += 1
+        return reader.functions.bury(
+            reader.group, reader.consumer, delivery.id, cause, delivery.deaths, body, whole=whole
+        )
+
+
+class StreamWatcher:
+    """A nameless watcher: a position of one's own from now on (or from a time), nothing stored in Redis.
+
+    It holds nothing back; what was trimmed before it could be read is counted in `missed`. An event whose handler
+    raised three times, or that cannot be read, is skipped and counted in `skipped`.
+    """
+
+    def __init__(self, *, bus: Bus, handler: Handler, clock: Clock, since_ms: int | None, block_ms: int) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._block_ms = block_ms
+        self._stop = threading.Event()
+        self.skipped = 0
+        self._clients = [bus.client(block_ms=block_ms, name="eventbus-watch") for _ in range(bus.partitions)]
+        self._positions = [
+            Position(bus=bus, client=client, partition=partition) for partition, client in enumerate(self._clients)
+        ]
+        for position in self._positions:
+            if since_ms is None:
+                position.at_end()
+            else:
+                position.at_time(since_ms)
+        self._threads = [
+            threading.Thread(target=self._run, args=(position,), name=f"eventbus-watch-{partition}", daemon=True)
+            for partition, position in enumerate(self._positions)
+        ]
+
+    @property
+    def missed(self) -> int:
+        """Events that were gone before this watcher could read them."""
+        return sum(position.missed for position in self._positions)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        self._stop.set()
+        if not timeout_s:
+            return
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        for client in self._clients:
+            client.close()  # frees a thread that still waits for a reply
+
+    @property
+    def ended(self) -> bool:
+        """Stopped, and its last handler has returned."""
+        return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self, position: Position) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                deliveries = position.read(self._block_ms)
+                failures = 0
+            except Exception as error:
+                if self._stop.is_set():
+                    return
+                failures += 1
+                if failures == 1:
+                    unforeseen = None if isinstance(error, EventBusError) else error
+                    log.warning("watcher waits: %s", error, exc_info=unforeseen)
+                self._stop.wait(random.uniform(0, min(10.0, 0.1 * 2 ** min(failures, 10))))
+                continue
+            for delivery in deliveries:
+                self._deliver(delivery)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        try:
+            batch = unpack_batch(delivery.body)
+        except PoisonBatch:
+            self.skipped += max(1, delivery.events)
+            return
+        for position, packed in enumerate(batch.events):
+            if self._stop.is_set():
+                return
+            try:
+                event = to_event(unpack_wire(packed), uid=batch.uid(position))
+            except PoisonBatch:
+                self.skipped += 1
+                continue
+            if not call_handler(self._handler, event):
+                self.skipped += 1

@@ -1,0 +1,1 @@
+"""Correlates events into the store: computes the keys, and has `record` decide and write."""

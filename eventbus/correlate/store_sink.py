@@ -1,0 +1,143 @@
+"""The store's sink worker: opens batches, and has `record` correlate and write them, whole calls at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.functions import Sent, letters
+from eventbus.broker.keys import SINK_GROUP
+from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.clock import Clock
+from eventbus.consume.group_consumer import Consumer
+from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
+from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
+from eventbus.errors import EventBusError, PoisonBatch
+from eventbus.failpoints import crash_point
+
+log = logging.getLogger("eventbus")
+
+#: The events of a batch with their keys; and (cause, deaths, the event as a batch of its own) of what cannot be read.
+Opened = tuple[list[KeyedEvent], list[tuple[str, int, bytes]]]
+
+#: The bounds are looked at after so many events.
+RELIEVE_EVERY = 1_000
+
+Relieve = Callable[[GroupReader], None]
+
+
+def sink_consumer(
+    *, bus: Bus, partition: int, name: str, clock: Clock, relieve: Relieve = lambda _reader: None, **options: object
+) -> Consumer:
+    """A consumer of the store's own group. *relieve* is called now and then, to keep the store within its bounds."""
+    sink = StoreSink(bus, partition, relieve)
+    return Consumer(
+        bus=bus,
+        partition=partition,
+        group=SINK_GROUP,
+        name=name,
+        handle=sink.handle,
+        handle_alone=sink.handle_alone,
+        clock=clock,
+        policy="WAIT",
+        **options,  # type: ignore[arg-type]
+    )
+
+
+class StoreSink:
+    """Turns deliveries into calls of record. `record` acknowledges by itself, so nothing is returned to acknowledge."""
+
+    def __init__(self, bus: Bus, partition: int, relieve: Relieve = lambda _reader: None) -> None:
+        self._relieve = relieve
+        self._recorded = 0
+        self._sent: Sent | None = None  #: the call of record that is under way
+        self._options = bus.options
+        self._keys = bus.keys[partition]
+        self._correlator = Correlator(bus.options)
+
+    def handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        """Record every delivery, in calls as large as the batch rule allows."""
+        try:
+            self._handle(reader, deliveries)
+        finally:
+            if self._sent:
+                self._sent.abandon()
+                self._sent = None
+        return ()
+
+    def handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
+        """Record one event of a batch. False: another worker has taken it over."""
+        last = position == len(batch.events) - 1
+        builder = CallBuilder(self._keys, self._options)
+        builder.add(
+            delivery.id,
+            delivery.clock_ms,
+            *self._open_events(batch, [position]),
+            start=position,
+            next_position=None if last else position + 1,
+        )
+        self._recorded += builder.events
+        crash_point("record")
+        (reply,) = reader.functions.record(reader.group, reader.consumer, self._options, builder.call())
+        crash_point("recorded")
+        return self._is_done(reader, reply)
+
+    def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> None:
+        builder = CallBuilder(self._keys, self._options)
+        for delivery in deliveries:
+            events, burials = self._open(delivery)
+            if not builder.fits(events):
+                self._send(reader, builder)
+                builder = CallBuilder(self._keys, self._options)
+            builder.add(delivery.id, delivery.clock_ms, events, burials)
+        if len(builder):
+            self._send(reader, builder)
+        self._settle(reader)
+
+    def _send(self, reader: GroupReader, builder: CallBuilder) -> None:
+        """Begin a call, after the one under way: while Redis works on it, the next is prepared."""
+        call = builder.call()
+        self._settle(reader)
+        crash_point("record")
+        self._sent = reader.functions.begin_record(reader.group, reader.consumer, self._options, call)
+        self._recorded += builder.events
+
+    def _settle(self, reader: GroupReader) -> None:
+        """Wait for the call under way, if there is one."""
+        sent, self._sent = self._sent, None
+        if sent is None:
+            return
+        replies = letters(sent.reply())
+        crash_point("recorded")
+        reader.steps += 1
+        if self._recorded >= RELIEVE_EVERY:
+            self._recorded = 0
+            self._relieve(reader)
+        for reply in replies:
+            self._is_done(reader, reply)
+
+    def _is_done(self, reader: GroupReader, reply: str) -> bool:
+        if reply == "-":
+            log.warning("group %s: a batch was taken over by another worker; left to it", reader.group)
+        elif reply == "<":  # the consumer reads what is pending for it anew, and its notes with it
+            raise EventBusError("a batch has been worked further than was known here")
+        return reply != "-"
+
+    def _open(self, delivery: Delivery) -> Opened:
+        try:
+            batch = unpack_batch(delivery.body)
+        except PoisonBatch as poison:
+            return [], [(poison.cause, delivery.deaths, delivery.body)]
+        crash_point("decoded", delivery.body)
+        return self._open_events(batch, range(len(batch.events)))
+
+    def _open_events(self, batch: Batch, positions: Iterable[int]) -> Opened:
+        opened: Opened = ([], [])
+        for position in positions:
+            packed = batch.events[position]
+            try:
+                opened[0].append(self._correlator.keyed(batch.uid(position), unpack_wire(packed), packed))
+            except PoisonBatch as poison:
+                opened[1].append((poison.cause, 0, batch.alone(position)))
+        return opened

@@ -1,0 +1,97 @@
+"""What is to be written of the changes that were read: one delivery an event, with its newest state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from eventbus.broker.exports import Returned
+from eventbus.event import Event
+from eventbus.sinks.contract import EventPatch, Verb
+from eventbus.store.changes import Change
+from eventbus.store.storage import ChangeType
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One event on its way to a sink. What the sink knows is patched; else *verb* says how, None: by the changes.
+
+    *known* is what the sink returned last. *forget*: the event is gone from the store, and so is what is known of it.
+    *waited*: what stands for it in `later`, its key or dead entries, to be taken out when it is settled.
+    """
+
+    key: str
+    event: Event
+    verb: Verb | None = None
+    added: bool = False  #: the event's first change is among those that were read
+    known: Returned | None = None
+    forget: bool = False
+    only_forget: bool = False  #: nothing is to be written
+    forced: bool = False  #: somebody asked for it: written even if the sink has it
+    waited: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The store's version of the event."""
+        return int(self.event.metadata.resource_version)
+
+    def patch(self) -> EventPatch:
+        """The repeat as a patch of what the sink has, or of the event's own name."""
+        event, known = self.event, self.known
+        return EventPatch(
+            name=known.name if known else event.metadata.name,
+            version=known.version if known else "",
+            count=event.count,
+            last_timestamp=event.last_timestamp,
+            message=event.message,
+        )
+
+
+def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[Delivery]]:
+    """The deliveries of *changes*, oldest first; no event occurs twice in a round of at most *most* (0: any number).
+
+    With *coalesce* an event has one delivery, of its newest state, unless it went and came back meanwhile. Otherwise
+    every change is a round of its own, as client-go writes them.
+    """
+    rounds: list[dict[str, Delivery]] = []
+    last: dict[str, int] = {}  # the round that has the event's newest delivery
+    for change in changes:
+        at = last.get(change.key, -1)
+        former = rounds[at][change.key] if at >= 0 else None
+        merged = _merge(former, change) if coalesce or change.type is ChangeType.DELETED else None
+        if merged is not None:
+            rounds[at][change.key] = merged
+            continue
+        at = at + 1 if coalesce else len(rounds)
+        if at == len(rounds):
+            rounds.append({})
+        rounds[at][change.key] = _delivery(change)
+        last[change.key] = at
+    return [part for found in rounds for part in _split(list(found.values()), most)]
+
+
+def _split(deliveries: list[Delivery], most: int) -> list[list[Delivery]]:
+    step = most or len(deliveries)
+    return [deliveries[at : at + step] for at in range(0, len(deliveries), step)]
+
+
+def _merge(former: Delivery | None, change: Change[Event]) -> Delivery | None:
+    """*former* brought up to date by *change*; None: it needs a delivery of its own."""
+    if former is None or former.forget:
+        return None
+    if change.type is ChangeType.DELETED:
+        return msgspec.structs.replace(former, forget=True)
+    if change.type is ChangeType.ADDED:
+        return None
+    return msgspec.structs.replace(former, event=change.object)
+
+
+def _delivery(change: Change[Event]) -> Delivery:
+    gone = change.type is ChangeType.DELETED
+    return Delivery(
+        key=change.key,
+        event=change.object,
+        added=change.type is ChangeType.ADDED,
+        forget=gone,
+        only_forget=gone,
+    )

@@ -1,0 +1,398 @@
+"""Exporting one partition of the store to one sink: read the changes, write, keep what the sink returned, move on.
+
+The rules of writing are `export_writer`'s, those of the lease `export_lease`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.exports import ExportStore, Settled, export_group
+from eventbus.clock import Clock
+from eventbus.consume.health import Vitals
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, SinkGone
+from eventbus.event import Event
+from eventbus.export.batch import Delivery, make_rounds
+from eventbus.export.delayed import Waiting
+from eventbus.export.leadership import ExportLease, LeaseLost
+from eventbus.export.options import ExportOptions
+from eventbus.export.progress import ExportProgress, Figures
+from eventbus.export.rate import RateLimit
+from eventbus.export.start import BEGINNING, Start
+from eventbus.export.writer import Outage, SinkWriter
+from eventbus.failpoints import crash_point
+from eventbus.kinds import EVENT
+from eventbus.list_watch import ListOptions
+from eventbus.sinks.contract import EventSink, Verb
+from eventbus.sinks.registry import check_name
+from eventbus.store.changes import ChangeReader
+from eventbus.store.event_storage import EventStorage
+from eventbus.store.index import KEY_CHARS
+from eventbus.store.scan import Scanner
+from eventbus.store.selection import Selection
+
+log = logging.getLogger("eventbus")
+
+#: How often who stands by looks at who works, at most.
+LOOK_EVERY_S = 3.0
+#: What was written is kept at least so often, so that little is repeated after a death.
+KEEP_EVERY_S = 1.0
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 10.0
+
+
+class ExportStopped(Exception):
+    """It was told to stop in the middle of a batch: what is not settled is for the next worker."""
+
+
+class PartitionExporter:
+    """Exports *partition* to *sink* as *consumer*. Start it in a thread of its own: `run`, which also closes the sink.
+
+    Args: sleep: waits for so many seconds; True: `stop` was called. For tests that own time.
+          on_gone: called when the sink says that it is gone for good; the loop ends then.
+
+    Raises: ConfigError: the sink's name will not do.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        partition: int,
+        sink: EventSink,
+        consumer: str,
+        clock: Clock,
+        options: ExportOptions,
+        block_ms: int = 1000,
+        sleep: Callable[[float], bool] | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
+        on_gone: Callable[[], None] = lambda: None,
+    ) -> None:
+        check_name(sink.name)
+        self._what = what = f"{export_group(sink.name)}, partition {partition}"
+        self._bus = bus
+        self._partition = partition
+        self._sink = sink
+        self._clock = clock
+        self._options = options
+        self._block_ms = block_ms
+        self._stop = threading.Event()
+        self._sleep = sleep = sleep or self._stop.wait
+        self._uniform = uniform
+        self._on_change = on_change
+        self._on_gone = on_gone
+        self._client = bus.client(block_ms=block_ms, name=f"eventbus-export-{partition}")
+        self._store = ExportStore(bus=bus, client=self._client, partition=partition, sink=sink.name, consumer=consumer)
+        self._lease = ExportLease(
+            self._store,
+            clock=clock,
+            take_over_s=options.take_over_s,
+            sleep=sleep,
+            what=what,
+            on_beat=self._look_behind,
+        )
+        self._progress = ExportProgress(self._store, sink=sink.name, clock=clock, what=what, on_change=on_change)
+        self._writer = SinkWriter(
+            sink,
+            outage=options.outage,
+            progress=self._progress,
+            wait=self._lease.wait,
+            before=self._before,
+            rate_per_s=options.rate_per_s,
+            calling=self._lease.during_a_call,
+            uniform=uniform,
+        )
+        self._storage = EventStorage(kind=EVENT, bus=bus, client=self._client, view=options.view)
+        self._waiting = Waiting(self._store, self._storage)
+        self._rate = RateLimit(options.rate_per_s, clock)
+        self._reader: ChangeReader[Event] | None = None
+        self._position: int | None = None
+        self._asked_redis = False
+        self._failures = 0
+        self._failed_rounds = 0
+        self._failed_first: EventBusError | None = None  # of the failures since it last went on
+
+    @property
+    def figures(self) -> Figures:
+        """What it has done; safe to read from any thread."""
+        return self._progress.figures
+
+    def vitals(self) -> Vitals:
+        """How it does; safe to call from any thread. A sink that does not answer leaves it ready."""
+        figures = self.figures
+        counted = ("written", "held_back", "retries", "buried", "probes", "lists")
+        since = figures.paused_since
+        gauges = {
+            "leader": float(figures.holds),
+            "pending": figures.pending,
+            "paused_seconds": 0.0 if since is None else max(0.0, self._clock.time_ns() / 1e9 - since),
+        }
+        if (lag := figures.lag) is not None:
+            gauges |= {"lag_events": lag.events, "lag_seconds": lag.seconds}
+        return Vitals(
+            group=export_group(self._sink.name),
+            partition=self._partition,
+            last_sign=self._lease.last_sign,
+            ready=self._asked_redis and not self._failures,
+            counts={name: getattr(figures, name) for name in counted} | {"failures": self._failed_rounds},
+            gauges=gauges,
+        )
+
+    def stop(self) -> None:
+        """End after the call to the sink that is under way, whatever is waited for; returns at once."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """The loop. Blocks until `stop`; then what was written is kept, and the lease given back."""
+        try:
+            while not self._stop.is_set():
+                try:
+                    if self.figures.holds or self._stand_by():
+                        self.step()
+                    self._recovered()
+                except ExportStopped:
+                    break
+                except SinkGone as error:
+                    log.error("%s ends: %s", self._what, error)
+                    self._on_gone()
+                    break
+                except LeaseLost:
+                    log.warning("%s: another worker has taken over", self._what)
+                    self._let_go()
+                except EventBusError as error:
+                    self._failed(error)
+                except Exception as error:  # a fault of ours: nothing was moved, it is tried again
+                    log.exception("%s: unexpected error", self._what)
+                    self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+        finally:
+            self._close()
+
+    def acquire(self) -> bool:
+        """Take the lease if it is free, find where to go on, and let the sink connect, waiting for it.
+
+        Raises: LeaseLost, ExportStopped, and what Redis does.
+        """
+        lease = self._lease.acquire()
+        self._has_redis()  # what follows may wait for the sink
+        if lease is None:
+            return False
+        self._keep(self._progress.begin(self._sink.mode))
+        former, self._position = self._position, lease.position
+        if lease.position is not None:
+            self._read_from(lease.position)
+        elif former is not None:  # the bus was flushed under us: what it holds now is all there is
+            self._catch_up(after=former)
+        elif self._options.start.listed:
+            self._catch_up(start=self._options.start)
+        else:
+            newest = self._store.newest_version()
+            self._keep(Settled(position=newest))
+            self._read_from(newest)
+        if self._writer.open():
+            raise ExportStopped
+        return True
+
+    def step(self) -> int:
+        """Read once, for at most *block_ms*, and write what there is. Returns how many changes that were.
+
+        Call it only after `acquire`. Raises: LeaseLost, ExportStopped, and what Redis does.
+        """
+        self._lease.keep()
+        for deliveries, done in self._waiting.due(self._now_ms(), self._clock.monotonic()):
+            self._deliver(deliveries, done=done)
+        reader = self._reader
+        assert reader is not None, "acquire first"
+        try:
+            changes = reader.read(self._block_ms)
+        except Expired as error:
+            log.warning("%s: %s; listing the store", self._what, error)
+            self._catch_up(after=reader.after)
+            return 0
+        if reader.after != self._position:
+            coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
+            *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
+            for deliveries in former:
+                self._deliver(deliveries)
+            self._deliver(last, position=reader.after)
+        return len(changes)
+
+    def _stand_by(self) -> bool:
+        if self.acquire():
+            return True
+        self._sleep(LOOK_EVERY_S * self._uniform(0.3, 1))
+        return False
+
+    def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> None:
+        """Write what the store holds and was changed behind *after*, then go on from the version before the list."""
+        self.figures.lists += 1
+        newest = self._store.newest_version()
+        index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
+        scanner = Scanner(bus=self._bus, client=self._client, storage=self._storage)
+        found = (
+            Delivery(key=member[-KEY_CHARS:].decode(), event=event, verb=Verb.UPDATE)
+            for member, event in scanner.scan(self._partition, index)
+            if int(event.metadata.resource_version) > after and start.takes(event)
+        )
+        while chunk := list(islice(found, self._options.batch_events)):
+            self._deliver(chunk)
+        self._keep(Settled(position=newest, raised={"lists": 1}))
+        self._read_from(newest)
+
+    def _read_from(self, position: int) -> None:
+        self._position = position
+        self._reader = ChangeReader(
+            bus=self._bus, client=self._client, storage=self._storage, partition=self._partition, after=position
+        )
+
+    def _deliver(
+        self, deliveries: Sequence[Delivery], *, position: int | None = None, done: Iterable[str] = ()
+    ) -> None:
+        """Write *deliveries*, no event twice among them, keep what came of them, and then move to *position*."""
+        settled = Settled(done=list(done))
+        chosen = list(self._choose(deliveries, settled))
+        self.figures.pending, kept_at = len(chosen), self._clock.monotonic()
+        for outcome in self._writer.write(chosen):
+            crash_point("written")
+            self._progress.settled(outcome, settled)
+            if self._clock.monotonic() - kept_at >= KEEP_EVERY_S:
+                self._keep(settled)
+                settled, kept_at = Settled(), self._clock.monotonic()
+        if self.figures.pending:
+            self._keep(settled)
+            raise ExportStopped
+        for delivery in deliveries:
+            if delivery.forget:
+                settled.returned[delivery.key] = None
+                settled.done.append(delivery.key)
+            elif delivery.waited and delivery.key not in settled.later:
+                settled.done.extend(delivery.waited)
+        self._progress.round_done(settled)
+        settled.position = position
+        crash_point("settled")
+        self._keep(settled)
+        crash_point("kept")
+        if position is not None:
+            self._position = position
+
+    def _choose(self, deliveries: Sequence[Delivery], settled: Settled) -> Iterator[Delivery]:
+        """Those that are to be written, with what the sink returned for them last."""
+        known = self._store.returned([delivery.key for delivery in deliveries])
+        for delivery in deliveries:
+            delivery = msgspec.structs.replace(delivery, known=known.get(delivery.key))
+            if self._is_due(delivery, settled):
+                if delivery.known is not None and not delivery.known.written:
+                    delivery = msgspec.structs.replace(delivery, known=None, verb=delivery.verb or Verb.CREATE)
+                yield delivery
+
+    def _is_due(self, delivery: Delivery, settled: Settled) -> bool:
+        known, policy, now_ms = delivery.known, self._options.repeats, self._now_ms()
+        if delivery.forced:
+            return True
+        if known is not None and known.rv >= delivery.version:
+            return False
+        later_ms = None if known is None else policy.later_ms(known, now_ms)
+        if delivery.forget and later_ms is not None:
+            # There will be no later: what was held back goes now.
+            return known is not None and known.count < delivery.event.count
+        if delivery.only_forget:
+            return False
+        if policy.due(delivery.event.count, known, now_ms):
+            return True
+        self._progress.held_back(settled)
+        if known is not None:
+            settled.refreshed.append(delivery.key)
+        if later_ms is not None:
+            settled.later[delivery.key] = later_ms
+        return False
+
+    def _look_behind(self) -> None:
+        """Once a second, with the signs of life: not at a scrape, which asks nobody, nor at each event."""
+        try:
+            self.figures.lag = self._store.lag(self._position or 0)
+        except BusRefused:  # a user made before it was looked at: no reason to export nothing
+            self.figures.lag = None
+
+    def _before(self, events: int) -> bool:
+        return self._stop.is_set() or self._lease.wait(self._rate.take(events))
+
+    def _keep(self, settled: Settled) -> None:
+        """Keep *settled*, whenever Redis comes back: the sink has it already. Raises: LeaseLost."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            try:
+                ours = self._store.exported(settled)
+                self._has_redis()
+                if not ours:
+                    raise LeaseLost
+                return
+            except FunctionsMissing:
+                self._bus.open_partition(self._client, self._partition)
+            except BusUnavailable as error:
+                self._lease.last_sign = self._clock.monotonic()
+                self._waits(error)
+                if self._sleep(self._uniform(backoff_s / 2, backoff_s)):
+                    raise
+                backoff_s = min(LAST_BACKOFF_S, 2 * backoff_s)
+
+    def _failed(self, error: EventBusError) -> None:
+        self._waits(error)
+        self._let_go()
+        if isinstance(error, FunctionsMissing):
+            self._load_functions()
+        most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
+        self._sleep(self._uniform(0, most))
+
+    def _waits(self, error: EventBusError) -> None:
+        """Not ready from now on, which is said once."""
+        self._failures += 1
+        self._failed_rounds += 1
+        if self._failures == 1:
+            log.warning("%s waits: %s", self._what, error)
+            self._failed_first = error
+            if isinstance(error, BusUnavailable | BusRefused):
+                self._on_change("LostRedis", str(error))
+
+    def _load_functions(self) -> None:
+        try:
+            self._bus.open_partition(self._client, self._partition)
+        except EventBusError as error:
+            log.warning("%s: %s", self._what, error)
+
+    def _has_redis(self) -> None:
+        """It has answered, which ends its absence; whether it refuses us still, or a fault is ours, shows later."""
+        self._asked_redis = True
+        if isinstance(self._failed_first, BusUnavailable):
+            self._recovered()
+
+    def _recovered(self) -> None:
+        if self._failures:
+            self._failures = 0
+            log.warning("%s goes on", self._what)
+            if isinstance(self._failed_first, BusUnavailable | BusRefused):
+                self._on_change("Reconnected", "Redis is back")
+            self._failed_first = None
+
+    def _let_go(self) -> None:
+        self._progress.end()
+        self._reader = None
+
+    def _close(self) -> None:
+        if self.figures.holds:
+            self._lease.release()
+        self._let_go()
+        try:
+            self._sink.close()
+        except Exception:
+            log.exception("%s: the sink does not close", self._what)
+        self._lease.close()
+        self._client.close()
+
+    def _now_ms(self) -> int:
+        return self._clock.time_ns() // 1_000_000

@@ -1,0 +1,129 @@
+"""The one live worker of a (sink, partition): who it is, that it lives, and taking over from a dead one.
+
+Heartbeat counters, no clocks: a counter is looked at by whoever stands by, with his own monotonic clock. The loop
+raises it when it comes round, and a thread while it is in a call of the sink.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from eventbus.broker.exports import ExportStore, Lease
+from eventbus.clock import Clock
+from eventbus.consume.liveness import Stillness
+from eventbus.errors import EventBusError
+from eventbus.export.heartbeat import Pulse
+
+log = logging.getLogger("eventbus")
+
+BEAT_EVERY_S = 1.0
+#: Twice what lies between two looks of who stands by: in a longer gap he has not watched.
+LONGEST_GAP_S = 6.0
+
+
+class LeaseLost(Exception):
+    """Another worker exports this partition now. What was not kept, it writes again."""
+
+
+class ExportLease:
+    """The lease as one worker sees it. One thread, but for the signs that its pulse gives `during_a_call`.
+
+    Args: take_over_s: a counter that was watched standing still for so long is a dead worker's.
+          sleep: waits for so many seconds; True: this worker is to stop.
+          on_beat: called behind each sign of life; may use the store, and raise what Redis does.
+    """
+
+    def __init__(
+        self,
+        store: ExportStore,
+        *,
+        clock: Clock,
+        take_over_s: float,
+        sleep: Callable[[float], bool],
+        what: str,
+        on_beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._take_over_s = take_over_s
+        self._sleep = sleep
+        self._what = what
+        self._on_beat = on_beat
+        self._stillness = Stillness(clock, longest_gap_s=LONGEST_GAP_S)
+        self._stands_by = ""  #: for whom, as was said
+        self._next_beat = 0.0
+        #: When the worker last came round, or waited on purpose; seconds, monotonic.
+        self.last_sign = clock.monotonic()
+        self._pulse = Pulse(self._sign, clock=clock)
+
+    def acquire(self) -> Lease | None:
+        """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
+        self.last_sign = now = self._clock.monotonic()
+        lease, dead = self._store.lease(), ""
+        if not lease.ours:
+            still_s = self._stillness.look({lease.holder: lease.beats})[lease.holder]
+            if still_s >= self._take_over_s:
+                dead = lease.holder
+                lease = self._store.lease(lease.holder, lease.beats)  # unless it has beaten meanwhile
+        if not lease.ours:
+            if lease.holder != self._stands_by:
+                self._stands_by = lease.holder
+                log.info("%s stands by: %s writes", self._what, lease.holder)
+            return None
+        if dead:
+            log.warning("%s: took over from %s", self._what, dead)
+        elif self._stands_by:
+            log.info("%s stands by no more, and writes", self._what)
+        self._stands_by = ""
+        self._next_beat = now + BEAT_EVERY_S
+        return lease
+
+    def keep(self) -> None:
+        """Give a sign of life, if one is due. Raises: LeaseLost, and what Redis does."""
+        self.last_sign = now = self._clock.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT_EVERY_S
+            if not self._store.lease().ours:
+                raise LeaseLost
+            self._on_beat()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, with signs of life, also through an absent Redis; True: stop. Raises: LeaseLost."""
+        until = self._clock.monotonic() + seconds
+        while True:
+            try:
+                self.keep()
+            except EventBusError as error:
+                log.debug("%s: no sign of life: %s", self._what, error)
+            left = until - self._clock.monotonic()
+            if self._sleep(max(0.0, min(left, BEAT_EVERY_S))):
+                return True
+            if left <= BEAT_EVERY_S:
+                return False
+
+    def during_a_call(self) -> AbstractContextManager[None]:
+        """Signs of life while the body waits for the sink, and leaves Redis alone."""
+        return self._pulse.during_a_call()
+
+    def close(self) -> None:
+        """End its thread."""
+        self._pulse.stop()
+
+    def _sign(self) -> None:
+        self.last_sign = self._clock.monotonic()
+        try:
+            if self._store.lease().ours:
+                self._on_beat()
+            else:
+                self._next_beat = 0.0  # whoever is in the call learns of it as soon as it ends
+        except EventBusError as error:
+            log.debug("%s: no sign of life: %s", self._what, error)
+
+    def release(self) -> None:
+        """Let another worker have it at once."""
+        try:
+            self._store.release()
+        except EventBusError as error:
+            log.warning("%s: could not leave tidily: %s", self._what, error)

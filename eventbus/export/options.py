@@ -1,0 +1,44 @@
+"""How one sink is fed, as the workers are told and as people write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from eventbus.clock import Clock
+from eventbus.errors import ConfigError
+from eventbus.export.repeats import Every, Repeats, parse_repeats
+from eventbus.export.start import BEGINNING, Start, parse_start
+from eventbus.export.writer import Outage
+from eventbus.store.stored import View
+
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one sink is fed; the same in every worker of the sink."""
+
+    start: Start = BEGINNING
+    repeats: Repeats = Every()
+    outage: Outage = Outage.PAUSE
+    view: View = View.WRITTEN  #: which counts and times of an event are written
+    batch_events: int = 500  #: events written at once
+    rate_per_s: float = 0.0  #: events a second and partition; 0: no limit
+    take_over_s: float = 25.0  #: after so long without a sign of life a worker is dead
+
+
+def make_options(
+    clock: Clock, *, start: str, repeats: str, outage: str, counts: str = "written", **more: Any
+) -> ExportOptions:
+    """The options as people write them; *more* as they are. Raises: ConfigError."""
+    if outage not in list(Outage):
+        raise ConfigError(f"outage {outage!r}: give {' or '.join(Outage)}")
+    return ExportOptions(
+        start=parse_start(start, clock),
+        repeats=parse_repeats(repeats),
+        outage=Outage(outage),
+        view=View(counts),
+        **more,
+    )
+
+
+__all__ = ["ExportOptions", "make_options"]

@@ -1,0 +1,172 @@
+"""What an exporter says while it works: in the log, in Redis for `status`, and as numbers of its process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from eventbus.broker.exports import Burial, ExportStore, Returned, Settled, export_group
+from eventbus.broker.health.export_lag import Lag
+from eventbus.clock import Clock
+from eventbus.encoding.wire import pack_batch, pack_event
+from eventbus.errors import EventBusError, Throttled
+from eventbus.export.leadership import LeaseLost
+from eventbus.export.writer import Outcome
+from eventbus.sinks.contract import delivery_id
+from eventbus.text import printable
+
+log = logging.getLogger("eventbus")
+
+#: How much of an error's text is kept, characters.
+WHY_LENGTH = 300
+
+
+class Figures:
+    """What an exporter has done since it began. Written by its thread, read by any. Counts only go up."""
+
+    def __init__(self) -> None:
+        self.holds = False  #: has the lease
+        self.written = 0
+        self.held_back = 0  #: repeats that the policy kept from the sink
+        self.retries = 0
+        self.buried = 0
+        self.probes = 0  #: of a sink that does not answer
+        self.lists = 0  #: times it listed the store, to begin or to catch up
+        self.pending = 0  #: events in hand, not settled
+        self.paused_since: float | None = None  #: seconds since 1970
+        self.lag: Lag | None = None  #: as of the last sign of life; None: not yet looked, or another worker's
+
+
+class ExportProgress:
+    """Told by the writer what it waits for, and by the exporter what came of each event."""
+
+    def __init__(
+        self, store: ExportStore, *, sink: str, clock: Clock, what: str, on_change: Callable[[str, str], None]
+    ) -> None:
+        self.figures = Figures()
+        self._store = store
+        self._sink = sink
+        self._clock = clock
+        self._what = what
+        self._on_change = on_change
+        self._told = False  # that the sink does not answer
+        self._retrying = False
+
+    def begin(self, mode: str) -> Settled:
+        """This worker has the lease now. A pause that the one before has begun goes on."""
+        self.figures.holds = True
+        self.figures.paused_since = self._store.paused_since()
+        return Settled(figures={"mode": mode, "pending": "0", "retrying": "0"})
+
+    def end(self) -> None:
+        """It has it no longer."""
+        self.figures.holds, self.figures.pending = False, 0
+        self.figures.paused_since = self.figures.lag = None
+        self._told = self._retrying = False
+
+    def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
+        """Nothing is read, nothing is buried: said once in the log, and at every probe in Redis."""
+        why = printable(str(error))
+        if self.figures.paused_since is None:
+            self.figures.paused_since = self._clock.time_ns() / 1e9
+        if not self._told:
+            self._told = True
+            log.warning("%s pauses: %s", self._what, why)
+            reason = "SinkThrottled" if isinstance(error, Throttled) else "SinkUnreachable"
+            self._on_change(reason, f"{self._sink}: {why}")
+        self.figures.probes += 1
+        since_ms = int(self.figures.paused_since * 1000)
+        figures = {"paused_since_ms": str(since_ms), "pending": str(self.figures.pending)} | self._error(str(error))
+        self._tell(Settled(figures=figures, raised={"probes": 1}))
+
+    def resumed(self) -> None:
+        log.warning("%s goes on", self._what)
+        self._told, self.figures.paused_since = False, None
+        self._on_change("SinkReachable", f"{self._sink} answers again")
+        self._tell(Settled(figures={"paused_since_ms": "", "pending": "0"}))
+
+    def retrying(self, error: EventBusError, events: int) -> None:
+        self._retrying = True
+        self.figures.retries += events
+        log.warning("%s: %d events failed and are tried again: %s", self._what, events, printable(str(error)))
+        figures = {"retrying": str(events), "pending": str(self.figures.pending)} | self._error(str(error))
+        self._tell(Settled(figures=figures, raised={"retries": events}))
+
+    def held_back(self, settled: Settled) -> None:
+        """The policy kept one repeat from the sink."""
+        self.figures.held_back += 1
+        _raise(settled, "held_back")
+
+    def settled(self, outcome: Outcome, settled: Settled) -> None:
+        """Add to *settled* what came of one event."""
+        self.figures.pending -= 1
+        if self.figures.paused_since is not None:  # it answers; perhaps the worker before us began the pause
+            self.figures.paused_since = None
+            settled.figures["paused_since_ms"] = ""
+        if outcome.cause:
+            self._buried(outcome, settled)
+        else:
+            self._written(outcome, settled)
+
+    def round_done(self, settled: Settled) -> None:
+        """Nothing of the round is in hand any more."""
+        if self._retrying:
+            self._retrying = False
+            settled.figures |= {"retrying": "0", "pending": "0"}
+
+    def _written(self, outcome: Outcome, settled: Settled) -> None:
+        delivery, now_ms = outcome.delivery, self._now_ms()
+        self.figures.written += 1
+        _raise(settled, "written")
+        settled.figures["written_ms"] = str(now_ms)
+        if outcome.returned is not None and delivery.version:  # else as in `_buried`
+            name, version = outcome.returned.metadata.name, outcome.returned.metadata.resource_version
+            settled.returned[delivery.key] = Returned(
+                name or delivery.event.metadata.name, version, delivery.version, delivery.event.count, now_ms
+            )
+
+    def _buried(self, outcome: Outcome, settled: Settled) -> None:
+        event, why = outcome.delivery.event, printable(outcome.why)
+        about = printable(f"{event.metadata.namespace}/{event.metadata.name}")
+        log.error("%s: event %s is buried (%s): %s", self._what, about, outcome.cause, why)
+        self.figures.buried += 1
+        _raise(settled, "dead")
+        settled.figures |= self._error(outcome.why)
+        delivery, known = outcome.delivery, outcome.delivery.known
+        if delivery.version:  # else the store has forgotten it, and when it comes back it is a new one
+            # What repeats it is a repeat to the rule, which else had each tried and buried.
+            name, version = (known.name, known.version) if known else ("", "")
+            settled.returned[delivery.key] = Returned(
+                name, version, delivery.version, event.count, self._now_ms(), written=known is not None
+            )
+        producer, _, sequence = event.metadata.uid.rpartition(":")
+        # The uid of a batch's event is producer:sequence; the store's own reports have another.
+        origin = (producer, int(sequence)) if producer and sequence.isdecimal() else (event.metadata.uid, 0)
+        settled.burials.append(
+            Burial(
+                outcome.cause,
+                delivery_id(event),
+                export_group(self._sink),
+                delivery.key,
+                why[:WHY_LENGTH],
+                pack_batch(*origin, [pack_event(event)]),
+            )
+        )
+
+    def _error(self, text: str) -> dict[str, str]:
+        return {"error": printable(text)[:WHY_LENGTH], "error_ms": str(self._now_ms())}
+
+    def _tell(self, settled: Settled) -> None:
+        """Figures alone: they may be late, so a Redis that is away holds up nothing. Raises: LeaseLost."""
+        try:
+            if not self._store.exported(settled):
+                raise LeaseLost
+        except EventBusError as error:
+            log.debug("%s: figures are not kept: %s", self._what, error)
+
+    def _now_ms(self) -> int:
+        return self._clock.time_ns() // 1_000_000
+
+
+def _raise(settled: Settled, counter: str) -> None:
+    settled.raised[counter] = settled.raised.get(counter, 0) + 1

@@ -1,0 +1,141 @@
+"""A worker of one external sink as threads of this process: one a partition, each with a sink object of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.health.export_status import say_unfed, unfed_partitions
+from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
+from eventbus.clock import Clock
+from eventbus.consume.group_consumer import consumer_name
+from eventbus.consume.health import Vitals
+from eventbus.consume.housekeeper import Housekeeper
+from eventbus.errors import EventBusError
+from eventbus.export.exporter import PartitionExporter
+from eventbus.export.options import ExportOptions
+from eventbus.sinks.contract import EventSink
+
+log = logging.getLogger("eventbus")
+
+#: How often it is looked whether anybody correlates, at first (workers are started together) and then.
+FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0
+#: While nobody does, one look in so many is told, from the second on: a sink worker that Redis was away for may wait
+#: for up to 10 s before it is back.
+TELL_EVERY_LOOKS = 6
+
+
+class ExportRunner:
+    """Exporters of one sink, one a partition, the housekeeping, and a watch on the sink workers.
+
+    Args: make_sink: called once a partition, in the thread of whoever makes the runner.
+          on_gone: called from a thread of it when the sink is gone for good.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        make_sink: Callable[[], EventSink],
+        clock: Clock,
+        options: ExportOptions,
+        block_ms: int,
+        name: str = "",
+        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
+        on_gone: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.exporters = [
+            PartitionExporter(
+                bus=bus,
+                partition=partition,
+                sink=make_sink(),
+                consumer=name or consumer_name(),
+                clock=clock,
+                options=options,
+                block_ms=block_ms,
+                on_change=on_change,
+                on_gone=on_gone,
+            )
+            for partition in range(bus.partitions)
+        ]
+        self._housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
+        self._feeding = FeedWatch(bus)
+        self._threads = [
+            threading.Thread(target=exporter.run, name=f"eventbus-export-{partition}", daemon=True)
+            for partition, exporter in enumerate(self.exporters)
+        ]
+
+    def start(self) -> None:
+        """Start the threads; returns at once."""
+        for thread in self._threads:
+            thread.start()
+        self._housekeeper.start()
+        self._feeding.start()
+
+    def vitals(self) -> list[Vitals]:
+        """How each exporter does; safe to call from any thread."""
+        return [exporter.vitals() for exporter in self.exporters]
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End after the calls of the sink that are under way; waits for at most *timeout_s*. Idempotent."""
+        deadline = time.monotonic() + timeout_s
+        for exporter in self.exporters:
+            exporter.stop()
+        self._feeding.stop(0)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._housekeeper.stop(max(0.0, deadline - time.monotonic()))
+        self._feeding.stop(max(0.0, deadline - time.monotonic()))
+
+
+class FeedWatch:
+    """Warns while a partition has no living sink worker: then nothing is correlated, and no sink gets anything."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eventbus-export-feed", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        client = self._bus.client(name="eventbus-export-feed")
+        looks = FeedLooks(self._bus.partitions)
+        try:
+            while not self._stop.wait(LOOK_EVERY_S if looks.unfed else FIRST_LOOK_S):
+                try:
+                    before = read_beats(client, self._bus.keys)
+                    if self._stop.wait(HEARTBEAT_S):
+                        return
+                    found = unfed_partitions(before, read_beats(client, self._bus.keys))
+                except EventBusError:
+                    found = []  # the exporters say that Redis is away
+                if warning := looks.add(found):
+                    log.warning(warning)
+        finally:
+            client.close()
+
+
+class FeedLooks:
+    """What looks at the sink workers come to: something is said when a partition has none at two looks in a row."""
+
+    def __init__(self, partitions: int) -> None:
+        self.unfed: list[int] = []  #: at the last look
+        self._partitions = partitions
+        self._looks = 0  # so many in a row for which it was so at the one before too
+
+    def add(self, unfed: list[int]) -> str:
+        """One more look, which found *unfed*. Returns what is to be said, mostly ""."""
+        twice = [partition for partition in unfed if partition in self.unfed]
+        self.unfed = unfed
+        self._looks = self._looks + 1 if twice else 0
+        return say_unfed(twice, self._partitions) if self._looks % TELL_EVERY_LOOKS == 1 else ""

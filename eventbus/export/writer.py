@@ -1,0 +1,311 @@
+"""Writing to a sink by the rules: the sink does not answer, or it answered and this event failed.
+
+No Redis, no positions: deliveries go in, what became of each comes out.
+
+Source:   client-go-semantics section 3 (recordToSink, recordEvent). Departures: an outage pauses, whatever it lasts,
+          instead of counting; a batch's failures are tried again together; what is given up is handed back to be
+          buried; of an event that exists already a count above 1 is patched in. `Outage.COUNT` has the first and the
+          last of them as client-go has.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from eventbus.errors import (
+    AlreadyExists,
+    EventBusError,
+    EventRejected,
+    EventUnbuildable,
+    NotFound,
+    SinkGone,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
+from eventbus.event import Event
+from eventbus.export.batch import Delivery
+from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkWrite, Verb
+
+log = logging.getLogger("eventbus")
+
+#: client-go's maxTriesPerEvent and sleepDuration: an event that fails is given up after 100 to 110 s.
+MAX_TRIES = 12
+RETRY_S = 10.0
+#: Probes of a sink that does not answer: full jitter below 1 s doubling to this.
+FIRST_PROBE_S, LAST_PROBE_S = 1.0, 60.0
+
+
+class Outage(StrEnum):
+    """What a sink that does not answer means."""
+
+    PAUSE = "pause"  #: wait for it, for ever
+    COUNT = "count"  #: one more try of this event, as in client-go
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a delivery: *returned* by the sink, or given up for *cause*; both empty: the sink had it."""
+
+    delivery: Delivery
+    returned: Event | None = None
+    cause: str = ""
+    why: str = ""
+
+
+class Progress(Protocol):
+    """Is told what the writer waits for. May raise, which ends the writing."""
+
+    def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
+        """Again nothing answers, or the sink asks for *retry_after_s*; called before each wait."""
+        ...
+
+    def resumed(self) -> None:
+        """It answers again."""
+        ...
+
+    def retrying(self, error: EventBusError, events: int) -> None:
+        """*events* have failed and are tried again."""
+        ...
+
+
+class _Item(msgspec.Struct):
+    """A delivery under way. *follows*: answers that led straight to another call in this try."""
+
+    delivery: Delivery
+    verb: Verb
+    tries: int = 0
+    follows: int = 0
+
+
+class _Next(StrEnum):
+    """What is still to be done for an item."""
+
+    CALL = "call"  #: another call, at once
+    RETRY = "retry"  #: another try, after a sleep
+    WAIT = "wait"  #: the same call, when the sink answers again
+
+
+class SinkWriter:
+    """Writes deliveries to one sink, waiting as long as it takes.
+
+    Args:     wait: sleeps for so many seconds; True: stop, and leave what is not written.
+              before: called before each call with the number of events, for a rate limit; True: stop.
+              rate_per_s: what `before` keeps to; no call has more events than a second of it, else `before` would wait
+                for a large one for long and then let it go at once. 0: no limit.
+              calling: what is entered around each call of the sink.
+    """
+
+    def __init__(
+        self,
+        sink: EventSink,
+        *,
+        outage: Outage,
+        progress: Progress,
+        wait: Callable[[float], bool],
+        before: Callable[[int], bool] = lambda _events: False,
+        rate_per_s: float = 0.0,
+        calling: Callable[[], AbstractContextManager[None]] = nullcontext,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._sink = sink
+        self._batch = sink if isinstance(sink, BatchSink) else None
+        self._outage = outage
+        self._progress = progress
+        self._wait = wait
+        self._before = before
+        self._at_once = max(1, int(min(rate_per_s, 1e6))) if rate_per_s > 0 else None
+        self._calling = calling
+        self._uniform = uniform
+        self._probes = 0
+
+    def open(self) -> bool:
+        """Let a sink connect that wants to, waiting for it. True: stop. Raises: SinkGone."""
+        sink = self._sink
+        if not isinstance(sink, OpeningSink) or self._outage is Outage.COUNT:
+            return False
+        while True:
+            if self._before(0):
+                return True
+            try:
+                with self._calling():
+                    sink.open()
+            except (OSError, SinkUnreachable, Throttled) as error:
+                if self._wait_for_sink(_classified(error)):
+                    return True
+            else:
+                self._answered()
+                return False
+
+    def write(self, deliveries: Sequence[Delivery]) -> Iterator[Outcome]:
+        """Write *deliveries*, no event twice among them; yields each as soon as it is settled.
+
+        Ends early, with some not settled, only if `wait` or `before` says so. Raises: SinkGone.
+        """
+        todo = [_Item(delivery, self._first_verb(delivery)) for delivery in deliveries]
+        failed: list[_Item] = []
+        while todo or failed:
+            if not todo:
+                if self._wait(self._sleep_s(failed)):
+                    return
+                todo, failed = [self._anew(item) for item in failed], []
+            chunk = todo[: self._at_once if self._batch else 1]
+            if self._before(len(chunk)):
+                return
+            # What follows at once (patch, not found, create) comes before the next event.
+            first: list[_Item] = []
+            rest, outage, last_error = todo[len(chunk) :], None, None
+            retried, waiting = len(failed), 0
+            for item, answer in zip(chunk, self._call(chunk), strict=True):
+                found = self._judge(item, answer)
+                if isinstance(found, Outcome):
+                    yield found
+                elif found is _Next.RETRY:
+                    failed.append(item)
+                    last_error = answer
+                else:
+                    first.append(item)
+                    if found is _Next.WAIT:
+                        outage, waiting = answer, waiting + 1
+            todo = first + rest
+            if isinstance(last_error, EventBusError):
+                self._progress.retrying(last_error, len(failed) - retried)
+            if isinstance(outage, EventBusError):
+                if waiting < len(chunk):
+                    self._probes = 0  # it took some: a hiccup
+                if self._wait_for_sink(outage):
+                    return
+            else:
+                self._answered()
+
+    def _first_verb(self, delivery: Delivery) -> Verb:
+        if self._outage is Outage.COUNT:
+            return Verb.PATCH if delivery.event.count > 1 else Verb.CREATE
+        if delivery.known is not None:
+            return Verb.PATCH
+        return delivery.verb or (Verb.CREATE if delivery.added else Verb.PATCH)
+
+    def _anew(self, item: _Item) -> _Item:
+        return _Item(item.delivery, self._first_verb(item.delivery), item.tries)
+
+    def _sleep_s(self, failed: Sequence[_Item]) -> float:
+        """The first sleep is random, so that sinks that failed together are not asked again together."""
+        return RETRY_S * (self._uniform(0, 1) if all(item.tries == 1 for item in failed) else 1)
+
+    def _call(self, chunk: Sequence[_Item]) -> Sequence[SinkAnswer]:
+        if self._batch:
+            try:
+                writes = [SinkWrite.of(item.verb, *_arguments(item)) for item in chunk]
+                with self._calling():
+                    answers = self._batch.write(writes)
+            except SinkGone:
+                raise
+            except (OSError, SinkUnreachable, Throttled) as error:
+                return [_classified(error)] * len(chunk)
+            except Exception:
+                log.exception("sink %s: a batch failed as a whole; its events are written one by one", self._sink.name)
+            else:
+                wrong = UnexpectedReply(f"{len(answers)} answers to {len(chunk)} writes")
+                return answers if len(answers) == len(chunk) else [wrong] * len(chunk)
+        answers = []
+        for item in chunk:
+            stopped = answers and isinstance(answers[-1], SinkUnreachable | Throttled)
+            answers.append(answers[-1] if stopped else self._call_one(item))
+        return answers
+
+    def _call_one(self, item: _Item) -> SinkAnswer:
+        event, patch = _arguments(item)
+        try:
+            with self._calling():
+                if patch is not None:
+                    return self._sink.patch(event, patch)
+                return self._sink.create(event) if item.verb is Verb.CREATE else self._sink.update(event)
+        except SinkGone:
+            raise
+        except Exception as error:
+            if not isinstance(error, EventBusError | OSError) and not item.tries:
+                log.warning("sink %s raised what it should not", self._sink.name, exc_info=True)
+            return _classified(error)
+
+    def _judge(self, item: _Item, answer: SinkAnswer) -> Outcome | _Next:
+        """Settled, given up, or what is to be done next; says so in *item* too."""
+        delivery = item.delivery
+        counting = self._outage is Outage.COUNT
+        match answer:
+            case Event():
+                return Outcome(delivery, answer)
+            case SinkUnreachable() | Throttled() if not counting:
+                return _Next.WAIT
+            case SinkUnreachable(status=status) | UnexpectedReply(status=status) if counting and status:
+                # Of what client-go knows as a StatusError none is tried again.
+                return Outcome(delivery, None, "rejected", str(answer))
+            case EventRejected() | Throttled():
+                return Outcome(delivery, None, "rejected", str(answer))
+            case EventUnbuildable():
+                return Outcome(delivery, None, "unbuildable", str(answer))
+            case NotFound() if item.verb is not Verb.CREATE and item.follows < 2:
+                return _follow(item, Verb.CREATE)
+            case NotFound() if counting:
+                return Outcome(delivery, None, "rejected", str(answer))
+            case AlreadyExists() if counting:
+                return Outcome(delivery)
+            case AlreadyExists() if item.verb is Verb.CREATE and delivery.event.count == 1:
+                return Outcome(delivery, _unversioned(delivery.event))
+            case AlreadyExists() if item.verb is Verb.CREATE and item.follows < 2:
+                return _follow(item, Verb.PATCH)
+            case _:
+                return self._failed(item, answer)
+
+    def _failed(self, item: _Item, error: EventBusError) -> Outcome | _Next:
+        item.tries += 1
+        if item.tries >= MAX_TRIES:
+            return Outcome(item.delivery, None, "retries", str(error))
+        return _Next.RETRY
+
+    def _wait_for_sink(self, error: EventBusError) -> bool:
+        retry_after_s = error.retry_after_s if isinstance(error, Throttled) else None
+        self._progress.paused(error, retry_after_s)
+        most = min(LAST_PROBE_S, FIRST_PROBE_S * 2 ** min(self._probes, 10))
+        self._probes += 1
+        return self._wait(self._uniform(0, most) if retry_after_s is None else retry_after_s)
+
+    def _answered(self) -> None:
+        if self._probes:
+            self._probes = 0
+            self._progress.resumed()
+
+
+def _arguments(item: _Item) -> tuple[Event, EventPatch | None]:
+    delivery = item.delivery
+    return delivery.event, delivery.patch() if item.verb is Verb.PATCH else None
+
+
+def _follow(item: _Item, verb: Verb) -> _Next:
+    item.verb, item.follows = verb, item.follows + 1
+    if verb is Verb.CREATE and item.delivery.known is not None:
+        # It is not there: the version that it had must not come up again, if creating it fails.
+        known = msgspec.structs.replace(item.delivery.known, version="")
+        item.delivery = msgspec.structs.replace(item.delivery, known=known)
+    return _Next.CALL
+
+
+def _classified(error: Exception) -> EventBusError:
+    """Errors of the system's network are outages, whoever raises them; the rest is about the event."""
+    if isinstance(error, EventBusError):
+        return error
+    problem = f"{type(error).__name__}: {error}"
+    return SinkUnreachable(problem) if isinstance(error, OSError) else UnexpectedReply(problem)
+
+
+def _unversioned(event: Event) -> Event:
+    """It is there, in a version that nobody has told."""
+    return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, resource_version=""))
+
+
+__all__ = ["MAX_TRIES", "RETRY_S", "Outage", "Outcome", "Progress", "SinkWriter"]

@@ -1,0 +1,1 @@
+"""Objects, events and numbers as people read them: tables, YAML, JSON and JSONPath. Fetches nothing."""

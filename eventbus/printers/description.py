@@ -1,0 +1,189 @@
+"""One object as `eventbus describe` shows it: itself and what its events tell of it. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import msgspec
+
+from eventbus.event import Event
+from eventbus.kinds import KINDS
+from eventbus.printers.event_table import by_last_seen, describe_events
+from eventbus.printers.human_duration import age
+from eventbus.printers.object_printer import plain_of
+from eventbus.printers.output import core_of
+from eventbus.printers.stored_object import Line, Stored, stored_lines, stored_sections
+from eventbus.text import printable
+
+#: The events by which the store itself says what it held back.
+SUPPRESSED_REASON = "EventsSuppressed"
+#: Lines of a list; the rest is counted.
+LINES = 8
+
+
+class Reason(msgspec.Struct, frozen=True, rename="camel"):
+    """How often the object's events of one type and reason happened."""
+
+    type: str
+    reason: str
+    events: int  #: stored ones
+    seen: int  #: times, all their counts together
+
+
+class Description(msgspec.Struct, frozen=True):
+    """One object: the events about it, sorted by when they were last seen, and itself where it is stored."""
+
+    kind: str
+    namespace: str  #: empty: it is in none
+    name: str
+    events: tuple[Event, ...]
+    stored: Stored | None = None
+
+    @property
+    def uids(self) -> list[str]:
+        """The latest first: an object that was made anew has another."""
+        own = [self.stored.object.metadata.uid] if self.stored else []
+        return _distinct([*own, *(event.involved_object.uid for event in reversed(self.events))])
+
+    @property
+    def api_versions(self) -> list[str]:
+        """The latest first."""
+        own = [self.stored.kind.api_version] if self.stored else []
+        return _distinct([*own, *(event.involved_object.api_version for event in reversed(self.events))])
+
+    @property
+    def first_seen(self) -> datetime | None:
+        """Of all that is still stored."""
+        return min((time for event in self.events if (time := event.first_timestamp or event.event_time)), default=None)
+
+    @property
+    def last_seen(self) -> datetime | None:
+        """The same, of the latest."""
+        return max((time for event in self.events if (time := event.last_seen)), default=None)
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """The most frequent first, warnings before others; without what was held back."""
+        found: dict[tuple[str, str], list[Event]] = {}
+        for event in self.events:
+            if event.reason != SUPPRESSED_REASON:
+                found.setdefault((event.type, event.reason), []).append(event)
+        rows = [Reason(*key, len(events), sum(map(seen, events))) for key, events in found.items()]
+        return sorted(rows, key=lambda row: (row.type != "Warning", -row.seen, row.reason))
+
+    @property
+    def sources(self) -> list[str]:
+        """`kubelet, node-1`, the latest first."""
+        return _distinct(_source(event) for event in reversed(self.events))
+
+    @property
+    def suppressed(self) -> int:
+        """How often its events were held back as spam, as far as that has been written down."""
+        return sum(seen(event) for event in self.events if event.reason == SUPPRESSED_REASON)
+
+
+def describe_objects(events: Iterable[Event], stored: Iterable[Stored] = ()) -> list[Description]:
+    """One description an object: namespace, kind and name."""
+    about: dict[tuple[str, str, str], list[Event]] = {}
+    itself = {one.identity: one for one in stored}
+    for event in by_last_seen(events):
+        about.setdefault(_identity(event), []).append(event)
+    return [
+        Description(kind, namespace, name, tuple(about.get(identity, ())), itself.get(identity))
+        for identity in sorted(about.keys() | itself.keys())
+        for namespace, kind, name in [identity]
+    ]
+
+
+def _identity(event: Event) -> tuple[str, str, str]:
+    """The object's, as `Stored.identity`. That of a node has no namespace, though its events lie in one."""
+    about, namespace = event.involved_object, event.metadata.namespace
+    kind = next((one for one in KINDS if one.name.lower() == about.kind.lower()), None)
+    if kind is None:
+        return namespace, about.kind, about.name
+    return namespace if kind.namespaced else "", kind.name, about.name
+
+
+def format_description(described: Description, *, now: datetime, show_events: bool = True, colour: bool = False) -> str:
+    """The page of one object, with kubectl's Events section at its end."""
+    lines = _lines(described, now)
+    width = max(len(label) for label, _ in lines) + 3
+    parts = [_line(label, values, width) for label, values in lines]
+    if described.stored:
+        parts.append(stored_sections(described.stored))
+    if show_events:
+        parts.append(describe_events(described.events, now=now, label_width=width, colour=colour))
+    return "".join(parts)
+
+
+def _lines(described: Description, now: datetime) -> list[Line]:
+    lines: list[Line] = [("Name", [described.name])]
+    if described.namespace:
+        lines.append(("Namespace", [described.namespace]))
+    if described.stored:
+        lines += stored_lines(described.stored)
+    lines += [("Kind", [described.kind]), ("API Version", described.api_versions), ("UID", described.uids)]
+    if described.events:
+        lines += [
+            ("First Seen", [_when(described.first_seen, now)]),
+            ("Last Seen", [_when(described.last_seen, now)]),
+            ("Reasons", [f"{row.type:<7}  {row.reason} x{row.seen}" for row in described.reasons]),
+            # kubectl's comma is that of its table; on this line it would read as two sources.
+            ("Sources", _distinct(_source(event, " on ") for event in reversed(described.events))),
+        ]
+    if described.suppressed:
+        lines.append(("Held Back", [f"{described.suppressed} as spam (eventbus get suppressed)"]))
+    return lines
+
+
+def description_to_json(described: Description) -> dict[str, Any]:
+    """The same as JSON-like data; events in the form of core/v1."""
+    return {
+        "kind": described.kind,
+        "namespace": described.namespace,
+        "name": described.name,
+        "apiVersions": described.api_versions,
+        "uids": described.uids,
+        "firstSeen": _json_time(described.first_seen),
+        "lastSeen": _json_time(described.last_seen),
+        "reasons": msgspec.to_builtins(described.reasons),
+        "sources": described.sources,
+        "suppressed": described.suppressed,
+        "object": plain_of(*described.stored) if described.stored else None,
+        "events": [core_of(event) for event in described.events],
+    }
+
+
+def seen(event: Event) -> int:
+    """How often it happened; a lone event has no count."""
+    return event.series.count if event.series is not None else event.count or 1
+
+
+def _line(label: str, values: Sequence[str], width: int) -> str:
+    """A label and its values, one a line, as many as LINES."""
+    shown = [printable(value) for value in values[:LINES]] or ["<none>"]
+    if len(values) > LINES:
+        shown.append(f"and {len(values) - LINES} more")
+    lead = f"{label + ':':<{width}}"
+    return "".join(f"{lead if number == 0 else ' ' * width}{value}\n" for number, value in enumerate(shown))
+
+
+def _when(time: datetime | None, now: datetime) -> str:
+    return "<unknown>" if time is None else f"{format_datetime(time)} ({age(now, time)} ago)"
+
+
+def _json_time(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _source(event: Event, between: str = ", ") -> str:
+    component = event.source.component or event.reporting_component
+    host = event.source.host or event.reporting_instance
+    return f"{component}{between}{host}" if host else component
+
+
+def _distinct(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(value for value in values if value))

@@ -1,0 +1,192 @@
+"""Objects of any kind in the form that `-o` names; at once, or one by one under `-w`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from eventbus.event import Event
+from eventbus.kinds import Kind
+from eventbus.printers.jsonpath import Path, Template, go_text, relaxed_path
+from eventbus.printers.object_table import NONE, columns_of, object_name
+from eventbus.printers.output import core_of, dump_json
+from eventbus.printers.table import FIRST_LINES, Cell, Layout, Table
+from eventbus.printers.yaml import dump_yaml
+from eventbus.text import printable
+
+#: Characters of `MODIFIED`; kubectl pads the other words to it, so that what comes later stands in line.
+_WORD = 8
+FORMS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,…"
+
+
+class Told(NamedTuple):
+    """An object, and what happened to it, as `ADDED`."""
+
+    type: str
+    object: Any
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """How things are shown."""
+
+    form: str = ""  #: what -o says; "" a narrow table
+    namespaces: bool = False  #: a first column with the namespace
+    no_headers: bool = False
+    colour: bool = False
+    watch_events: bool = False  #: say what happened
+    labels: tuple[str, ...] = ()  #: a column for each, behind the others
+    all_labels: bool = False  #: the last column has them all
+
+
+class Printer(Protocol):
+    """Makes text of objects; whole lines, or nothing."""
+
+    def listed(self, items: Sequence[Any]) -> str:
+        """A list that is not going to be watched."""
+        ...
+
+    def watched(self, told: Sequence[Told]) -> str:
+        """More of a watch; the first may be its list."""
+        ...
+
+
+def make_printer(kind: Kind[Any], look: Look) -> Printer:
+    """Raises: ValueError: the form is none, or its template cannot be read."""
+    form, _, argument = look.form.partition("=")
+    if argument and form == "jsonpath":
+        return _Templates(kind, look, Template(argument))
+    if argument and form == "custom-columns":
+        return _CustomColumns(kind, look, argument)
+    match look.form:
+        case "" | "wide":
+            return _Rows(kind, look)
+        case "json":
+            return _Documents(kind, look, lambda data: dump_json(data) + "\n", "")
+        case "yaml":
+            return _Documents(kind, look, dump_yaml, "---\n")
+        case "name":
+            return _Names(kind)
+    raise ValueError(f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}")
+
+
+def plain_of(kind: Kind[Any], found: Any) -> dict[str, Any]:
+    """The object's JSON."""
+    return core_of(found) if isinstance(found, Event) else kind.encode(found)
+
+
+class _Rows:
+    def __init__(self, kind: Kind[Any], look: Look) -> None:
+        self._look = look
+        self._wide = look.form == "wide"
+        self._columns = columns_of(kind)
+        headers = self._columns.wide_headers if self._wide else self._columns.headers
+        first = (*(("Event",) if look.watch_events else ()), *(("Namespace",) if look.namespaces else ()))
+        last = (*(label.rpartition("/")[2] for label in look.labels), *(("Labels",) if look.all_labels else ()))
+        self._table = Table((*first, *headers, *last), no_headers=look.no_headers, layout=FIRST_LINES)
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return self.watched([Told("", found) for found in items])
+
+    def watched(self, told: Sequence[Told]) -> str:
+        now = datetime.now(UTC)
+        return self._table.text([self._row(one, now) for one in told])
+
+    def _row(self, told: Told, now: datetime) -> list[str | Cell]:
+        look, found = self._look, told.object
+        row: list[str | Cell] = [told.type.ljust(_WORD)] if look.watch_events else []
+        row += [found.metadata.namespace] if look.namespaces else []
+        labels = found.metadata.labels
+        last = [labels.get(name, NONE) for name in look.labels]
+        last += [",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE] if look.all_labels else []
+        return [*row, *self._columns.row(found, now, self._wide, look.colour), *last]
+
+
+class _Names:
+    def __init__(self, kind: Kind[Any]) -> None:
+        self._kind = kind
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return "".join(f"{printable(object_name(self._kind, found.metadata.name))}\n" for found in items)
+
+    def watched(self, told: Sequence[Told]) -> str:
+        return self.listed([one.object for one in told])
+
+
+class _Documents:
+    """JSON or YAML. *between* stands before every document of a watch but the first."""
+
+    def __init__(self, kind: Kind[Any], look: Look, dump: Callable[[Any], str], between: str) -> None:
+        self._kind = kind
+        self._look = look
+        self._dump = dump
+        self._between = between
+        self._first = True
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return self._dump(_list_of(self._kind, items))
+
+    def watched(self, told: Sequence[Told]) -> str:
+        text = "".join(self._between + self._dump(_document(self._kind, self._look, one)) for one in told)
+        if text and self._first:
+            self._first = False
+            return text.removeprefix(self._between)
+        return text
+
+
+class _Templates:
+    def __init__(self, kind: Kind[Any], look: Look, template: Template) -> None:
+        self._kind = kind
+        self._look = look
+        self._template = template
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return self._template.render(_list_of(self._kind, items))
+
+    def watched(self, told: Sequence[Told]) -> str:
+        return "".join(self._template.render(_document(self._kind, self._look, one)) for one in told)
+
+
+class _CustomColumns:
+    def __init__(self, kind: Kind[Any], look: Look, spec: str) -> None:
+        self._kind = kind
+        self._look = look
+        self._paths: list[Path] = []
+        headers = []
+        for part in spec.split(","):
+            header, colon, path = part.partition(":")
+            if not colon or not path:
+                raise ValueError(f"unexpected custom-columns spec: {part}, expected <header>:<json-path-expr>")
+            headers.append(header)
+            self._paths.append(relaxed_path(path))
+        self._table = Table(headers, no_headers=look.no_headers, layout=Layout(upper_case_header=False))
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return self._table.text([self._row(plain_of(self._kind, found)) for found in items], even_without_rows=True)
+
+    def watched(self, told: Sequence[Told]) -> str:
+        return self._table.text([self._row(_document(self._kind, self._look, one)) for one in told])
+
+    def _row(self, plain: dict[str, Any]) -> list[str]:
+        return [",".join(map(go_text, path.find(plain))) or NONE for path in self._paths]
+
+
+def _document(kind: Kind[Any], look: Look, told: Told) -> dict[str, Any]:
+    """What is printed of one event of a watch."""
+    plain = plain_of(kind, told.object)
+    return {"type": told.type, "object": plain} if look.watch_events else plain
+
+
+def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
+    """kubectl's own list: it has no version to go on from."""
+    return {
+        "apiVersion": "v1",
+        "items": [plain_of(kind, found) for found in items],
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+    }
+
+
+__all__ = ["FORMS", "Look", "Printer", "Told", "make_printer", "plain_of"]

@@ -1,0 +1,85 @@
+"""Writing to standard output: text that no encoding stops, JSON that no text breaks, colours only for a terminal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO, TypeVar
+
+import msgspec
+
+from eventbus.encoding.event_json import to_core
+from eventbus.errors import InvalidEvent
+from eventbus.event import Event
+from eventbus.text import repair
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write *text* at once, whatever the terminal's encoding.
+
+    Raises: OSError: it cannot be written: BrokenPipeError where the reader has gone, EBADF where it was closed.
+    """
+    stream = _opened(stream or sys.stdout)
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def write_bytes(data: bytes) -> None:
+    """The same for bytes, as they are, to standard output."""
+    stream = _opened(sys.stdout)
+    stream.buffer.write(data)
+    stream.flush()
+
+
+def _opened(stream: TextIO | None) -> TextIO:
+    if stream is None:  # Python's word for one that was closed when the program started
+        raise OSError(errno.EBADF, "standard output is closed")
+    return stream
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether *stream* is a terminal; None: it was closed when the program started."""
+    return stream is not None and stream.isatty()
+
+
+def wants_colour(stream: TextIO | None, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether *stream* is a terminal that may be coloured: NO_COLOR is empty, TERM is not `dumb`."""
+    environ = os.environ if environ is None else environ
+    return is_terminal(stream) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def dump_json(value: Any, *, indent: int | None = 4) -> str:
+    """JSON in ASCII, keys sorted as kubectl does; *indent* None: one line without a space. No newline at its end."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, sort_keys=True, indent=indent, separators=separators)
+
+
+def core_of(event: Event) -> dict[str, Any]:
+    """`to_core`, also of an event with NUL in its texts, which a producer of another make may have sent."""
+    try:
+        return to_core(event)
+    except InvalidEvent:
+        return to_core(_repaired(event))
+
+
+def _repaired(struct: S) -> S:
+    return msgspec.structs.replace(struct, **{name: _value(getattr(struct, name)) for name in struct.__struct_fields__})
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str):
+        return repair(value)
+    if isinstance(value, msgspec.Struct):
+        return _repaired(value)
+    if isinstance(value, Mapping):
+        return {repair(key): repair(text) for key, text in value.items()}
+    return value

@@ -1,0 +1,190 @@
+"""The numbers of a bus as tables that fit into 100 columns. Pure functions from `BusStatus` to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventbus.broker.health.bus_status import LEADING, BusStatus, Group, Level, Partition
+from eventbus.broker.health.suppressed import COUNTED
+from eventbus.printers.amounts import human_bytes, level_of_bytes, used_bytes, used_keys
+from eventbus.printers.human_duration import human_duration
+from eventbus.printers.table import Cell, Colour, Row, format_table
+
+#: Partitions shown without `-o wide`: the fullest.
+SHOWN = 8
+#: Four names of this length and two numbers fit into the line.
+NAME_LENGTH = 16
+#: A bound is told in yellow from here on.
+NEARLY_FULL = 0.8
+
+#: Counters that are always shown, then those shown when there is something, with what they mean.
+_ALWAYS = ("published", "recorded", "suppressed")
+_MEANING = {
+    "published": "events taken into the stream",
+    "recorded": "events that the sink workers have counted",
+    "created": "stored as a new event",
+    "patched": "raised the count of a stored event",
+    "aggregated": "folded into a '(combined from similar events)'",
+    "suppressed": "counted but held back as spam: eventbus get suppressed",
+    "refused_full": "refused, the stream was full; their producers hold them and try again",
+    "not_created": "counted but not stored: the server's memory is full",
+    "evicted": "stored events removed before their time: too many (maxStored)",
+    "expired": "stored events removed after their time",
+    "forgotten_early": "counts forgotten before their time: too many (maxRecords)",
+    "late": "counted from a batch that came out of order",
+    "stale_batches": "batches left to the worker that had taken them over",
+    "spoiled": "values that were not ours, written anew: eventbus doctor",
+}
+_LOST = {
+    "dropped": "lost by producers: their buffer was full",
+    "refused": "refused by producers: not a valid event",
+    "unsent": "lost by producers: closed before Redis had them",
+    "lost": "lost by Redis, and no longer in their producers' memory",
+    "destroyed": "lost with a stream that was destroyed",
+    "uncertain": "in doubt for too long: there once, or twice",
+}
+
+
+def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False) -> str:
+    """The whole page: the bus, its groups, workers, partitions, counters."""
+    parts = [
+        _head(status),
+        _spoiled(status),
+        _groups(status, colour) or "GROUPS: none yet; a group is made by its first worker (eventbus worker log)\n",
+        _workers(status, colour),
+        _partitions(status, wide, colour),
+        _counters(status),
+        _leading(status),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _spoiled(status: BusStatus) -> str:
+    return "".join(f"Spoiled:  {line}; eventbus doctor says what to do\n" for line in status.spoiled)
+
+
+def group_rows(groups: tuple[Group, ...], *, colour: bool = False) -> Iterator[Row]:
+    """The rows under GROUP_HEADERS."""
+    for group in groups:
+        dead = len(group.workers) - group.alive
+        workers = f"{group.alive} ({dead} dead)" if dead else str(group.alive)
+        yield (
+            group.name,
+            group.policy,
+            _cell(workers, colour and bool(dead or (group.lag and not group.alive))),
+            _lag(group),
+            human_duration(group.behind_s),
+            str(group.pending),
+            _cell(str(group.lost), colour and group.lost > 0),
+            ",".join(f"p{number}" for number in group.holds) or "-",
+        )
+
+
+GROUP_HEADERS = ("Group", "Policy", "Workers", "Lag", "Behind", "Pending", "Lost", "Holds")
+
+
+def _head(status: BusStatus) -> str:
+    partitions = len(status.partitions)
+    memory = level_of_bytes(status.memory) + ("" if status.memory.bound or status.memory.used is None else ", no limit")
+    return (
+        f"Bus:      {status.url}\n"
+        f"          prefix {status.prefix}, {partitions} partition{'s' * (partitions != 1)}, "
+        f"options version {status.options_version}\n"
+        f"Server:   {status.server}, memory {memory}\n"
+    )
+
+
+def _groups(status: BusStatus, colour: bool) -> str:
+    return format_table(GROUP_HEADERS, group_rows(status.groups, colour=colour))
+
+
+def _workers(status: BusStatus, colour: bool) -> str:
+    rows = [
+        (
+            worker.group,
+            _cell("alive" if worker.alive else "dead", colour and not worker.alive),
+            "-" if worker.seen_s is None else f"{human_duration(worker.seen_s)} ago",
+            str(worker.pending),
+            worker.name,
+        )
+        for group in status.groups
+        for worker in group.workers
+    ]
+    return format_table(("Workers of", "State", "Last seen", "Pending", "Name"), rows)
+
+
+def _partitions(status: BusStatus, wide: bool, colour: bool) -> str:
+    chosen = status.partitions
+    if not wide and len(chosen) > SHOWN:
+        fullest = sorted(chosen, key=lambda partition: -partition.incoming.share)[:SHOWN]
+        chosen = tuple(sorted(fullest, key=lambda partition: partition.number))
+    headers = ("Partition", "Incoming", "Changes", "Dead", "Stored", "Records")
+    rows: list[Row] = [_partition_row(partition, colour) for partition in chosen]
+    text = format_table(headers, [*rows, _bounds_row(chosen[0])])
+    hidden = len(status.partitions) - len(chosen)
+    return text + (f"… and {hidden} less full partitions: -o wide shows them\n" if hidden else "")
+
+
+def _partition_row(partition: Partition, colour: bool) -> Row:
+    def cell(text: str, level: Level) -> Cell:
+        return _cell(text, colour and level.share >= NEARLY_FULL)
+
+    return (
+        str(partition.number),
+        cell(used_bytes(partition.incoming), partition.incoming),
+        used_bytes(partition.changes),  # being full is how it works: it is a window
+        cell(used_bytes(partition.dead), partition.dead),
+        cell(used_keys(partition.stored), partition.stored),
+        cell(used_keys(partition.records), partition.records),
+    )
+
+
+def _bounds_row(partition: Partition) -> Row:
+    """The bounds come from the options, so they are the same for all."""
+    streams = (partition.incoming, partition.changes, partition.dead)
+    keys = (partition.stored, partition.records)
+    return ("of", *(human_bytes(level.bound or 0) for level in streams), *(str(level.bound) for level in keys))
+
+
+def _counters(status: BusStatus) -> str:
+    rows = [
+        (name.replace("_", " "), str(status.counters.get(name, 0)), meaning)
+        for name, meaning in _MEANING.items()
+        if name in _ALWAYS or status.counters.get(name)
+    ]
+    rows += [(cause, str(n), _LOST.get(cause, "lost by producers")) for cause, n in status.losses.items() if n]
+    rows += [("buried", str(n), f"put into the dead letter: {cause}") for cause, n in status.buried.items() if n]
+    for group in status.groups:
+        if group.lost:
+            meaning = f"never got to group {group.name}: it held the stream too long, or was destroyed"
+            rows.append(("lost", str(group.lost), meaning))
+        if group.lost_batches:
+            rows.append(("lost batches", str(group.lost_batches), f"trimmed while group {group.name} worked on them"))
+    return format_table(("Counter", "Events", "Meaning"), rows)
+
+
+def _leading(status: BusStatus) -> str:
+    rows = [
+        (what.replace("_", " "), str(getattr(source, what)), *(_short(name) for name in source.names))
+        for what in COUNTED.values()
+        for source in sorted(status.leading, key=lambda source: -getattr(source, what))[:LEADING]
+        if getattr(source, what)
+    ]
+    return format_table(("Most", "Events", "Component", "Kind", "Type", "Reason"), rows) if rows else ""
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+
+
+def _lag(group: Group) -> str:
+    if group.lag is None:
+        return "?"
+    return f"{group.lag}" if group.lag_exact else f"<={group.lag}"
+
+
+def _cell(text: str, warns: bool) -> Cell:
+    return Cell(text, Colour.YELLOW if warns else Colour.PLAIN)
+
+
+__all__ = ["GROUP_HEADERS", "format_status", "group_rows"]

@@ -1,0 +1,124 @@
+"""What `eventbus describe` says of an object that is itself in the store: kubectl's words. Nothing is fetched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import format_datetime
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from eventbus.kinds import NODE, Kind
+from eventbus.objects.node import Node, NodeCondition
+from eventbus.printers.event_table import DESCRIPTION
+from eventbus.printers.object_printer import plain_of
+from eventbus.printers.object_table import node_roles
+from eventbus.printers.table import format_table
+from eventbus.text import printable
+
+#: A label of the page, and its values, one a line.
+Line: TypeAlias = tuple[str, list[str]]
+
+_WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SPELLED: Final = {"Api": "API", "Id": "ID", "Os": "OS", "Uid": "UID", "Url": "URL"}
+
+
+class Stored(NamedTuple):
+    """An object as the store holds it."""
+
+    kind: Kind[Any]
+    object: Any
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Namespace, kind and name."""
+        return self.object.metadata.namespace, self.kind.name, self.object.metadata.name
+
+
+def stored_lines(stored: Stored) -> list[Line]:
+    """What stands at the top of the page, a label each."""
+    found, metadata = stored.object, stored.object.metadata
+    created = metadata.creation_timestamp
+    lines: list[Line] = [
+        ("Labels", [f"{key}={value}" for key, value in sorted(metadata.labels.items())]),
+        ("Annotations", [f"{key}: {value}" for key, value in sorted(metadata.annotations.items())]),
+        ("CreationTimestamp", [format_datetime(created)] if created else []),
+    ]
+    if not isinstance(found, Node):
+        return lines
+    taints = [f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in found.spec.taints]
+    unschedulable = str(found.spec.unschedulable).lower()
+    return [("Roles", [node_roles(found)]), *lines, ("Taints", taints), ("Unschedulable", [unschedulable])]
+
+
+def stored_sections(stored: Stored) -> str:
+    """The rest of it. Source: kubectl's describeNode; any other kind as its generic describer does it."""
+    plain = plain_of(stored.kind, stored.object)
+    if stored.kind is not NODE:
+        return _tree({key: plain[key] for key in sorted(plain.keys() - {"kind", "apiVersion", "metadata"})})
+    status = plain["status"]
+    addresses = {one.type: one.address for one in stored.object.status.addresses}
+    return (
+        _conditions(stored.object.status.conditions)
+        + _section("Addresses", addresses, str)
+        + _section("Capacity", status.get("capacity"), str)
+        + _section("Allocatable", status.get("allocatable"), str)
+        + _section("System Info", {key: text for key, text in status.get("nodeInfo", {}).items() if text}, _words)
+    )
+
+
+def _conditions(conditions: tuple[NodeCondition, ...]) -> str:
+    if not conditions:
+        return ""
+    headers = ("Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message")
+    rows = [
+        (
+            one.type,
+            one.status,
+            format_datetime(one.last_heartbeat_time) if one.last_heartbeat_time else "<unknown>",
+            format_datetime(one.last_transition_time) if one.last_transition_time else "<unknown>",
+            one.reason,
+            one.message,
+        )
+        for one in conditions
+    ]
+    ruled = [tuple("-" * len(header) for header in headers), *rows]
+    return "Conditions:\n" + format_table(headers, ruled, layout=DESCRIPTION)
+
+
+def _section(title: str, values: Mapping[str, Any] | None, label: Callable[[str], str]) -> str:
+    return f"{title}:\n{_tree(values, label, 2)}" if values else ""
+
+
+def _words(key: str) -> str:
+    """`holderIdentity` is `Holder Identity`."""
+    words = [word[:1].upper() + word[1:] for word in _WORD_BORDER.sub(" ", key).split()]
+    return " ".join(_SPELLED.get(word, word) for word in words)
+
+
+def _tree(values: Mapping[str, Any], label: Callable[[str], str] = _words, indent: int = 0) -> str:
+    """A mapping, a label a line, what is inside of it further right."""
+    labels = {key: printable(label(str(key))) + ":" for key in values}
+    width = max(map(len, labels.values()), default=0) + 2
+    text = ""
+    for key, value in values.items():
+        if isinstance(value, (Mapping, list, tuple)) and value:
+            text += " " * indent + labels[key] + "\n" + "".join(_items(value, label, indent + 2))
+        else:
+            text += f"{' ' * indent}{labels[key]:<{width}}{_scalar(value)}\n"
+    return text
+
+
+def _items(value: Any, label: Callable[[str], str], indent: int) -> Iterator[str]:
+    for one in [value] if isinstance(value, Mapping) else value:
+        if isinstance(one, Mapping):
+            yield _tree(one, label, indent)
+        elif isinstance(one, (list, tuple)):
+            yield from _items(one, label, indent + 2)
+        else:
+            yield f"{' ' * indent}{_scalar(one)}\n"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return printable(str(value)) if value or value == 0 else "<none>"

@@ -1,0 +1,54 @@
+"""How a run of a program ended, and how that is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NamedTuple
+
+from eventbus.printers.human_duration import human_duration
+
+#: What shells report for a program that is not there, and for one that cannot be run.
+NOT_FOUND, NOT_RUNNABLE = 127, 126
+#: A program that a signal ended has this plus the signal's number as its exit code, as shells say it.
+BY_SIGNAL = 128
+
+
+class Outcome(NamedTuple):
+    """One run. *code*: as a shell reports it, 0 to 255.  *by_signal*: 0, or the signal that ended it."""
+
+    code: int
+    by_signal: int = 0
+    ran_s: float = 0.0
+    last_line: str = ""  #: of its standard error; empty: it said nothing, or nobody looked
+
+    @classmethod
+    def of_status(cls, status: int, ran_s: float, last_line: str = "") -> Outcome:
+        """From what `waitpid` says."""
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            return cls(BY_SIGNAL - code, -code, ran_s, last_line)
+        return cls(code, 0, ran_s, last_line)
+
+    @property
+    def failed(self) -> bool:
+        return self.code != 0
+
+    def __str__(self) -> str:
+        """`exit code 3 after 12s: last line`."""
+        ended = f"ended by {signal_name(self.by_signal)}" if self.by_signal else f"exit code {self.code}"
+        said = f": {self.last_line}" if self.last_line and self.failed else ""
+        return f"{ended} after {duration(self.ran_s)}{said}"
+
+
+def signal_name(number: int) -> str:
+    """`SIGTERM`; a real-time signal has only a number: `signal 40`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def duration(seconds: float) -> str:
+    """In whole seconds as kubectl, `3m27s`, and `<1s`: equal words let the runs of a crash loop be counted as one."""
+    return "<1s" if seconds < 1 else human_duration(seconds)

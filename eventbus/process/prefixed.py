@@ -1,0 +1,118 @@
+"""The output of many processes on one terminal: whole lines, each with the name of who wrote it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import IO
+
+from eventbus.printers.output import wants_colour
+from eventbus.process.stderr_relay import last_line, write_all
+
+#: cyan, yellow, green, magenta, blue, and their bright ones; no red, which means an error to most eyes
+COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+#: bytes after which a line without an end is shown as one
+LONGEST_LINE = 65_536
+
+
+#: lines that may wait for the terminal; then those who write them wait
+MOST_LINES = 256
+#: once everything ends, a terminal that takes nothing for so long, seconds, is taken to be paused
+PAUSED_S = 1.0
+
+
+class PrefixedOutput:
+    """Standard output, shared by threads: a line is written whole, and at once, by a thread of its own.
+
+    A terminal that is paused (Ctrl-S) holds up those whose output it is, as it would without us, but never `say`.
+
+    Args: names: everybody who will write; the longest decides where the lines begin.  broken: called once when nobody
+    reads any more; the rest is thrown away, so that no process has to wait.
+    """
+
+    def __init__(self, names: Iterable[str], *, broken: Callable[[], object]) -> None:
+        names = list(names)
+        width = max(map(len, names))
+        coloured = wants_colour(sys.stdout)
+        self._prefixes = {
+            name: _prefix(f"{name:<{width}} | ", COLOURS[place % len(COLOURS)] if coloured else None)
+            for place, name in enumerate(names)
+        }
+        self._on_broken = broken
+        self.is_broken = False
+        self._last: dict[str, bytes] = {}
+        self._lines: deque[bytes] = deque()
+        self._writing = False
+        self._paused = False
+        self._patience_s: float | None = None  # None is for ever
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="eventbus-output", daemon=True).start()
+
+    def write(self, name: str, line: bytes) -> None:
+        """Write *line*, with or without its newline, as said by *name*. Waits for room."""
+        with self._changed:
+            while len(self._lines) >= MOST_LINES and not self.is_broken and not self._paused:
+                if not self._changed.wait(self._patience_s):
+                    self._paused = True
+            if len(self._lines) < MOST_LINES:
+                self._add(name, line)
+
+    def say(self, name: str, line: bytes) -> None:
+        """The same without waiting: it is thrown away if far too much waits already."""
+        with self._changed:
+            if len(self._lines) < 2 * MOST_LINES:
+                self._add(name, line)
+
+    def hurry(self) -> None:
+        """The end has begun: from now on nobody waits for a paused terminal for longer than a moment."""
+        with self._changed:
+            self._patience_s = PAUSED_S
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Wait until everything is written, unless the terminal is paused."""
+        self.hurry()
+        with self._changed:
+            while (self._lines or self._writing) and not self.is_broken and not self._paused:
+                if not self._changed.wait(self._patience_s):
+                    self._paused = True
+
+    def _add(self, name: str, line: bytes) -> None:
+        if not self.is_broken:
+            self._lines.append(self._prefixes[name] + line + (b"" if line.endswith(b"\n") else b"\n"))
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while not self.is_broken:
+            with self._changed:
+                while not self._lines:
+                    self._changed.wait()
+                data = b"".join(self._lines)
+                self._lines.clear()
+                self._writing = True
+                self._changed.notify_all()
+            # Not by sys.stdout, whose lock nobody gets at the interpreter's end while this waits for the terminal.
+            written = write_all(1, data)
+            with self._changed:
+                self._writing = self._paused = False
+                self.is_broken = not written
+                self._changed.notify_all()
+        self._on_broken()
+
+    def copy(self, name: str, stream: IO[bytes]) -> None:
+        """Write every line of *stream* until its end."""
+        with stream:
+            while line := stream.readline(LONGEST_LINE):
+                if line.strip():
+                    self._last[name] = line
+                self.write(name, line)
+
+    def take_last_line(self, name: str) -> str:
+        """The last line copied for *name* since this was asked before, made printable; empty: none."""
+        return last_line(self._last.pop(name, b""))
+
+
+def _prefix(text: str, colour: int | None) -> bytes:
+    return (text if colour is None else f"\x1b[{colour}m{text}\x1b[0m").encode()

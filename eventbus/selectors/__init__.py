@@ -1,0 +1,1 @@
+"""The texts by which readers choose objects: field selectors and label selectors."""

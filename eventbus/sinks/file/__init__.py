@@ -1,0 +1,1 @@
+"""The sink that appends JSON Lines to a file."""

@@ -1,0 +1,1 @@
+"""The sink that writes events into PostgreSQL."""

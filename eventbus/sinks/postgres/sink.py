@@ -1,0 +1,260 @@
+"""Events in PostgreSQL: one row an event, written in batches, never overwritten by an older version.
+
+postgresql://role@host/database?sslmode=verify-full     password: EVENTBUS_POSTGRES_PASSWORD, …_FILE, or ~/.pgpass
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkError, SinkUnreachable
+from eventbus.event import Event
+from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.sinks.postgres.errors import hits_one_row, translate
+from eventbus.sinks.postgres.schema import CLASHES, UPSERT, migrate
+from eventbus.sinks.registry import SinkOptions, safe_sink_url
+from eventbus.sinks.storable import storable_core, version_of
+from eventbus.sinks.watchdog import hang_up_after
+
+PASSWORD: Final = "EVENTBUS_POSTGRES_PASSWORD"
+
+#: Rows of a statement at the most: 2 MiB if every event were as large as may be 4 KiB, and some 20 ms for the server.
+STATEMENT_ROWS: Final = 500
+CONNECT_TIMEOUT_S: Final = 5
+#: A migration may have to build an index over all rows.
+_MIGRATION_S: Final = 600.0
+
+#: What leads to other tables, and the variable that libpq takes where the URL does not say.
+_TARGET: Final = {
+    "service": "PGSERVICE",
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "options": "PGOPTIONS",
+}
+_SEARCH_PATH: Final = re.compile(r"(?:-c\s*|--)search[_-]path=((?:\\.|\S)*)", re.IGNORECASE)
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
+    """The sink of `postgresql://…`: libpq's URL, all of its parameters. Raises: ConfigError."""
+    parameters = _parameters(url)
+    options.secret(PASSWORD)  # a file that cannot be read is said at once
+    return PostgresSink(
+        options.name, parameters, password=lambda: options.secret(PASSWORD), timeout_s=options.timeout_s
+    )
+
+
+def target_of(url: str, environ: Mapping[str, str]) -> str:
+    """Which tables `postgresql://…` leads to: server, port, database, and search_path if it is given.
+
+    Who writes, and how the connection is made, is no part of it. Raises: ConfigError.
+    """
+    parameters = _parameters(url)
+    found = {name: str(parameters.get(name) or environ.get(variable, "")) for name, variable in _TARGET.items()}
+    found["port"] = found["port"] or "5432"
+    # libpq's default: the database is called as the user.
+    found["dbname"] = found["dbname"] or str(parameters.get("user") or environ.get("PGUSER", ""))
+    found["options"] = (_SEARCH_PATH.findall(found["options"]) or [""])[-1]
+    return "postgresql " + " ".join(f"{name}={value}" for name, value in found.items() if value)
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.Error:
+        # libpq's own words may quote the password
+        unknown = ", ".join(map(repr, _unknown_parameters(url)))
+        why = f": there is no parameter {unknown}" if unknown else ""
+        raise ConfigError(f"{safe_sink_url(url)} is not a URL that PostgreSQL's clients can read{why}") from None
+
+
+def _unknown_parameters(url: str) -> list[str]:
+    """The names in the query that libpq does not know; none where what looks like one may be a piece of a password."""
+    query = urlsplit(url).query
+    if "@" in query or "password" in query:
+        return []
+    # In a URL libpq takes JDBC's ssl=true too.
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    names = [unquote(name) for name, equals, _ in (part.partition("=") for part in query.split("&")) if equals]
+    return [name for name in dict.fromkeys(names) if name not in known]
+
+
+class PostgresSink:
+    """One connection, made when it is needed; the tables are made or migrated by whoever connects first.
+
+    A row is replaced only by a larger version of the same event, so that repeats, late workers and lost replies change
+    nothing. A statement is one transaction. Data that a row cannot hold costs this row alone: the batch is halved until
+    the culprit is found.
+
+    Args:     parameters: libpq's.  password: asked for at every connect, since it may be changed; "": that of the
+              parameters.  timeout_s: of a statement; the server's own limit is half of it.
+    """
+
+    mode = SinkMode.UPSERT
+
+    def __init__(
+        self, name: str, parameters: dict[str, Any], *, password: Callable[[], str] = str, timeout_s: float = 10.0
+    ) -> None:
+        self.name = name
+        self._parameters = parameters
+        self._password = password
+        self._timeout_s = timeout_s
+        self._rows = STATEMENT_ROWS
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __repr__(self) -> str:
+        shown = {key: self._parameters[key] for key in ("host", "port", "dbname") if key in self._parameters}
+        return f"<PostgresSink {self.name} {shown}>"
+
+    def open(self) -> None:
+        """Connect, and make or migrate the tables. Raises: SinkUnreachable, Throttled."""
+        try:
+            self._connected()
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def create(self, event: Event) -> Event:
+        return self.update(event)
+
+    def update(self, event: Event) -> Event:
+        """Insert or replace the row. Raises: as `EventSink`."""
+        (answer,) = self.write([SinkWrite.of(Verb.UPDATE, event)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return self.update(event)
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Insert or replace the rows, up to 500 a statement; if one fails, so does every row that is left."""
+        batch = _Batch(writes)
+        while rows := batch.next(self._rows):
+            try:
+                self._put(batch, rows)
+            except SinkError as error:
+                batch.fail(error)
+        return batch.answers
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _put(self, batch: _Batch, rows: list[_Row]) -> None:
+        try:
+            self._execute(batch, rows)
+        except psycopg.Error as error:
+            translated = translate(error)
+            if not hits_one_row(translated):
+                self._recover(error)
+                raise translated from error
+            if len(rows) == 1:
+                batch.settle(rows, translated)
+                return
+            middle = len(rows) // 2
+            self._put(batch, rows[:middle])
+            self._put(batch, rows[middle:])
+
+    def _execute(self, batch: _Batch, rows: list[_Row]) -> None:
+        connection = self._connected()
+        events = "[" + ",".join(row.json for row in rows) + "]"
+        with hang_up_after(self._timeout_s, connection.fileno()):
+            written = connection.execute(UPSERT, (events,)).rowcount
+            # Fewer is rare: these rows had been written already, or another object has the name.
+            clashes = connection.execute(CLASHES, (events,)).fetchall() if written < len(rows) else []
+        for (number,) in clashes:
+            batch.answers[rows[number].place] = EventRejected("an event of another object has its name")
+        batch.settle(rows)
+        self._rows = min(self._rows * 2, STATEMENT_ROWS)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        timeout_ms = int(self._timeout_s * 1000)
+        ours: dict[str, Any] = {
+            "connect_timeout": min(CONNECT_TIMEOUT_S, max(2, int(self._timeout_s))),
+            "application_name": f"eventbus {self.name}"[:63],
+            "keepalives_idle": 10,
+            "tcp_user_timeout": timeout_ms,
+        }
+        try:
+            password = self._password()
+        except ConfigError as error:
+            raise SinkUnreachable(str(error)) from error
+        parameters = ours | self._parameters | ({"password": password} if password else {})
+        # A pooler between may give every statement another session, which prepared ones do not survive.
+        connection = psycopg.connect(
+            **parameters | {"client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None
+        )
+        try:
+            # A write that the client no longer waits for must not go on for ever.
+            with hang_up_after(_MIGRATION_S, connection.fileno()):
+                connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{timeout_ms // 2}ms",))
+                migrate(connection, lock_timeout_ms=timeout_ms)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _recover(self, error: psycopg.Error) -> None:
+        if isinstance(error, psycopg.errors.QueryCanceled):
+            # Else a batch that is too much for a slow server would be so for ever.
+            self._rows = max(1, self._rows // 2)
+        # Whoever answers next may be another server, and its tables others.
+        self.close()
+
+
+class _Row(msgspec.Struct, frozen=True):
+    place: int
+    key: tuple[str, str]
+    json: str
+
+
+class _Batch:
+    """The rows of the writes that can be built, and an answer for every write."""
+
+    def __init__(self, writes: Sequence[SinkWrite]) -> None:
+        self.answers: list[SinkAnswer] = [write.event for write in writes]
+        rows = [row for place, write in enumerate(writes) if (row := self._row(place, write.event)) is not None]
+        # Two workers that write the same events in another order would wait for each other.
+        self._left = sorted(rows, key=lambda row: row.key)
+
+    def next(self, limit: int) -> list[_Row]:
+        """The first of those that are not settled."""
+        return self._left[:limit]
+
+    def settle(self, rows: Sequence[_Row], error: SinkError | None = None) -> None:
+        """*rows*, which are the next ones, are written, or failed."""
+        for row in rows if error else ():
+            self.answers[row.place] = error or self.answers[row.place]
+        self._left = self._left[len(rows) :]
+
+    def fail(self, error: SinkError) -> None:
+        """All that are not settled."""
+        self.settle(list(self._left), error)
+
+    def _row(self, place: int, event: Event) -> _Row | None:
+        try:
+            version_of(event)
+            text = _ENCODE(storable_core(event)).decode()
+        except EventUnbuildable as error:
+            self.answers[place] = error
+            return None
+        return _Row(place, (event.metadata.namespace, event.metadata.name), text)
+
+
+__all__ = ["PostgresSink", "make_postgres_sink"]

@@ -1,0 +1,1 @@
+"""The sink that posts CloudEvents to an HTTPS endpoint."""

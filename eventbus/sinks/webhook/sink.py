@@ -1,0 +1,239 @@
+"""Events to an HTTPS endpoint as CloudEvents 1.0, signed, each with a delivery id to tell repeats by.
+
+EVENTBUS_WEBHOOK_MODE            structured (default), binary, or batch
+EVENTBUS_WEBHOOK_SECRET, …_FILE  signs: X-Eventbus-Signature: sha256=<hex HMAC of "<X-Eventbus-Timestamp>.<body>">
+EVENTBUS_WEBHOOK_TOKEN, …_FILE   Authorization: Bearer
+EVENTBUS_WEBHOOK_CA_FILE         trust these authorities instead of the system's
+EVENTBUS_WEBHOOK_ALLOW_HOSTS     names that may be in our own network, on any port and without TLS, with commas
+EVENTBUS_WEBHOOK_ALLOW_PRIVATE   true: every name may
+EVENTBUS_WEBHOOK_SOURCE          the CloudEvents' source (default /eventbus)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import (
+    ConfigError,
+    EventBusError,
+    EventRejected,
+    EventUnbuildable,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
+from eventbus.event import Event
+from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite
+from eventbus.sinks.registry import SinkOptions
+from eventbus.sinks.webhook.cloud_event import Message, batch, binary, structured
+from eventbus.sinks.webhook.guarded_http import GuardedClient, Reply
+from eventbus.sinks.webhook.retry_after import retry_after_s
+from eventbus.sinks.webhook.ssrf import Guard
+from eventbus.text import cut_bytes, printable
+
+SECRET, TOKEN = "EVENTBUS_WEBHOOK_SECRET", "EVENTBUS_WEBHOOK_TOKEN"
+
+#: Of one request, whatever --timeout says: an endpoint that may be hostile holds up nothing for longer.
+LONGEST_S: Final = 10.0
+#: Of one request in batch mode.
+BATCH_EVENTS: Final = 100
+BATCH_BYTES: Final = 512 * 1024
+
+#: The endpoint is wrong, moved, closed, or does not know us: no event will get through until somebody mends it, so
+#: none is buried. 415: it does not take CloudEvents in this mode.
+_UNREACHABLE: Final = frozenset({401, 403, 404, 405, 407, 408, 410, 415, 421, 502, 503, 504})
+
+
+class Mode(StrEnum):
+    """How a CloudEvent lies in HTTP."""
+
+    STRUCTURED = "structured"
+    BINARY = "binary"
+    BATCH = "batch"
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """Functions, not values: a file may change while the worker runs, and a repr shows nothing."""
+
+    signing_key: Callable[[], str] = str
+    token: Callable[[], str] = str
+
+
+def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
+    """The sink of `https://…`. Raises: ConfigError."""
+    environ = options.environ
+    guard = Guard(
+        allow_private=_flag(environ, "EVENTBUS_WEBHOOK_ALLOW_PRIVATE"),
+        allow_hosts=frozenset(
+            name.strip().lower() for name in environ.get("EVENTBUS_WEBHOOK_ALLOW_HOSTS", "").split(",") if name.strip()
+        ),
+    )
+    parts = guard.check_url(url)
+    mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
+    secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
+    secrets.signing_key(), secrets.token()  # what will not do is said at once
+    tls = _tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", ""))
+    guard.check_name(parts.hostname or "", parts.port or 443)
+    client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S))
+    kind = BatchWebhookSink if mode is Mode.BATCH else WebhookSink
+    source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
+    return kind(options.name, url, client=client, secrets=secrets, mode=mode, source=source)
+
+
+class WebhookSink:
+    """One POST a write. The endpoint keeps what it gets, and tells repeats by Idempotency-Key, which is also the id.
+
+    What the answers mean: 2xx written; 409 it had it already; 429, and 503 with Retry-After, Throttled; 500 and unknown
+    5xx UnexpectedReply; what says the same to every event (no such page, no right, moved) SinkUnreachable; other 4xx
+    EventRejected.
+    """
+
+    mode = SinkMode.APPEND
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        client: GuardedClient,
+        secrets: Secrets | None = None,
+        mode: Mode = Mode.STRUCTURED,
+        source: str = "/eventbus",
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self._url = url
+        self._client = client
+        self._secrets = secrets or Secrets()
+        self._build = binary if mode is Mode.BINARY else structured
+        self._source = source
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        # Not the URL: the path of many a webhook is its password.
+        return f"<{type(self).__name__} {self.name}>"
+
+    def create(self, event: Event) -> Event:
+        """Send it. Returns: *event*; the endpoint has nothing to say. Raises: as `EventSink`."""
+        self._send(self._build(event, self._source))
+        return event
+
+    def update(self, event: Event) -> Event:
+        return self.create(event)
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return self.create(event)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _send(self, message: Message) -> None:
+        error = _error_of(self._client.post(self._url, self._headers(message), message.body))
+        if error is not None:
+            raise error
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        try:
+            signing_key, token = self._secrets.signing_key(), self._secrets.token()
+        except ConfigError as error:
+            raise SinkUnreachable(str(error)) from error
+        headers = message.headers | {"user-agent": "eventbus", "idempotency-key": message.key}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        if signing_key:
+            timestamp = str(self._clock.time_ns() // 1_000_000_000)
+            headers["x-eventbus-timestamp"] = timestamp
+            headers["x-eventbus-signature"] = f"sha256={sign(signing_key, timestamp, message.body)}"
+        return headers
+
+
+class BatchWebhookSink(WebhookSink):
+    """Up to 100 events a request, in one CloudEvents batch; Idempotency-Key is then of the whole batch, and each
+    event's id is what tells repeats. A batch that is refused is halved until the culprit is found.
+    """
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Send all of them; from the first request that nobody answers on, that is the answer to all that are left."""
+        answers: list[SinkAnswer] = [write.event for write in writes]
+        messages: dict[int, Message] = {}
+        for place, write in enumerate(writes):
+            try:
+                messages[place] = structured(write.event, self._source)
+            except EventUnbuildable as error:
+                answers[place] = error
+        places = list(messages)
+        try:
+            for start in range(0, len(places), BATCH_EVENTS):
+                self._send_some(places[start : start + BATCH_EVENTS], messages, answers)
+        except (SinkUnreachable, Throttled) as error:
+            for place in messages:
+                answers[place] = error
+        return answers
+
+    def _send_some(self, places: list[int], messages: dict[int, Message], answers: list[SinkAnswer]) -> None:
+        """Send those at *places*, and take out of *messages* what is settled. Raises: SinkUnreachable, Throttled."""
+        whole = batch([messages[place] for place in places])
+        if len(whole.body) <= BATCH_BYTES or len(places) == 1:
+            try:
+                self._send(whole)
+                for place in places:
+                    del messages[place]
+                return
+            except (EventRejected, UnexpectedReply) as error:
+                if len(places) == 1:
+                    answers[places[0]] = error
+                    del messages[places[0]]
+                    return
+        middle = len(places) // 2
+        self._send_some(places[:middle], messages, answers)
+        self._send_some(places[middle:], messages, answers)
+
+
+def sign(key: str, timestamp: str, body: bytes) -> str:
+    """Hex HMAC-SHA256 of `<timestamp>.<body>`; the timestamp is in seconds since 1970."""
+    return hmac.new(key.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def _error_of(reply: Reply) -> EventBusError | None:
+    status = reply.status
+    if 200 <= status < 300 or status == 409:
+        return None
+    said = cut_bytes(printable(reply.body[:200].decode("utf-8", "replace")), 200)
+    text = f"the webhook answered {status}{f': {said}' if said else ''}"
+    pause_s = retry_after_s(reply.headers.get("retry-after"))
+    if status == 429 or (status == 503 and pause_s is not None):
+        return Throttled(text, pause_s)
+    if status in _UNREACHABLE:
+        return SinkUnreachable(text, status=status)
+    if 300 <= status < 400:
+        return SinkUnreachable(f"{text}; redirects are not followed", status=status)
+    return EventRejected(text) if 400 <= status < 500 else UnexpectedReply(text, status=status)
+
+
+def _mode(text: str) -> Mode:
+    try:
+        return Mode(text or Mode.STRUCTURED)
+    except ValueError:
+        raise ConfigError(f"EVENTBUS_WEBHOOK_MODE is {text!r}, and must be one of {', '.join(Mode)}") from None
+
+
+def _flag(environ: Mapping[str, str], variable: str) -> bool:
+    text = environ.get(variable, "").lower()
+    if text not in {"", "0", "1", "false", "true", "no", "yes"}:
+        raise ConfigError(f"{variable} is {text!r}, and must be true or false")
+    return text in {"1", "true", "yes"}
+
+
+def _tls(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise ConfigError(f"EVENTBUS_WEBHOOK_CA_FILE cannot be used: {error}") from error

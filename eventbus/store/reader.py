@@ -1,0 +1,187 @@
+"""The objects of one kind: read and watched with the rules and the words of the API server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import Expired
+from eventbus.kinds import Kind
+from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
+from eventbus.store.change_hub import ChangeHub
+from eventbus.store.changes import Change, ChangeReader, Versions, read_versions
+from eventbus.store.continue_token import Continue
+from eventbus.store.list_validation import check_list, check_watch
+from eventbus.store.open_storage import open_storage
+from eventbus.store.scan import PAGE, Scanner
+from eventbus.store.selection import Selection
+from eventbus.store.storage import not_found
+from eventbus.store.watch import StoreWatch
+from eventbus.store.watch_state import Begin, Behind, WatchState
+
+T = TypeVar("T", bound=HasMetadata)
+
+_ANY_VERSION = ("", "0")
+
+
+class StoredObjects(Generic[T]):
+    """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. One thread at a time, as its client.
+
+    Writing is `eventbus.store.writer.Objects`'.
+    """
+
+    def __init__(self, *, bus: Bus, client: Client, hub: ChangeHub, kind: Kind[T], clock: Clock | None = None) -> None:
+        self.kind = kind
+        self._bus = bus
+        self._client = client
+        self._hub = hub
+        self._clock = clock or SystemClock()
+        self._storage = open_storage(kind, bus, client)
+        self._scanner = Scanner(bus=bus, client=client, storage=self._storage)
+
+    def get(self, name: str, namespace: str = "") -> T:
+        """One object, as it is now.
+
+        Raises: NotFound: worded as the API server does.
+        Redis:  GET; of an event, which may lie in any partition, with ZRANGE on all of them, and a GET more.
+        """
+        found = self._storage.find(namespace, name)
+        if found is None:
+            raise not_found(self.kind, name)
+        return found.object
+
+    def list(self, options: ListOptions | None = None) -> ObjectList[T]:
+        """One page: see `ListerWatcher.list`. Order: by namespace and name within a partition.
+
+        The version is read before the first page, so that a watch from it replays what changed meanwhile, later pages
+        included. A list with EXACT is of one moment, or Expired: it can be had while nothing is written.
+
+        Raises: InvalidSelector, InvalidObject: fix the question.  Expired, BusUnavailable.
+        Redis:  GET on version, ZRANGE on an index and MGET, in pages.
+        """
+        options = options or ListOptions()
+        selection: Selection[T] = Selection(self.kind, options)
+        check_list(options)
+        start = self._start(options)
+        items: list[T] = []
+        last, more = start, ""
+        for partition, member, found in self._scan(selection, start, options.limit):
+            if options.limit and len(items) == options.limit:
+                more = str(last)
+                break
+            items.append(found)
+            last = Continue(start.version, partition, member)
+        if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
+            raise Expired(f"The resource version for the provided list is too old: {start.version}")
+        return ObjectList(tuple(items), start.version, more)
+
+    def watch(self, options: ListOptions | None = None) -> StoreWatch[T]:
+        """See `ListerWatcher.watch`. What the process watches of a kind shares one blocking read.
+
+        Raises: InvalidSelector, InvalidObject: fix the question.
+                Expired: the version is not one of this store, or is ahead of it.
+        Redis:  GET on version; XREAD on changes for what is behind.
+        """
+        ready = threading.Event()
+        return StoreWatch(
+            state=self.open_watch(options or ListOptions(), ready.set),
+            ready=ready,
+            read=self.read_behind,
+            detach=self.close_watch,
+            clock=self._clock,
+        )
+
+    def open_watch(self, options: ListOptions, ready: Callable[[], None]) -> WatchState[T]:
+        """As `watch`, for who has no thread to wait in: see `WatchState`. `close_watch` ends it."""
+        check_watch(options)
+        selection: Selection[T] = Selection(self.kind, options)
+        version = options.resource_version
+        items: tuple[T, ...] = ()
+        if version in _ANY_VERSION or options.send_initial_events:
+            listed = msgspec.structs.replace(
+                options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=False
+            )
+            found = self.list(listed)
+            items, version = found.items, found.resource_version
+        newest = self.newest()
+        after = self._parse(version, newest)
+        state = WatchState(
+            selection=selection,
+            options=options,
+            begin=Begin(after=after, newest=newest.counters, items=items, told=options.send_initial_events),
+            now=self._clock.monotonic(),
+            ready=ready,
+        )
+        state.starts_at(self._hub.attach(state, self._storage, newest.counters))
+        return state
+
+    def close_watch(self, state: WatchState[T]) -> None:
+        """End what `open_watch` began. Thread-safe. Again: no effect."""
+        state.stop()
+        self._hub.detach(state, self.kind)
+
+    def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]:
+        """What a watch asks for with *behind*, for its `caught_up`: some changes, and the version they reach to.
+
+        Raises: Expired: they are gone.  BusUnavailable: call again.
+        Redis:  XREAD on changes.
+        """
+        reader = ChangeReader(
+            bus=self._bus,
+            client=self._client,
+            storage=self._storage,
+            partition=behind.partition,
+            after=behind.after,
+        )
+        changes = reader.read()
+        if reader.after == behind.after:
+            raise Expired(f"too old resource version: {behind.after} ({behind.until})")
+        return changes, reader.after
+
+    def newest(self) -> Versions:
+        """The version of the kind's last change."""
+        return Versions(read_versions(self._bus, self._client, self.kind.plural, self._storage.partitions))
+
+    def _start(self, options: ListOptions) -> Continue:
+        """Where a page begins. Raises: Expired, InvalidObject."""
+        newest = self.newest()
+        if options.continue_:
+            start = Continue.parse(options.continue_)
+            known = Versions.parse(start.version, len(newest.counters))
+            if any(version < past for version, past in zip(newest.counters, known.counters, strict=True)):
+                raise Expired("The provided continue parameter is too old to display a consistent list result.")
+            return start
+        asked = options.resource_version
+        if asked not in _ANY_VERSION:
+            self._parse(asked, newest)
+            if options.version_match is VersionMatch.EXACT and str(newest) != asked:
+                raise Expired(f"The resource version for the provided list is too old: {asked}")
+        return Continue(str(newest), 0, b"")
+
+    def _scan(self, selection: Selection[T], start: Continue, limit: int) -> Iterator[tuple[int, bytes, T]]:
+        """What is selected, with partition and index member."""
+        page = min(PAGE, limit + 1) if limit and selection.takes_all else PAGE
+        for partition in self._storage.partitions:
+            if partition < start.partition:
+                continue
+            after = start.member if partition == start.partition else b""
+            index = self._storage.index(partition, selection)
+            for member, found in self._scanner.scan(partition, index, after=after, page=page):
+                if selection.matches(found):
+                    yield partition, member, found
+
+    def _parse(self, version: str, newest: Versions) -> Versions:
+        """Raises: Expired: it is none of this store, or ahead of it: the store has lost what it was of."""
+        parsed = Versions.parse(version, len(newest.counters))
+        if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
+            raise Expired(f"Too large resource version: {version}, current: {newest}")
+        return parsed
+
+
+__all__ = ["StoredObjects"]

@@ -1,0 +1,179 @@
+"""Writing the objects of one kind, with optimistic versions."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from eventbus.errors import AlreadyExists, Conflict, InvalidObject
+from eventbus.list_watch import HasMetadata
+from eventbus.store.merge_patch import merge
+from eventbus.store.reader import StoredObjects
+from eventbus.store.storage import conflict, not_found, replaced, with_metadata
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: So often a write is made again over somebody else's, where the caller named no version. The API server: 5.
+ATTEMPTS = 10
+#: Tries of a generated name, and the characters behind it, as the API server has them.
+NAME_ATTEMPTS, _NAME_CHARS, _NAME_LENGTH = 8, "bcdfghjklmnpqrstvwxz2456789", 5
+
+
+class Objects(StoredObjects[T]):
+    """Reads and writes one kind. One thread at a time.
+
+    Every write returns the object as it is stored, with its version. A write of what has a version is refused with
+    Conflict if the object has another; without one it goes over whatever is there. What changes nothing is not written.
+    Events that programs recorded may be changed too, and programs may write events of their own: `event_storage`.
+
+    Raises: BusFull: nothing was done; wait, and call again.
+            BusUnavailable: it may or may not have been done: read, and decide.
+            InvalidObject: fix the caller.
+    """
+
+    def create(self, found: T) -> T:
+        """Store a new object; it gets uid, creation time, generation and, behind *generate_name*, five characters.
+
+        Raises: AlreadyExists.
+        Redis:  FCALL put, of an event write_event.
+        """
+        metadata = found.metadata
+        if metadata.resource_version:
+            raise InvalidObject("resourceVersion should not be set on objects to be created")
+        made = with_metadata(
+            found,
+            uid=str(uuid.uuid4()),
+            creation_timestamp=datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC),
+            generation=int(bool(self.kind.has_generation)),
+            deletion_timestamp=None,
+            deletion_grace_period_seconds=None,
+        )
+        if metadata.name or not metadata.generate_name:
+            return self._create(made)
+        for _ in range(NAME_ATTEMPTS):
+            name = metadata.generate_name + "".join(random.choices(_NAME_CHARS, k=_NAME_LENGTH))
+            try:
+                return self._create(with_metadata(made, name=name))
+            except AlreadyExists:
+                continue
+        problem = "already exists, the server was not able to generate a unique name for the object"
+        raise AlreadyExists(f'{self.kind.resource} "{metadata.generate_name}" {problem}')
+
+    def update(self, found: T) -> T:
+        """Replace an object; uid and creation time stay, and so does the status of a kind that has one.
+
+        Raises: NotFound, Conflict.
+        Redis:  GET, FCALL put, of an event write_event or overlay_event.
+        """
+
+        def change(former: T) -> T:
+            return replaced(found, status=_part(former, "status")) if self.kind.has_status else found
+
+        return self._change(found, change)
+
+    def update_status(self, found: T) -> T:
+        """Replace the status of an object, and nothing else. Raises: as `update`."""
+        if not self.kind.has_status:
+            raise InvalidObject(f"{self.kind.resource} have no status of their own: update the object")
+        return self._change(found, lambda former: replaced(former, status=_part(found, "status")))
+
+    def patch(self, name: str, patch: Mapping[str, Any], namespace: str = "", *, status: bool = False) -> T:
+        """Apply a JSON merge patch (RFC 7386) to the object's JSON; lists are replaced whole.
+
+        Args:   status: patch what `update_status` writes; else what `update` does.
+        Raises: NotFound, Conflict: the patch names another version than the object has. InvalidObject.
+        """
+        if not isinstance(patch, Mapping):
+            raise InvalidObject("a merge patch of an object must be an object")
+        asked = patch.get("metadata")
+        version = str(asked.get("resourceVersion") or "") if isinstance(asked, Mapping) else ""
+
+        def change(former: T) -> T:
+            new = self.kind.decode(merge(self.kind.encode(former), patch))
+            if new.metadata.name != name or new.metadata.namespace != namespace:
+                raise InvalidObject("the name of the object does not match the name of the patched one")
+            if status:
+                return replaced(former, status=_part(new, "status"))
+            return replaced(new, status=_part(former, "status")) if self.kind.has_status else new
+
+        if status and not self.kind.has_status:
+            raise InvalidObject(f"{self.kind.resource} have no status of their own: patch the object")
+        return self._write(name, namespace, version, "", change)
+
+    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
+        """Take an object out; of a recorded event its running count stays.
+
+        Raises: NotFound.  Conflict: it does not have *version*.
+        Redis:  FCALL remove, and what `get` does before it.
+        """
+        found = self._storage.find(namespace, name)
+        if found is None:
+            raise not_found(self.kind, name)
+        self._storage.remove(found, version)
+
+    def _create(self, found: T) -> T:
+        self._check(found)
+        return self._storage.create(self._storage.as_stored(found))
+
+    def _change(self, found: T, change: Callable[[T], T]) -> T:
+        metadata = found.metadata
+        return self._write(metadata.name, metadata.namespace, metadata.resource_version, metadata.uid, change)
+
+    def _write(self, name: str, namespace: str, version: str, uid: str, change: Callable[[T], T]) -> T:
+        """Put what *change* makes of the stored object, until nobody else wrote meanwhile."""
+        for attempt in range(ATTEMPTS):
+            former = self._storage.find(namespace, name)
+            if former is None:
+                raise not_found(self.kind, name)
+            held = former.object.metadata
+            if version and version != held.resource_version:
+                raise conflict(self.kind, name)
+            if uid and uid != held.uid:
+                raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {held.uid}")
+            changed = self._kept(change(former.object), former.object)
+            if changed == former.object:
+                return changed
+            self._check(changed)
+            new = self._storage.as_stored(changed)
+            if new == self._storage.as_stored(former.object):
+                return former.object
+            try:
+                return self._storage.replace(former, new)
+            except Conflict:
+                if version or attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _kept(self, new: T, former: T) -> T:
+        """*new* with what no writer decides."""
+        held = former.metadata
+        counts = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
+        return with_metadata(
+            new,
+            uid=held.uid,
+            creation_timestamp=held.creation_timestamp,
+            resource_version=held.resource_version,
+            generate_name=held.generate_name,
+            generation=held.generation + bool(counts),
+            deletion_timestamp=held.deletion_timestamp,
+            deletion_grace_period_seconds=held.deletion_grace_period_seconds,
+        )
+
+    def _check(self, found: T) -> None:
+        """Raises: InvalidObject: worded as the API server does."""
+        if not isinstance(found, self.kind.type):
+            raise InvalidObject(f"a {self.kind.name} must be a {self.kind.type.__name__}, is {type(found).__name__}")
+        if not found.metadata.name:
+            problem = "metadata.name: Required value: name or generateName is required"
+            raise InvalidObject(f'{self.kind.name} "" is invalid: {problem}')
+        self._storage.check(found)
+
+
+def _part(found: Any, name: str) -> Any:
+    return getattr(found, name)
+
+
+__all__ = ["Objects"]
