@@ -30,7 +30,7 @@ from eventbus.sinks.webhook.ssrf import Guard
 from tests.builders import NOW, make_event
 from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Endpoint, receiving
-from tests.unit.test_export_writer import Time, Told
+from tests.unit.export.test_writer import Time, Told
 
 ALLOWED = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}
 

@@ -24,7 +24,7 @@ from eventbus.event import ObjectReference
 from tests.builders import make_event, make_reference
 from tests.functions.partition import Partition
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "wire.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "wire.md").read_text("utf-8")
 
 
 def table(heading: str) -> list[list[str]]:

@@ -11,7 +11,7 @@ import pytest
 
 from workers.cli import main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def commands(command: click.Command, words: str = "eventbus") -> list[tuple[str, click.Command]]:
