@@ -12,10 +12,10 @@ from typing import Any
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.functions import Functions, RecordCall, Sent
+from eventbus.broker.functions import Functions, PendingCall, RecordCall
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import GroupReader
-from eventbus.correlate.store_sink import Relieve, StoreSink
+from eventbus.correlate.store_sink import EnforceBounds, StoreSink
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
 from eventbus.event import Event
 from eventbus.settings import Options, Settings
@@ -28,7 +28,7 @@ class TimedFunctions(Functions):
         super().__init__(client, keys)
         self.seconds: list[float] = []
 
-    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> Sent:
+    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> PendingCall:
         start = time.perf_counter()
         sent = super().begin_record(group, consumer, options, call)
         answer = sent.reply
@@ -46,10 +46,10 @@ class TimedFunctions(Functions):
 class Worker:
     """The store's sink worker without its thread, on partition 0."""
 
-    def __init__(self, bus: Bus, relieve: Relieve = lambda _reader: None) -> None:
+    def __init__(self, bus: Bus, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
         self.bus, self.client = bus, bus.client()
         self.events = 0
-        self._sink = StoreSink(bus, 0, relieve)
+        self._sink = StoreSink(bus, 0, enforce_bounds)
         self._reader = GroupReader(
             bus=bus, client=self.client, partition=0, group=SINK_GROUP, consumer="w", policy="WAIT", start="0"
         )

@@ -40,6 +40,6 @@ class _Armed:
 
 
 # At import, unlike every setting: a place that asked at each call would cost something in normal runs.
-crash_point = _Armed(order) if (order := os.environ.get("EVENTBUS_CRASH", "")) else _pass_by
+failpoint = _Armed(order) if (order := os.environ.get("EVENTBUS_CRASH", "")) else _pass_by
 
-__all__ = ["crash_point"]
+__all__ = ["failpoint"]

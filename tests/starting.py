@@ -1,4 +1,4 @@
-"""Starts processes: `python -m MODULE` is forked by a nursery where that is the same as a new interpreter."""
+"""Starts processes: `python -m MODULE` is forked by a forkserver where that is the same as a new interpreter."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import IO, Protocol
 
 import msgspec
 
-from tests.nursery import NUMBER, Order
+from tests.forkserver import NUMBER, Order
 
 PYTHON_M = [sys.executable, "-m"]
 #: For every process of the tests: a warning is an error, and a crash of the interpreter says more than SIGSEGV.
 STRICT = {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
 #: Variables that are read while a command runs. Any other may have been read by the interpreter or by an import, so
-#: where it differs from what the nursery began with, nothing is forked.
+#: where it differs from what the forkserver began with, nothing is forked.
 READ_WHEN_RUN = ("EVENTBUS_", "_EVENTBUS_COMPLETE", "COMP_", "NO_COLOR", "COLUMNS", "TERM", "PYTEST_")
 READ_AT_IMPORT = "EVENTBUS_CRASH"
 ROOT = Path(__file__).parents[1]
-#: What the nursery begins with: as it is before any test has changed it.
+#: What the forkserver begins with: as it is before any test has changed it.
 ENVIRON = {**os.environ, **STRICT}
 
 
@@ -69,14 +69,14 @@ def start(
 
 
 class Forked:
-    """A process of the nursery; as `subprocess.Popen`, of which it has what `Process` names."""
+    """A process of the forkserver; as `subprocess.Popen`, of which it has what `Process` names."""
 
     def __init__(self, order: Order, standard: Sequence[int]) -> None:
         self.args = [*PYTHON_M, order.module, *order.words]
         self.returncode: int | None = None
         self._answers, its = socket.socketpair()
         with its:
-            socket.send_fds(_nursery(), [b"!"], [*standard, its.fileno()])
+            socket.send_fds(_forkserver(), [b"!"], [*standard, its.fileno()])
         self._answers.sendall(msgspec.msgpack.encode(order))
         self._answers.shutdown(socket.SHUT_WR)
         self.pid = self._read()
@@ -103,16 +103,16 @@ class Forked:
 
     def _read(self) -> int:
         data = self._answers.recv(NUMBER.size)
-        assert len(data) == NUMBER.size, "the nursery is gone"
+        assert len(data) == NUMBER.size, "the forkserver is gone"
         number: int = NUMBER.unpack(data)[0]
         return number
 
 
 @cache
-def _nursery() -> socket.socket:
-    """The control socket of this process's nursery, which is started with the first use and ends with this process."""
+def _forkserver() -> socket.socket:
+    """The control socket of this process's forkserver, started with the first use; it ends with this process."""
     ours, its = socket.socketpair()
-    words = [*PYTHON_M, "tests.nursery", str(its.fileno())]
+    words = [*PYTHON_M, "tests.forkserver", str(its.fileno())]
     with its:
         process = subprocess.Popen(words, env=ENVIRON, stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], cwd=ROOT)
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.consume.group_consumer import Consumer
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import PoisonBatch
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 from workers.lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
 from workers.log_output import Line, Output, ReaderGone
@@ -57,7 +57,7 @@ class LogRunner:
             thread.start()
         self._housekeeper.start()
 
-    def vitals(self) -> list[Vitals]:
+    def vitals(self) -> list[LoopHealth]:
         """How each consumer does; safe to call from any thread."""
         return [consumer.vitals() for consumer in self._consumers]
 
@@ -106,7 +106,7 @@ class LogHandler:
         except PoisonBatch as poison:
             self._bury(reader, delivery, poison.cause, delivery.body, whole=True)
             return None
-        crash_point("decoded", delivery.body)
+        failpoint("decoded", delivery.body)
         return Lines(delivery.id, self._lines(reader, delivery, batch, range(len(batch.events))))
 
     def _lines(self, reader: GroupReader, delivery: Delivery, batch: Batch, positions: Iterable[int]) -> Sequence[Line]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HANGS_AFTER_S = 120.0
 #: Where a port without a host is served: whoever wants it seen from elsewhere says so.
 LOCAL_HOST = "127.0.0.1"
 
-#: Counters by their name in `Vitals`, with what they mean. Others are left out.
+#: Counters by their name in `LoopHealth`, with what they mean. Others are left out.
 COUNTERS = {
     "events": "Events handled.",
     "batches": "Stream entries handled.",
@@ -54,7 +54,7 @@ class Health:
 
     def __init__(
         self,
-        vitals: Callable[[], Sequence[Vitals]],
+        vitals: Callable[[], Sequence[LoopHealth]],
         draining: Callable[[], bool] = lambda: False,
         *,
         monotonic: Callable[[], float] = time.monotonic,
@@ -68,7 +68,7 @@ class Health:
         hanging = [
             f"{vitals.group}, partition {vitals.partition}: no sign for {age:.0f} s"
             for vitals in self._vitals()
-            if (age := self._monotonic() - vitals.last_sign) > HANGS_AFTER_S
+            if (age := self._monotonic() - vitals.last_progress) > HANGS_AFTER_S
         ]
         return not hanging, "\n".join(hanging) or "ok"
 
@@ -87,7 +87,7 @@ class Health:
 class Collector:
     """Makes metrics of vitals when they are asked for."""
 
-    def __init__(self, component: str, vitals: Callable[[], Sequence[Vitals]]) -> None:
+    def __init__(self, component: str, vitals: Callable[[], Sequence[LoopHealth]]) -> None:
         self._component = component
         self._vitals = vitals
 
@@ -106,7 +106,7 @@ class Collector:
         sign = GaugeMetricFamily("eventbus_worker_idle_seconds", "Since the loop last came round.", labels=labels)
         for vitals in found:
             ready.add_metric(self._labels(vitals), float(vitals.ready))
-            sign.add_metric(self._labels(vitals), max(0.0, time.monotonic() - vitals.last_sign))
+            sign.add_metric(self._labels(vitals), max(0.0, time.monotonic() - vitals.last_progress))
         yield from (ready, sign)
         for name, help_text in GAUGES.items():
             having = [vitals for vitals in found if name in vitals.gauges]
@@ -116,7 +116,7 @@ class Collector:
                     gauge.add_metric(self._labels(vitals), vitals.gauges[name])
                 yield gauge
 
-    def _labels(self, vitals: Vitals) -> list[str]:
+    def _labels(self, vitals: LoopHealth) -> list[str]:
         return [self._component, vitals.group, str(vitals.partition)]
 
 
@@ -132,7 +132,7 @@ class MetricsServer:
         address: str,
         *,
         component: str,
-        vitals: Callable[[], Sequence[Vitals]],
+        vitals: Callable[[], Sequence[LoopHealth]],
         draining: Callable[[], bool] = lambda: False,
     ) -> None:
         render = _renderer(component, vitals)
@@ -172,7 +172,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") if colon else LOCAL_HOST, int(port)
 
 
-def _renderer(component: str, vitals: Callable[[], Sequence[Vitals]]) -> Callable[[], bytes]:
+def _renderer(component: str, vitals: Callable[[], Sequence[LoopHealth]]) -> Callable[[], bytes]:
     try:
         from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
     except ImportError as error:

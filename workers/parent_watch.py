@@ -14,7 +14,7 @@ from collections.abc import Callable
 VARIABLE = "EVENTBUS_LIFELINE"
 
 
-class Lifeline:
+class ParentPipe:
     """The end that `up` holds, until `close` or its own end. *passed* is the descriptor for the workers."""
 
     def __init__(self) -> None:
@@ -51,4 +51,4 @@ def _follow(descriptor: int, end: Callable[[], object]) -> None:
     end()
 
 
-__all__ = ["VARIABLE", "Lifeline", "follow_starter"]
+__all__ = ["VARIABLE", "ParentPipe", "follow_starter"]

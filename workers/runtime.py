@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from eventbus.broker.bus import Bus
 from eventbus.clock import Clock, SystemClock
 from eventbus.consume.group_consumer import consumer_name
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, FunctionsMissing
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
@@ -50,7 +50,7 @@ class Part(Protocol):
         """Finish what is begun, and end; blocks for about *timeout_s* at most."""
         ...
 
-    def vitals(self) -> Sequence[Vitals]:
+    def vitals(self) -> Sequence[LoopHealth]:
         """How each of its loops does; safe to call from any thread."""
         ...
 
@@ -61,7 +61,7 @@ class Running:
     part: Part | None = None
     stopping = False
 
-    def vitals(self) -> Sequence[Vitals]:
+    def vitals(self) -> Sequence[LoopHealth]:
         """Those of the part; safe to call from any thread."""
         part = self.part
         return part.vitals() if part else ()
@@ -159,7 +159,7 @@ class Worker:
         self._running = running
         self._name = consumer_name()
         self._broadcaster = EventBroadcaster(bus.url, settings=settings)
-        self._diary = Diary(self._broadcaster.new_recorder(component), self._name)
+        self._diary = WorkerEvents(self._broadcaster.new_recorder(component), self._name)
 
     def run(self) -> int:
         """Blocks until the end; see `run` above."""
@@ -228,7 +228,7 @@ def drain(part: Part, deadline: float) -> bool:
     return not stopper.is_alive()
 
 
-class Diary:
+class WorkerEvents:
     """What a worker records about itself."""
 
     def __init__(self, recorder: EventRecorder, name: str) -> None:

@@ -30,8 +30,8 @@ from eventbus.settings import Settings
 from eventbus.text import printable
 from workers.bus_watch import BusWatch
 from workers.metrics import parse_address
-from workers.parent_watch import Lifeline
-from workers.runtime import NAMESPACE, Diary
+from workers.parent_watch import ParentPipe
+from workers.runtime import NAMESPACE, WorkerEvents
 from workers.server_keeper import ServerKeeper
 
 COMPONENT = "eventbus-up"
@@ -113,7 +113,7 @@ class Everything:
         self._supervisor: Supervisor | None = None
         self._broadcaster: EventBroadcaster | None = None
         self._watch: BusWatch | None = None
-        self._lifeline = Lifeline()
+        self._lifeline = ParentPipe()
         names = [RESERVED, *dict.fromkeys([*WORKERS, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
         self._keeper = self._make_keeper(state_dir)
@@ -127,7 +127,7 @@ class Everything:
         self._tell(f"bus: {safe_url(url)}" + self._way_in)
         self._broadcaster = EventBroadcaster(url, settings=self._settings)
         self._recorder = self._broadcaster.new_recorder(COMPONENT)
-        self._diary = Diary(self._recorder, consumer_name())
+        self._diary = WorkerEvents(self._recorder, consumer_name())
         self._diary.write("Starting", f"Starting {COMPONENT}.")
         self._watch = BusWatch(url, self._settings.prefix, on_change=self._diary.on_change())
         self._watch.start()

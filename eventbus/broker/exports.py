@@ -22,7 +22,7 @@ from eventbus.errors import ConfigError
 WHY_LENGTH = 300
 
 
-class Returned(msgspec.Struct, frozen=True, array_like=True):
+class UpdateState(msgspec.Struct, frozen=True, array_like=True):
     """What a sink returned last for an event: client-go's UpdateState, shared by the workers of the sink.
 
     *rv* is the store's version that was written then, *ms* when, by the worker's clock. Of an event that was buried
@@ -48,7 +48,7 @@ class Burial(msgspec.Struct, frozen=True, array_like=True):
     body: bytes
 
 
-class Lease(msgspec.Struct, frozen=True):
+class ExportHold(msgspec.Struct, frozen=True):
     """Answer of lease: ours, with the *position* (None: a new sink), or held by *holder* whose counter is *beats*."""
 
     ours: bool
@@ -57,12 +57,12 @@ class Lease(msgspec.Struct, frozen=True):
     beats: str = ""
 
 
-class Settled(msgspec.Struct, kw_only=True):
+class ExportCheckpoint(msgspec.Struct, kw_only=True):
     """What one call of `exported` keeps. *returned* by the store's key: None forgets. Not frozen: it is filled."""
 
     call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: what Redis knows a repeat by
     position: int | None = None
-    returned: dict[str, Returned | None] = {}
+    returned: dict[str, UpdateState | None] = {}
     refreshed: list[str] = []  #: keys of which what was returned lives on: their events do, and are held back
     later: dict[str, int] = {}  #: event key → ms since 1970, when it is to be looked at again
     done: list[str] = []  #: event keys and dead entry ids that wait no longer
@@ -92,7 +92,7 @@ class ExportStore:
         # Garbage collection only: what is older is not there in the store either.
         self._life_ms = 2 * bus.options.event_ttl_s * 1000
 
-    def lease(self, holder: str = "", beats: str = "") -> Lease:
+    def lease(self, holder: str = "", beats: str = "") -> ExportHold:
         """Take the lease if nobody has it, or if *holder* has and its counter still is *beats*. Safe to repeat."""
         reply = self._call(
             "eb2_lease",
@@ -101,14 +101,14 @@ class ExportStore:
         )
         if reply[0] == b"OK":
             self._exported = self._exported_of + reply[2] + b":"
-            return Lease(True, self._position(reply[1]) if reply[1] else None)
-        return Lease(False, None, name_text(reply[1]), name_text(reply[2]))
+            return ExportHold(True, self._position(reply[1]) if reply[1] else None)
+        return ExportHold(False, None, name_text(reply[1]), name_text(reply[2]))
 
     def release(self) -> None:
         """Give the lease back, if it is ours. Safe to repeat."""
         self._call("eb2_release", (self._export, self._keys.workers), self._sink, self._consumer)
 
-    def exported(self, settled: Settled) -> bool:
+    def exported(self, settled: ExportCheckpoint) -> bool:
         """Keep *settled*, all of it or nothing. False: the lease is somebody else's.
 
         Safe to repeat with the same *settled*: what was done is not done again.
@@ -133,7 +133,7 @@ class ExportStore:
             )
         )
 
-    def returned(self, keys: Sequence[str]) -> dict[str, Returned]:
+    def returned(self, keys: Sequence[str]) -> dict[str, UpdateState]:
         """What the sink returned for each of *keys*, where it has."""
         if not keys:
             return {}
@@ -192,11 +192,11 @@ class ExportStore:
             return self._client.execute_command("FCALL", name, len(keys), *keys, *args)
 
 
-def _returned(value: bytes) -> Returned | None:
+def _returned(value: bytes) -> UpdateState | None:
     try:
-        return msgspec.msgpack.decode(value, type=Returned)
+        return msgspec.msgpack.decode(value, type=UpdateState)
     except msgspec.DecodeError:  # of a later version; as if the sink had returned nothing
         return None
 
 
-__all__ = ["Burial", "ExportStore", "Lease", "Returned", "Settled", "export_group"]
+__all__ = ["Burial", "ExportStore", "ExportHold", "UpdateState", "ExportCheckpoint", "export_group"]

@@ -19,7 +19,7 @@ from eventbus.broker.connection.client import Client, primaries
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import FunctionsMissing
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 from eventbus.settings import Options
 
 log = logging.getLogger("eventbus")
@@ -124,11 +124,11 @@ class Functions:
         """Correlate, write and acknowledge; see record.lua for the letters of the reply. Safe to repeat."""
         with redis_errors():
             reply: Any = self._client.execute_command(*self._record_command(group, consumer, options, call))
-        return letters(reply)
+        return decode_record_reply(reply)
 
-    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> Sent:
-        """`record`, sent and not waited for: what is next can be prepared meanwhile. `letters` reads the reply."""
-        return Sent(self._client, *self._record_command(group, consumer, options, call))
+    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> PendingCall:
+        """Send `record` without waiting, so that the next call can be prepared; `decode_record_reply` reads it."""
+        return PendingCall(self._client, *self._record_command(group, consumer, options, call))
 
     def _record_command(self, group: str, consumer: str, options: Options, call: RecordCall) -> tuple[Any, ...]:
         keys = self._keys
@@ -186,7 +186,7 @@ class Functions:
         *next_position* is where work one event at a time goes on in what is left of the entry.
         """
         keys = self._keys
-        crash_point("bury")
+        failpoint("bury")
         buried = bool(
             self._call(
                 "eb2_bury",
@@ -201,7 +201,7 @@ class Functions:
                 "" if next_position is None else next_position,
             )
         )
-        crash_point("buried")
+        failpoint("buried")
         return buried
 
     def attempt(self, group: str, consumer: str, entry: bytes, position: int) -> bool:
@@ -385,7 +385,7 @@ class RecordCall(msgspec.Struct, frozen=True):
     batches: Sequence[bytes]
 
 
-class Sent:
+class PendingCall:
     """A call under way on a connection of its own. Exactly one of `reply` and `abandon` ends it."""
 
     def __init__(self, client: Client, *command: Any) -> None:
@@ -420,7 +420,7 @@ class Sent:
             self._pool.release(self._connection)
 
 
-def letters(reply: Sequence[bytes]) -> list[str]:
+def decode_record_reply(reply: Sequence[bytes]) -> list[str]:
     """What record answered: one string a batch. Keys whose value was not ours are told in the log."""
     texts = [each.decode() for each in reply]
     for text in texts:

@@ -14,7 +14,7 @@ from eventbus.broker.keys import name_text
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import GroupMissing
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 
 #: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
 READ_COUNT = 64
@@ -130,7 +130,7 @@ class GroupReader:
         """Take over entries of a dead *consumer* whose counter stood at *beats*."""
         claimed = list(self.functions.claim(self.group, self.consumer, consumer, beats))
         if claimed:
-            crash_point("claim")
+            failpoint("claim")
         with redis_errors():
             return self._ours(self._fetch(claimed))
 

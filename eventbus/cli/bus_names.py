@@ -20,7 +20,7 @@ PATIENCE_S = 1.0
 MOST = 100
 
 
-class Glimpse:
+class BusNames:
     """The names on one bus, read from its indexes. Raises whatever Redis and its client do."""
 
     def __init__(self, client: Client, partitions: Sequence[Keys]) -> None:
@@ -67,9 +67,9 @@ class Glimpse:
         return found
 
 
-def ask_bus(question: Callable[[Glimpse], list[Any]]) -> list[Any]:
+def ask_bus(question: Callable[[BusNames], list[Any]]) -> list[Any]:
     """The answer, or nothing: the bus is away, slow, not there yet, or not ours to read. Main thread."""
-    before = signal.signal(signal.SIGALRM, _enough)
+    before = signal.signal(signal.SIGALRM, _on_timeout)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
     try:
         with _glimpse() as found:
@@ -82,7 +82,7 @@ def ask_bus(question: Callable[[Glimpse], list[Any]]) -> list[Any]:
 
 
 @contextmanager
-def _glimpse() -> Iterator[Glimpse | None]:
+def _glimpse() -> Iterator[BusNames | None]:
     settings = Settings.from_environ(os.environ)
     url = _url(settings)
     if url is None:
@@ -97,7 +97,7 @@ def _glimpse() -> Iterator[Glimpse | None]:
         key = bus_key(settings.prefix)
         found = client.hget(key, "partitions")
         yield (
-            Glimpse(client, [Keys(settings.prefix, n) for n in range(parse_partitions(found, key))]) if found else None
+            BusNames(client, [Keys(settings.prefix, n) for n in range(parse_partitions(found, key))]) if found else None
         )
     finally:
         client.close()
@@ -115,7 +115,7 @@ def _url(settings: Settings) -> str | None:
     return server.url if server.running() else None
 
 
-def _enough(*_: object) -> None:
+def _on_timeout(*_: object) -> None:
     raise TimeoutError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from eventbus.errors import BusUnavailable, Expired
 from eventbus.list_watch import HasMetadata, ObjectList, Watch, WatchEventType
-from eventbus.printers.object_printer import Told
+from eventbus.printers.object_printer import PrintedChange
 
 #: A pause between two attempts, seconds.
 PAUSE_S = 1.0
@@ -42,7 +42,7 @@ class ObjectFollower:
         self._shown = {_identity(one): _version(one) for one in found.items}
         return [one for one in fresh if self._wanted(one)]
 
-    def follow(self) -> Iterator[Sequence[Told]]:
+    def follow(self) -> Iterator[Sequence[PrintedChange]]:
         """What happens, in order for each object, deletions too; never ends. Waits through an absent Redis.
 
         Call `fetch` first. What was deleted while changes were lost is not told.
@@ -55,7 +55,7 @@ class ObjectFollower:
             except BusUnavailable:
                 _pause()
 
-    def _follow_once(self) -> Iterator[Sequence[Told]]:
+    def _follow_once(self) -> Iterator[Sequence[PrintedChange]]:
         watch = self._watch(self._version)
         try:
             for event in watch:
@@ -68,14 +68,14 @@ class ObjectFollower:
                 else:
                     self._shown[_identity(found)] = _version(found)
                 if self._wanted(found):
-                    yield [Told(event.type, found)]
+                    yield [PrintedChange(event.type, found)]
         finally:
             watch.stop()
 
-    def _list_again(self) -> list[Told]:
+    def _list_again(self) -> list[PrintedChange]:
         while True:
             try:
-                return [Told(WatchEventType.ADDED, found) for found in self.fetch()]
+                return [PrintedChange(WatchEventType.ADDED, found) for found in self.fetch()]
             except BusUnavailable:
                 _pause()
 

@@ -16,12 +16,12 @@ from itertools import groupby
 from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
-from eventbus.consume.health import Vitals
-from eventbus.consume.heartbeat import Pulse
-from eventbus.consume.isolation import HandleAlone, must_be_isolated, work_alone
-from eventbus.consume.liveness import Stillness
+from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import Heartbeater
+from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
+from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 
 log = logging.getLogger("eventbus")
 
@@ -75,9 +75,9 @@ class Consumer:
         self._reader = GroupReader(
             bus=bus, client=self._client, partition=partition, group=group, consumer=name, policy=policy, start=start
         )
-        self._pulse = Pulse(reader=self._reader, clock=clock, every_s=BEAT_EVERY_S)
+        self._pulse = Heartbeater(reader=self._reader, clock=clock, every_s=BEAT_EVERY_S)
         self._look_every_s = min(LOOK_EVERY_S, take_over_s / 5)
-        self._stillness = Stillness(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
+        self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
         self._next_beat = 0.0
         self._next_look = 0.0
         self._failures = 0
@@ -87,13 +87,13 @@ class Consumer:
         self._last_sign = clock.monotonic()
         self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0, "failures": 0}
 
-    def vitals(self) -> Vitals:
+    def vitals(self) -> LoopHealth:
         """How it does; safe to call from any thread."""
         ready = self.ready.is_set() and not self._failures
-        return Vitals(
+        return LoopHealth(
             group=self._reader.group,
             partition=self._partition,
-            last_sign=self._last_sign,
+            last_progress=self._last_sign,
             ready=ready,
             counts=dict(self._counts),
         )
@@ -141,7 +141,7 @@ class Consumer:
         until_beat_ms = max(1, int((self._next_beat - now) * 1000))
         deliveries = self._reader.read(min(self._block_ms, until_beat_ms), beat=beat)
         if deliveries:
-            crash_point("read")
+            failpoint("read")
             self._work(deliveries)
 
     def _work(self, deliveries: Sequence[Delivery]) -> None:
@@ -161,7 +161,7 @@ class Consumer:
                 return
             entry = delivery.id.decode()
             log.warning("group %s: workers died of batch %s: one event at a time", self._reader.group, entry)
-            self._reader.ack(work_alone(self._reader, delivery, self._handle_alone))
+            self._reader.ack(isolate(self._reader, delivery, self._handle_alone))
 
     def _work_own_pending(self) -> None:
         """Work what Redis thinks that we still work: a reply was lost, or a replica never heard what we have done.
@@ -180,7 +180,7 @@ class Consumer:
         self._work_own_pending()
         beats = self._reader.heartbeats()
         others = {name: count for name, count in beats.items() if name != self._reader.consumer}
-        for name, still_s in self._stillness.look(others).items():
+        for name, still_s in self._liveness.observe(others).items():
             if still_s >= self._take_over_s:
                 self._take_over(name, others[name])
 
@@ -189,7 +189,7 @@ class Consumer:
             claimed = self._reader.claim(name, count)
             if not claimed:
                 return
-            crash_point("claimed")
+            failpoint("claimed")
             self._counts["taken_over_batches"] += len(claimed)
             log.warning("group %s: took over %d batches from %s", self._reader.group, len(claimed), name)
             self._work(claimed)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 
-class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One loop, at one moment.
 
     *group* is a consumer group or `export:<sink>`. *last_sign*: when the loop last came round, or waited on purpose,
@@ -17,7 +17,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     partition: int
-    last_sign: float
+    last_progress: float
     ready: bool
     counts: Mapping[str, float]
     gauges: Mapping[str, float] = {}

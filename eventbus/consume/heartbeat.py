@@ -18,7 +18,7 @@ log = logging.getLogger("eventbus")
 HUNG_S = 600.0
 
 
-class Pulse:
+class Heartbeater:
     """Beats for *reader* every *every_s* while there is `working`. Start it once; it ends with `stop`."""
 
     def __init__(self, *, reader: GroupReader, clock: Clock, every_s: float) -> None:

@@ -19,7 +19,7 @@ from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 from eventbus.kinds import KINDS
 
 log = logging.getLogger("eventbus")
@@ -102,9 +102,9 @@ class Housekeeper:
 
     def trim(self, client: Client, partition: int) -> None:
         """Forget what every group has finished with; tell if a group lost something."""
-        crash_point("trim")
+        failpoint("trim")
         trimmed = self._bus.functions(client, partition).trim(self._bus.options)
-        crash_point("trimmed")
+        failpoint("trimmed")
         if trimmed.released_group:
             cause = "was destroyed, or its stream," if trimmed.destroyed else "held the stream too long"
             told = f"group {trimmed.released_group} {cause} on partition {partition}: {trimmed.lost} events lost to it"
@@ -117,12 +117,12 @@ class Housekeeper:
         for _ in range(SWEEP_CALLS):
             candidates, unfinished = self._candidates(client, partition, now_ms)
             if candidates:
-                crash_point("expire")
+                failpoint("expire")
             elif unfinished:  # nothing else may come that would do what is left to do
                 functions.expire(self._bus.options, (), now_ms)
             swept = functions.expire(self._bus.options, candidates, now_ms).total if candidates else 0
             if swept:
-                crash_point("expired")
+                failpoint("expired")
             total += swept
             if len(candidates) < SWEEP_CANDIDATES or not swept or self._stop.is_set():
                 break
@@ -162,7 +162,7 @@ class Housekeeper:
                 break
         return total
 
-    def hold_bounds(self, client: Client, partition: int) -> None:
+    def enforce_bounds(self, client: Client, partition: int) -> None:
         """Take out what is beyond the bounds by more than a tenth, before anything more is put in.
 
         Called by whoever fills the store, in its own thread: a flood is slowed to what can be swept.

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.encoding.wire import Batch, unpack_batch
 from eventbus.errors import PoisonBatch
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 
 #: After so many deaths of workers holding it. Fewer would slow a batch that was only there when somebody pulled a plug.
 ISOLATE_AFTER_DEATHS = 3
@@ -22,7 +22,7 @@ def must_be_isolated(delivery: Delivery) -> bool:
     return delivery.deaths >= ISOLATE_AFTER_DEATHS or delivery.next is not None
 
 
-def work_alone(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Sequence[bytes]:
+def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Sequence[bytes]:
     """Have *handle* work *delivery* one event at a time, from where others have come to; bury the one that killed.
 
     Returns: its id, to be acknowledged; nothing if it was taken over meanwhile, or buried whole.
@@ -43,7 +43,7 @@ def work_alone(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> 
                 next_position=position + 1,
             )
         elif ours := reader.try_alone(delivery.id, position):
-            crash_point("decoded", batch.events[position])
+            failpoint("decoded", batch.events[position])
             ours = handle(reader, delivery, batch, position)
         if not ours:
             return ()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from eventbus.clock import Clock
 
 
-class Stillness:
+class LivenessObserver:
     """What one observer has seen of the counters of others, by their names. Not thread-safe.
 
     What kept him from looking may have kept them from beating, so a gap between two looks counts for no more than
@@ -21,7 +21,7 @@ class Stillness:
         self._looked_at = -math.inf
         self._seen: dict[str, tuple[str, float]] = {}  # the counter, and for how many seconds it stood still
 
-    def look(self, counters: Mapping[str, str]) -> Mapping[str, float]:
+    def observe(self, counters: Mapping[str, str]) -> Mapping[str, float]:
         """Take what the counters are now, of all that there are. Returns: of each, how many seconds it stood still."""
         now = self._clock.monotonic()
         watched_s = min(now - self._looked_at, self._longest_gap_s)

@@ -65,7 +65,7 @@ class Correlator:
     def __init__(self, options: Options) -> None:
         self._options = options
         #: Objects repeat: the cache makes a repeat cost two hashes less. Bounded, since objects are not.
-        self._heard = lru_cache(maxsize=16_384)(self._hear)
+        self._heard = lru_cache(maxsize=16_384)(self._make_cached)
 
     def keyed(self, uid: str, event: WireEvent, packed: bytes) -> KeyedEvent:
         """The event with its keys: nothing is hashed of what was last said of the same."""
@@ -76,8 +76,8 @@ class Correlator:
             heard.listen(event.message)
         return KeyedEvent(uid, event, packed, heard.subject, heard.key, heard.local)
 
-    def _hear(self, *said: Any) -> _Heard:
-        return _Heard(self._make_subject(*said))
+    def _make_cached(self, *said: Any) -> _CachedKeys:
+        return _CachedKeys(self._make_subject(*said))
 
     def _make_subject(
         self,
@@ -138,7 +138,7 @@ class Correlator:
         )
 
 
-class _Heard:
+class _CachedKeys:
     """A subject, and the keys of what was last said of it: a hot object says the same again and again."""
 
     __slots__ = ("key", "local", "message", "subject")

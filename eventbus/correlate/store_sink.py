@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.functions import Sent, letters
+from eventbus.broker.functions import PendingCall, decode_record_reply
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
@@ -14,7 +14,7 @@ from eventbus.consume.group_consumer import Consumer
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
 from eventbus.errors import EventBusError, PoisonBatch
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 
 log = logging.getLogger("eventbus")
 
@@ -24,14 +24,20 @@ Opened = tuple[list[KeyedEvent], list[tuple[str, int, bytes]]]
 #: The bounds are looked at after so many events.
 RELIEVE_EVERY = 1_000
 
-Relieve = Callable[[GroupReader], None]
+EnforceBounds = Callable[[GroupReader], None]
 
 
 def sink_consumer(
-    *, bus: Bus, partition: int, name: str, clock: Clock, relieve: Relieve = lambda _reader: None, **options: object
+    *,
+    bus: Bus,
+    partition: int,
+    name: str,
+    clock: Clock,
+    enforce_bounds: EnforceBounds = lambda _reader: None,
+    **options: object,
 ) -> Consumer:
     """A consumer of the store's own group. *relieve* is called now and then, to keep the store within its bounds."""
-    sink = StoreSink(bus, partition, relieve)
+    sink = StoreSink(bus, partition, enforce_bounds)
     return Consumer(
         bus=bus,
         partition=partition,
@@ -48,10 +54,10 @@ def sink_consumer(
 class StoreSink:
     """Turns deliveries into calls of record. `record` acknowledges by itself, so nothing is returned to acknowledge."""
 
-    def __init__(self, bus: Bus, partition: int, relieve: Relieve = lambda _reader: None) -> None:
-        self._relieve = relieve
+    def __init__(self, bus: Bus, partition: int, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
+        self._enforce_bounds = enforce_bounds
         self._recorded = 0
-        self._sent: Sent | None = None  #: the call of record that is under way
+        self._sent: PendingCall | None = None  #: the call of record that is under way
         self._options = bus.options
         self._keys = bus.keys[partition]
         self._correlator = Correlator(bus.options)
@@ -78,9 +84,9 @@ class StoreSink:
             next_position=None if last else position + 1,
         )
         self._recorded += builder.events
-        crash_point("record")
+        failpoint("record")
         (reply,) = reader.functions.record(reader.group, reader.consumer, self._options, builder.call())
-        crash_point("recorded")
+        failpoint("recorded")
         return self._is_done(reader, reply)
 
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> None:
@@ -99,7 +105,7 @@ class StoreSink:
         """Begin a call, after the one under way: while Redis works on it, the next is prepared."""
         call = builder.call()
         self._settle(reader)
-        crash_point("record")
+        failpoint("record")
         self._sent = reader.functions.begin_record(reader.group, reader.consumer, self._options, call)
         self._recorded += builder.events
 
@@ -108,12 +114,12 @@ class StoreSink:
         sent, self._sent = self._sent, None
         if sent is None:
             return
-        replies = letters(sent.reply())
-        crash_point("recorded")
+        replies = decode_record_reply(sent.reply())
+        failpoint("recorded")
         reader.steps += 1
         if self._recorded >= RELIEVE_EVERY:
             self._recorded = 0
-            self._relieve(reader)
+            self._enforce_bounds(reader)
         for reply in replies:
             self._is_done(reader, reply)
 
@@ -129,7 +135,7 @@ class StoreSink:
             batch = unpack_batch(delivery.body)
         except PoisonBatch as poison:
             return [], [(poison.cause, delivery.deaths, delivery.body)]
-        crash_point("decoded", delivery.body)
+        failpoint("decoded", delivery.body)
         return self._open_events(batch, range(len(batch.events)))
 
     def _open_events(self, batch: Batch, positions: Iterable[int]) -> Opened:

@@ -11,13 +11,13 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.stream import GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import TAKE_OVER_S, consumer_name
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.correlate.store_sink import sink_consumer
 
 
-def _relieve(housekeeper: Housekeeper, partition: int, reader: GroupReader) -> None:
-    housekeeper.hold_bounds(reader.client, partition)
+def _enforce_bounds(housekeeper: Housekeeper, partition: int, reader: GroupReader) -> None:
+    housekeeper.enforce_bounds(reader.client, partition)
 
 
 class SinkRunner:
@@ -44,7 +44,7 @@ class SinkRunner:
                 block_ms=block_ms,
                 take_over_s=take_over_s,
                 on_change=on_change,
-                relieve=partial(_relieve, housekeeper, partition),
+                enforce_bounds=partial(_enforce_bounds, housekeeper, partition),
             )
             for partition in range(bus.partitions)
         ]
@@ -59,7 +59,7 @@ class SinkRunner:
             thread.start()
         self._housekeeper.start()
 
-    def vitals(self) -> list[Vitals]:
+    def vitals(self) -> list[LoopHealth]:
         """How each consumer does; safe to call from any thread."""
         return [consumer.vitals() for consumer in self._consumers]
 

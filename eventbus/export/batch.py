@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from eventbus.broker.exports import Returned
+from eventbus.broker.exports import UpdateState
 from eventbus.event import Event
 from eventbus.sinks.contract import EventPatch, Verb
 from eventbus.store.changes import Change
 from eventbus.store.storage import ChangeType
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """One event on its way to a sink. What the sink knows is patched; else *verb* says how, None: by the changes.
 
     *known* is what the sink returned last. *forget*: the event is gone from the store, and so is what is known of it.
@@ -24,7 +24,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
     verb: Verb | None = None
     added: bool = False  #: the event's first change is among those that were read
-    known: Returned | None = None
+    known: UpdateState | None = None
     forget: bool = False
     only_forget: bool = False  #: nothing is to be written
     forced: bool = False  #: somebody asked for it: written even if the sink has it
@@ -47,13 +47,13 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[Delivery]]:
+def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[SinkDelivery]]:
     """The deliveries of *changes*, oldest first; no event occurs twice in a round of at most *most* (0: any number).
 
     With *coalesce* an event has one delivery, of its newest state, unless it went and came back meanwhile. Otherwise
     every change is a round of its own, as client-go writes them.
     """
-    rounds: list[dict[str, Delivery]] = []
+    rounds: list[dict[str, SinkDelivery]] = []
     last: dict[str, int] = {}  # the round that has the event's newest delivery
     for change in changes:
         at = last.get(change.key, -1)
@@ -70,12 +70,12 @@ def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int =
     return [part for found in rounds for part in _split(list(found.values()), most)]
 
 
-def _split(deliveries: list[Delivery], most: int) -> list[list[Delivery]]:
+def _split(deliveries: list[SinkDelivery], most: int) -> list[list[SinkDelivery]]:
     step = most or len(deliveries)
     return [deliveries[at : at + step] for at in range(0, len(deliveries), step)]
 
 
-def _merge(former: Delivery | None, change: Change[Event]) -> Delivery | None:
+def _merge(former: SinkDelivery | None, change: Change[Event]) -> SinkDelivery | None:
     """*former* brought up to date by *change*; None: it needs a delivery of its own."""
     if former is None or former.forget:
         return None
@@ -86,9 +86,9 @@ def _merge(former: Delivery | None, change: Change[Event]) -> Delivery | None:
     return msgspec.structs.replace(former, event=change.object)
 
 
-def _delivery(change: Change[Event]) -> Delivery:
+def _delivery(change: Change[Event]) -> SinkDelivery:
     gone = change.type is ChangeType.DELETED
-    return Delivery(
+    return SinkDelivery(
         key=change.key,
         event=change.object,
         added=change.type is ChangeType.ADDED,

@@ -10,7 +10,7 @@ from eventbus.broker.exports import ExportStore
 from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event
-from eventbus.export.batch import Delivery
+from eventbus.export.batch import SinkDelivery
 from eventbus.sinks.contract import Verb
 from eventbus.store.event_storage import EventStorage
 
@@ -27,7 +27,7 @@ class Waiting:
         self._storage = storage
         self._next_look = 0.0
 
-    def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[Delivery], list[str]]]:
+    def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[SinkDelivery], list[str]]]:
         """Deliveries, no event twice among them, and what is to be taken out because there is nothing left of it."""
         if monotonic < self._next_look:
             return
@@ -43,11 +43,11 @@ class Waiting:
             if event is None:
                 gone.append(key)
             else:
-                deliveries.append(Delivery(key=key, event=event, waited=(key,)))
+                deliveries.append(SinkDelivery(key=key, event=event, waited=(key,)))
         if deliveries or gone:
             yield deliveries, gone
 
-    def _again(self, entry_ids: list[str]) -> tuple[list[Delivery], list[str]]:
+    def _again(self, entry_ids: list[str]) -> tuple[list[SinkDelivery], list[str]]:
         """Each buried event once, as the store has it now, else as it was buried last."""
         buried: dict[str, dict[str, bytes]] = {}  # event key → entry id → body, oldest first
         gone = []
@@ -64,7 +64,9 @@ class Waiting:
             if event is None:
                 gone.extend(bodies)
             else:
-                deliveries.append(Delivery(key=key, event=event, verb=Verb.UPDATE, forced=True, waited=tuple(bodies)))
+                deliveries.append(
+                    SinkDelivery(key=key, event=event, verb=Verb.UPDATE, forced=True, waited=tuple(bodies))
+                )
         return deliveries, gone
 
     def _stored(self, keys: list[str]) -> list[Event | None]:

@@ -14,12 +14,12 @@ from itertools import islice
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.exports import ExportStore, Settled, export_group
+from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.clock import Clock
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, SinkGone
 from eventbus.event import Event
-from eventbus.export.batch import Delivery, make_rounds
+from eventbus.export.batch import SinkDelivery, make_rounds
 from eventbus.export.delayed import Waiting
 from eventbus.export.leadership import ExportLease, LeaseLost
 from eventbus.export.options import ExportOptions
@@ -27,7 +27,7 @@ from eventbus.export.progress import ExportProgress, Figures
 from eventbus.export.rate import RateLimit
 from eventbus.export.start import BEGINNING, Start
 from eventbus.export.writer import Outage, SinkWriter
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions
 from eventbus.sinks.contract import EventSink, Verb
@@ -124,7 +124,7 @@ class PartitionExporter:
         """What it has done; safe to read from any thread."""
         return self._progress.figures
 
-    def vitals(self) -> Vitals:
+    def vitals(self) -> LoopHealth:
         """How it does; safe to call from any thread. A sink that does not answer leaves it ready."""
         figures = self.figures
         counted = ("written", "held_back", "retries", "buried", "probes", "lists")
@@ -136,10 +136,10 @@ class PartitionExporter:
         }
         if (lag := figures.lag) is not None:
             gauges |= {"lag_events": lag.events, "lag_seconds": lag.seconds}
-        return Vitals(
+        return LoopHealth(
             group=export_group(self._sink.name),
             partition=self._partition,
-            last_sign=self._lease.last_sign,
+            last_progress=self._lease.last_progress,
             ready=self._asked_redis and not self._failures,
             counts={name: getattr(figures, name) for name in counted} | {"failures": self._failed_rounds},
             gauges=gauges,
@@ -193,7 +193,7 @@ class PartitionExporter:
             self._catch_up(start=self._options.start)
         else:
             newest = self._store.newest_version()
-            self._keep(Settled(position=newest))
+            self._keep(ExportCheckpoint(position=newest))
             self._read_from(newest)
         if self._writer.open():
             raise ExportStopped
@@ -236,13 +236,13 @@ class PartitionExporter:
         index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
         scanner = Scanner(bus=self._bus, client=self._client, storage=self._storage)
         found = (
-            Delivery(key=member[-KEY_CHARS:].decode(), event=event, verb=Verb.UPDATE)
+            SinkDelivery(key=member[-KEY_CHARS:].decode(), event=event, verb=Verb.UPDATE)
             for member, event in scanner.scan(self._partition, index)
             if int(event.metadata.resource_version) > after and start.takes(event)
         )
         while chunk := list(islice(found, self._options.batch_events)):
             self._deliver(chunk)
-        self._keep(Settled(position=newest, raised={"lists": 1}))
+        self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}))
         self._read_from(newest)
 
     def _read_from(self, position: int) -> None:
@@ -252,18 +252,18 @@ class PartitionExporter:
         )
 
     def _deliver(
-        self, deliveries: Sequence[Delivery], *, position: int | None = None, done: Iterable[str] = ()
+        self, deliveries: Sequence[SinkDelivery], *, position: int | None = None, done: Iterable[str] = ()
     ) -> None:
         """Write *deliveries*, no event twice among them, keep what came of them, and then move to *position*."""
-        settled = Settled(done=list(done))
+        settled = ExportCheckpoint(done=list(done))
         chosen = list(self._choose(deliveries, settled))
         self.figures.pending, kept_at = len(chosen), self._clock.monotonic()
         for outcome in self._writer.write(chosen):
-            crash_point("written")
+            failpoint("written")
             self._progress.settled(outcome, settled)
             if self._clock.monotonic() - kept_at >= KEEP_EVERY_S:
                 self._keep(settled)
-                settled, kept_at = Settled(), self._clock.monotonic()
+                settled, kept_at = ExportCheckpoint(), self._clock.monotonic()
         if self.figures.pending:
             self._keep(settled)
             raise ExportStopped
@@ -275,13 +275,13 @@ class PartitionExporter:
                 settled.done.extend(delivery.waited)
         self._progress.round_done(settled)
         settled.position = position
-        crash_point("settled")
+        failpoint("settled")
         self._keep(settled)
-        crash_point("kept")
+        failpoint("kept")
         if position is not None:
             self._position = position
 
-    def _choose(self, deliveries: Sequence[Delivery], settled: Settled) -> Iterator[Delivery]:
+    def _choose(self, deliveries: Sequence[SinkDelivery], settled: ExportCheckpoint) -> Iterator[SinkDelivery]:
         """Those that are to be written, with what the sink returned for them last."""
         known = self._store.returned([delivery.key for delivery in deliveries])
         for delivery in deliveries:
@@ -291,7 +291,7 @@ class PartitionExporter:
                     delivery = msgspec.structs.replace(delivery, known=None, verb=delivery.verb or Verb.CREATE)
                 yield delivery
 
-    def _is_due(self, delivery: Delivery, settled: Settled) -> bool:
+    def _is_due(self, delivery: SinkDelivery, settled: ExportCheckpoint) -> bool:
         known, policy, now_ms = delivery.known, self._options.repeats, self._now_ms()
         if delivery.forced:
             return True
@@ -322,7 +322,7 @@ class PartitionExporter:
     def _before(self, events: int) -> bool:
         return self._stop.is_set() or self._lease.wait(self._rate.take(events))
 
-    def _keep(self, settled: Settled) -> None:
+    def _keep(self, settled: ExportCheckpoint) -> None:
         """Keep *settled*, whenever Redis comes back: the sink has it already. Raises: LeaseLost."""
         backoff_s = FIRST_BACKOFF_S
         while True:
@@ -335,7 +335,7 @@ class PartitionExporter:
             except FunctionsMissing:
                 self._bus.open_partition(self._client, self._partition)
             except BusUnavailable as error:
-                self._lease.last_sign = self._clock.monotonic()
+                self._lease.last_progress = self._clock.monotonic()
                 self._waits(error)
                 if self._sleep(self._uniform(backoff_s / 2, backoff_s)):
                     raise

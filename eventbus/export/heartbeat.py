@@ -17,7 +17,7 @@ EVERY_S = 1.0
 LONGEST_CALL_S = 900.0
 
 
-class Pulse:
+class Heartbeater:
     """Calls *sign* every second from a thread of its own while a call is under way, for at most LONGEST_CALL_S
     of *clock*.
 

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from eventbus.broker.exports import ExportStore, Lease
+from eventbus.broker.exports import ExportHold, ExportStore
 from eventbus.clock import Clock
-from eventbus.consume.liveness import Stillness
+from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import EventBusError
-from eventbus.export.heartbeat import Pulse
+from eventbus.export.heartbeat import Heartbeater
 
 log = logging.getLogger("eventbus")
 
@@ -51,19 +51,19 @@ class ExportLease:
         self._sleep = sleep
         self._what = what
         self._on_beat = on_beat
-        self._stillness = Stillness(clock, longest_gap_s=LONGEST_GAP_S)
+        self._liveness = LivenessObserver(clock, longest_gap_s=LONGEST_GAP_S)
         self._stands_by = ""  #: for whom, as was said
         self._next_beat = 0.0
         #: When the worker last came round, or waited on purpose; seconds, monotonic.
-        self.last_sign = clock.monotonic()
-        self._pulse = Pulse(self._sign, clock=clock)
+        self.last_progress = clock.monotonic()
+        self._pulse = Heartbeater(self._sign, clock=clock)
 
-    def acquire(self) -> Lease | None:
+    def acquire(self) -> ExportHold | None:
         """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
-        self.last_sign = now = self._clock.monotonic()
+        self.last_progress = now = self._clock.monotonic()
         lease, dead = self._store.lease(), ""
         if not lease.ours:
-            still_s = self._stillness.look({lease.holder: lease.beats})[lease.holder]
+            still_s = self._liveness.observe({lease.holder: lease.beats})[lease.holder]
             if still_s >= self._take_over_s:
                 dead = lease.holder
                 lease = self._store.lease(lease.holder, lease.beats)  # unless it has beaten meanwhile
@@ -82,7 +82,7 @@ class ExportLease:
 
     def keep(self) -> None:
         """Give a sign of life, if one is due. Raises: LeaseLost, and what Redis does."""
-        self.last_sign = now = self._clock.monotonic()
+        self.last_progress = now = self._clock.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_EVERY_S
             if not self._store.lease().ours:
@@ -112,7 +112,7 @@ class ExportLease:
         self._pulse.stop()
 
     def _sign(self) -> None:
-        self.last_sign = self._clock.monotonic()
+        self.last_progress = self._clock.monotonic()
         try:
             if self._store.lease().ours:
                 self._on_beat()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from eventbus.broker.exports import Burial, ExportStore, Returned, Settled, export_group
+from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState, export_group
 from eventbus.broker.health.export_lag import Lag
 from eventbus.clock import Clock
 from eventbus.encoding.wire import pack_batch, pack_event
@@ -52,11 +52,11 @@ class ExportProgress:
         self._told = False  # that the sink does not answer
         self._retrying = False
 
-    def begin(self, mode: str) -> Settled:
+    def begin(self, mode: str) -> ExportCheckpoint:
         """This worker has the lease now. A pause that the one before has begun goes on."""
         self.figures.holds = True
         self.figures.paused_since = self._store.paused_since()
-        return Settled(figures={"mode": mode, "pending": "0", "retrying": "0"})
+        return ExportCheckpoint(figures={"mode": mode, "pending": "0", "retrying": "0"})
 
     def end(self) -> None:
         """It has it no longer."""
@@ -77,27 +77,27 @@ class ExportProgress:
         self.figures.probes += 1
         since_ms = int(self.figures.paused_since * 1000)
         figures = {"paused_since_ms": str(since_ms), "pending": str(self.figures.pending)} | self._error(str(error))
-        self._tell(Settled(figures=figures, raised={"probes": 1}))
+        self._tell(ExportCheckpoint(figures=figures, raised={"probes": 1}))
 
     def resumed(self) -> None:
         log.warning("%s goes on", self._what)
         self._told, self.figures.paused_since = False, None
         self._on_change("SinkReachable", f"{self._sink} answers again")
-        self._tell(Settled(figures={"paused_since_ms": "", "pending": "0"}))
+        self._tell(ExportCheckpoint(figures={"paused_since_ms": "", "pending": "0"}))
 
     def retrying(self, error: EventBusError, events: int) -> None:
         self._retrying = True
         self.figures.retries += events
         log.warning("%s: %d events failed and are tried again: %s", self._what, events, printable(str(error)))
         figures = {"retrying": str(events), "pending": str(self.figures.pending)} | self._error(str(error))
-        self._tell(Settled(figures=figures, raised={"retries": events}))
+        self._tell(ExportCheckpoint(figures=figures, raised={"retries": events}))
 
-    def held_back(self, settled: Settled) -> None:
+    def held_back(self, settled: ExportCheckpoint) -> None:
         """The policy kept one repeat from the sink."""
         self.figures.held_back += 1
         _raise(settled, "held_back")
 
-    def settled(self, outcome: Outcome, settled: Settled) -> None:
+    def settled(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
         """Add to *settled* what came of one event."""
         self.figures.pending -= 1
         if self.figures.paused_since is not None:  # it answers; perhaps the worker before us began the pause
@@ -108,24 +108,24 @@ class ExportProgress:
         else:
             self._written(outcome, settled)
 
-    def round_done(self, settled: Settled) -> None:
+    def round_done(self, settled: ExportCheckpoint) -> None:
         """Nothing of the round is in hand any more."""
         if self._retrying:
             self._retrying = False
             settled.figures |= {"retrying": "0", "pending": "0"}
 
-    def _written(self, outcome: Outcome, settled: Settled) -> None:
+    def _written(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
         delivery, now_ms = outcome.delivery, self._now_ms()
         self.figures.written += 1
         _raise(settled, "written")
         settled.figures["written_ms"] = str(now_ms)
         if outcome.returned is not None and delivery.version:  # else as in `_buried`
             name, version = outcome.returned.metadata.name, outcome.returned.metadata.resource_version
-            settled.returned[delivery.key] = Returned(
+            settled.returned[delivery.key] = UpdateState(
                 name or delivery.event.metadata.name, version, delivery.version, delivery.event.count, now_ms
             )
 
-    def _buried(self, outcome: Outcome, settled: Settled) -> None:
+    def _buried(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
         event, why = outcome.delivery.event, printable(outcome.why)
         about = printable(f"{event.metadata.namespace}/{event.metadata.name}")
         log.error("%s: event %s is buried (%s): %s", self._what, about, outcome.cause, why)
@@ -136,7 +136,7 @@ class ExportProgress:
         if delivery.version:  # else the store has forgotten it, and when it comes back it is a new one
             # What repeats it is a repeat to the rule, which else had each tried and buried.
             name, version = (known.name, known.version) if known else ("", "")
-            settled.returned[delivery.key] = Returned(
+            settled.returned[delivery.key] = UpdateState(
                 name, version, delivery.version, event.count, self._now_ms(), written=known is not None
             )
         producer, _, sequence = event.metadata.uid.rpartition(":")
@@ -156,7 +156,7 @@ class ExportProgress:
     def _error(self, text: str) -> dict[str, str]:
         return {"error": printable(text)[:WHY_LENGTH], "error_ms": str(self._now_ms())}
 
-    def _tell(self, settled: Settled) -> None:
+    def _tell(self, settled: ExportCheckpoint) -> None:
         """Figures alone: they may be late, so a Redis that is away holds up nothing. Raises: LeaseLost."""
         try:
             if not self._store.exported(settled):
@@ -168,5 +168,5 @@ class ExportProgress:
         return self._clock.time_ns() // 1_000_000
 
 
-def _raise(settled: Settled, counter: str) -> None:
+def _raise(settled: ExportCheckpoint, counter: str) -> None:
     settled.raised[counter] = settled.raised.get(counter, 0) + 1

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from eventbus.broker.exports import Returned
+from eventbus.broker.exports import UpdateState
 from eventbus.errors import ConfigError
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -16,11 +16,11 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 class Repeats(Protocol):
     """Decides for one event at a time; *known* is what the sink returned for it last, None: it never had it."""
 
-    def due(self, count: int, known: Returned | None, now_ms: int) -> bool:
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
         """Whether the sink is to be told now."""
         ...
 
-    def later_ms(self, known: Returned, now_ms: int) -> int | None:
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
         """When to look again at what is not due, ms since 1970; None: not before it repeats again."""
         ...
 
@@ -28,20 +28,20 @@ class Repeats(Protocol):
 class Every(msgspec.Struct, frozen=True):
     """Of every repeat: the sink ends with the final count."""
 
-    def due(self, count: int, known: Returned | None, now_ms: int) -> bool:
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
         return True
 
-    def later_ms(self, known: Returned, now_ms: int) -> int | None:
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
         return None
 
 
 class First(msgspec.Struct, frozen=True):
     """Of the first occurrence alone. An event that expires and comes back is a first one again."""
 
-    def due(self, count: int, known: Returned | None, now_ms: int) -> bool:
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
         return known is None
 
-    def later_ms(self, known: Returned, now_ms: int) -> int | None:
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
         return None
 
 
@@ -50,11 +50,11 @@ class Thresholds(msgspec.Struct, frozen=True):
 
     counts: tuple[int, ...]
 
-    def due(self, count: int, known: Returned | None, now_ms: int) -> bool:
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
         told = known.count if known else 0
         return any(told < threshold <= count for threshold in self.counts)
 
-    def later_ms(self, known: Returned, now_ms: int) -> int | None:
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
         return None
 
 
@@ -63,11 +63,11 @@ class AtMostEvery(msgspec.Struct, frozen=True):
 
     every_ms: int
 
-    def due(self, count: int, known: Returned | None, now_ms: int) -> bool:
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
         # A clock that was set back must not silence an event.
         return known is None or not 0 <= now_ms - known.ms < self.every_ms
 
-    def later_ms(self, known: Returned, now_ms: int) -> int | None:
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
         return known.ms + self.every_ms
 
 

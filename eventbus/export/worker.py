@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.health.export_status import say_unfed, unfed_partitions
+from eventbus.broker.health.export_status import describe_missing, partitions_without_worker
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import consumer_name
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import EventBusError
 from eventbus.export.exporter import PartitionExporter
@@ -62,7 +62,7 @@ class ExportRunner:
             for partition in range(bus.partitions)
         ]
         self._housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
-        self._feeding = FeedWatch(bus)
+        self._feeding = SinkWorkerMonitor(bus)
         self._threads = [
             threading.Thread(target=exporter.run, name=f"eventbus-export-{partition}", daemon=True)
             for partition, exporter in enumerate(self.exporters)
@@ -75,7 +75,7 @@ class ExportRunner:
         self._housekeeper.start()
         self._feeding.start()
 
-    def vitals(self) -> list[Vitals]:
+    def vitals(self) -> list[LoopHealth]:
         """How each exporter does; safe to call from any thread."""
         return [exporter.vitals() for exporter in self.exporters]
 
@@ -91,7 +91,7 @@ class ExportRunner:
         self._feeding.stop(max(0.0, deadline - time.monotonic()))
 
 
-class FeedWatch:
+class SinkWorkerMonitor:
     """Warns while a partition has no living sink worker: then nothing is correlated, and no sink gets anything."""
 
     def __init__(self, bus: Bus) -> None:
@@ -109,14 +109,14 @@ class FeedWatch:
 
     def _run(self) -> None:
         client = self._bus.client(name="eventbus-export-feed")
-        looks = FeedLooks(self._bus.partitions)
+        looks = MissingWorkerLooks(self._bus.partitions)
         try:
             while not self._stop.wait(LOOK_EVERY_S if looks.unfed else FIRST_LOOK_S):
                 try:
                     before = read_beats(client, self._bus.keys)
                     if self._stop.wait(HEARTBEAT_S):
                         return
-                    found = unfed_partitions(before, read_beats(client, self._bus.keys))
+                    found = partitions_without_worker(before, read_beats(client, self._bus.keys))
                 except EventBusError:
                     found = []  # the exporters say that Redis is away
                 if warning := looks.add(found):
@@ -125,7 +125,7 @@ class FeedWatch:
             client.close()
 
 
-class FeedLooks:
+class MissingWorkerLooks:
     """What looks at the sink workers come to: something is said when a partition has none at two looks in a row."""
 
     def __init__(self, partitions: int) -> None:
@@ -138,4 +138,4 @@ class FeedLooks:
         twice = [partition for partition in unfed if partition in self.unfed]
         self.unfed = unfed
         self._looks = self._looks + 1 if twice else 0
-        return say_unfed(twice, self._partitions) if self._looks % TELL_EVERY_LOOKS == 1 else ""
+        return describe_missing(twice, self._partitions) if self._looks % TELL_EVERY_LOOKS == 1 else ""

@@ -31,7 +31,7 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.event import Event
-from eventbus.export.batch import Delivery
+from eventbus.export.batch import SinkDelivery
 from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkWrite, Verb
 
 log = logging.getLogger("eventbus")
@@ -53,7 +53,7 @@ class Outage(StrEnum):
 class Outcome(msgspec.Struct, frozen=True):
     """What became of a delivery: *returned* by the sink, or given up for *cause*; both empty: the sink had it."""
 
-    delivery: Delivery
+    delivery: SinkDelivery
     returned: Event | None = None
     cause: str = ""
     why: str = ""
@@ -78,7 +78,7 @@ class Progress(Protocol):
 class _Item(msgspec.Struct):
     """A delivery under way. *follows*: answers that led straight to another call in this try."""
 
-    delivery: Delivery
+    delivery: SinkDelivery
     verb: Verb
     tries: int = 0
     follows: int = 0
@@ -143,7 +143,7 @@ class SinkWriter:
                 self._answered()
                 return False
 
-    def write(self, deliveries: Sequence[Delivery]) -> Iterator[Outcome]:
+    def write(self, deliveries: Sequence[SinkDelivery]) -> Iterator[Outcome]:
         """Write *deliveries*, no event twice among them; yields each as soon as it is settled.
 
         Ends early, with some not settled, only if `wait` or `before` says so. Raises: SinkGone.
@@ -184,7 +184,7 @@ class SinkWriter:
             else:
                 self._answered()
 
-    def _first_verb(self, delivery: Delivery) -> Verb:
+    def _first_verb(self, delivery: SinkDelivery) -> Verb:
         if self._outage is Outage.COUNT:
             return Verb.PATCH if delivery.event.count > 1 else Verb.CREATE
         if delivery.known is not None:

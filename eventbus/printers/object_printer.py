@@ -22,14 +22,14 @@ _WORD = 8
 FORMS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,…"
 
 
-class Told(NamedTuple):
+class PrintedChange(NamedTuple):
     """An object, and what happened to it, as `ADDED`."""
 
     type: str
     object: Any
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class PrintOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How things are shown."""
 
     form: str = ""  #: what -o says; "" a narrow table
@@ -48,12 +48,12 @@ class Printer(Protocol):
         """A list that is not going to be watched."""
         ...
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         """More of a watch; the first may be its list."""
         ...
 
 
-def make_printer(kind: Kind[Any], look: Look) -> Printer:
+def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
     """Raises: ValueError: the form is none, or its template cannot be read."""
     form, _, argument = look.form.partition("=")
     if argument and form == "jsonpath":
@@ -78,7 +78,7 @@ def plain_of(kind: Kind[Any], found: Any) -> dict[str, Any]:
 
 
 class _Rows:
-    def __init__(self, kind: Kind[Any], look: Look) -> None:
+    def __init__(self, kind: Kind[Any], look: PrintOptions) -> None:
         self._look = look
         self._wide = look.form == "wide"
         self._columns = columns_of(kind)
@@ -88,13 +88,13 @@ class _Rows:
         self._table = Table((*first, *headers, *last), no_headers=look.no_headers, layout=FIRST_LINES)
 
     def listed(self, items: Sequence[Any]) -> str:
-        return self.watched([Told("", found) for found in items])
+        return self.watched([PrintedChange("", found) for found in items])
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         now = datetime.now(UTC)
         return self._table.text([self._row(one, now) for one in told])
 
-    def _row(self, told: Told, now: datetime) -> list[str | Cell]:
+    def _row(self, told: PrintedChange, now: datetime) -> list[str | Cell]:
         look, found = self._look, told.object
         row: list[str | Cell] = [told.type.ljust(_WORD)] if look.watch_events else []
         row += [found.metadata.namespace] if look.namespaces else []
@@ -111,14 +111,14 @@ class _Names:
     def listed(self, items: Sequence[Any]) -> str:
         return "".join(f"{printable(object_name(self._kind, found.metadata.name))}\n" for found in items)
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         return self.listed([one.object for one in told])
 
 
 class _Documents:
     """JSON or YAML. *between* stands before every document of a watch but the first."""
 
-    def __init__(self, kind: Kind[Any], look: Look, dump: Callable[[Any], str], between: str) -> None:
+    def __init__(self, kind: Kind[Any], look: PrintOptions, dump: Callable[[Any], str], between: str) -> None:
         self._kind = kind
         self._look = look
         self._dump = dump
@@ -128,7 +128,7 @@ class _Documents:
     def listed(self, items: Sequence[Any]) -> str:
         return self._dump(_list_of(self._kind, items))
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         text = "".join(self._between + self._dump(_document(self._kind, self._look, one)) for one in told)
         if text and self._first:
             self._first = False
@@ -137,7 +137,7 @@ class _Documents:
 
 
 class _Templates:
-    def __init__(self, kind: Kind[Any], look: Look, template: Template) -> None:
+    def __init__(self, kind: Kind[Any], look: PrintOptions, template: Template) -> None:
         self._kind = kind
         self._look = look
         self._template = template
@@ -145,12 +145,12 @@ class _Templates:
     def listed(self, items: Sequence[Any]) -> str:
         return self._template.render(_list_of(self._kind, items))
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         return "".join(self._template.render(_document(self._kind, self._look, one)) for one in told)
 
 
 class _CustomColumns:
-    def __init__(self, kind: Kind[Any], look: Look, spec: str) -> None:
+    def __init__(self, kind: Kind[Any], look: PrintOptions, spec: str) -> None:
         self._kind = kind
         self._look = look
         self._paths: list[Path] = []
@@ -166,14 +166,14 @@ class _CustomColumns:
     def listed(self, items: Sequence[Any]) -> str:
         return self._table.text([self._row(plain_of(self._kind, found)) for found in items], even_without_rows=True)
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         return self._table.text([self._row(_document(self._kind, self._look, one)) for one in told])
 
     def _row(self, plain: dict[str, Any]) -> list[str]:
         return [",".join(map(go_text, path.find(plain))) or NONE for path in self._paths]
 
 
-def _document(kind: Kind[Any], look: Look, told: Told) -> dict[str, Any]:
+def _document(kind: Kind[Any], look: PrintOptions, told: PrintedChange) -> dict[str, Any]:
     """What is printed of one event of a watch."""
     plain = plain_of(kind, told.object)
     return {"type": told.type, "object": plain} if look.watch_events else plain
@@ -189,4 +189,4 @@ def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["FORMS", "Look", "Printer", "Told", "make_printer", "plain_of"]
+__all__ = ["FORMS", "PrintOptions", "Printer", "PrintedChange", "make_printer", "plain_of"]

@@ -197,9 +197,9 @@ class EventBroadcaster:
             )
             return self._keep(self._start_export(sink, options))
         from eventbus.correlate.worker import SinkRunner
-        from eventbus.record.deferred_start import PatientRunner
+        from eventbus.record.deferred_start import DeferredStart
 
-        runner = PatientRunner(
+        runner = DeferredStart(
             "the sink worker",
             open_bus=self._bus.open,
             make=lambda bus: SinkRunner(bus=bus, clock=self._clock, block_ms=self.settings.worker_block_ms),
@@ -210,7 +210,7 @@ class EventBroadcaster:
 
     def _start_export(self, sink: EventSink, options: ExportOptions) -> Watcher:
         from eventbus.export.worker import ExportRunner
-        from eventbus.record.deferred_start import PatientRunner
+        from eventbus.record.deferred_start import DeferredStart
         from eventbus.sinks.contract import EventSink
         from eventbus.sinks.registry import check_name
         from eventbus.sinks.shared import share
@@ -229,7 +229,7 @@ class EventBroadcaster:
                 block_ms=self.settings.worker_block_ms,
             )
 
-        runner = PatientRunner(
+        runner = DeferredStart(
             f"the export to {name}", open_bus=self._bus.open, make=make, losses=self.losses, give_up=sink.close
         )
         runner.start()

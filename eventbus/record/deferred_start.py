@@ -25,7 +25,7 @@ class Runner(Protocol):
     def stop(self, timeout_s: float = 5.0) -> None: ...
 
 
-class PatientRunner:
+class DeferredStart:
     """Runs what *make* makes of the bus: at once, or, while Redis is away, from a thread that waits for it.
 
     Args: give_up: called if it was stopped before there was a bus, from the thread that waited.

@@ -16,7 +16,7 @@ from eventbus.broker.transport import BusDescription, PublishRequest, Transport
 from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
-from eventbus.failpoints import crash_point
+from eventbus.failpoints import failpoint
 from eventbus.record.ack_check import AckCheck
 from eventbus.record.buffer import Buffer
 from eventbus.record.flush_mark import FlushMark
@@ -167,9 +167,9 @@ class Sender:
         ]
         if not requests:
             return False
-        crash_point("publish")
+        failpoint("publish")
         answers = transport.publish(requests)
-        crash_point("published")
+        failpoint("published")
         self._settle(requests, answers, closing)
         return True
 

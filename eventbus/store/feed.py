@@ -53,7 +53,7 @@ class Feed:
         self._subscribers: set[Subscriber] = set()
         self._positions = dict.fromkeys(storage.partitions, 0)
         every = list(storage.partitions)
-        self._lanes = [_Lane([partition]) for partition in every] if bus.is_cluster else [_Lane(every)]
+        self._lanes = [_ReaderThread([partition]) for partition in every] if bus.is_cluster else [_ReaderThread(every)]
 
     @property
     def is_reading(self) -> bool:
@@ -96,7 +96,7 @@ class Feed:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(self._block_ms / 1000 + 1)
 
-    def _run(self, lane: _Lane) -> None:
+    def _run(self, lane: _ReaderThread) -> None:
         client = self._bus.client(block_ms=self._block_ms, name="eventbus-hub")
         try:
             while self._go_on(lane):
@@ -111,12 +111,12 @@ class Feed:
         finally:
             client.close()
 
-    def _go_on(self, lane: _Lane) -> bool:
+    def _go_on(self, lane: _ReaderThread) -> bool:
         with self._lock:
             lane.running = bool(self._subscribers) and not self._closed.is_set()
             return lane.running
 
-    def _read(self, client: Client, lane: _Lane) -> None:
+    def _read(self, client: Client, lane: _ReaderThread) -> None:
         keys = [self._key(partition) for partition in lane.partitions]
         after = [f"{self._positions[partition]}-0" for partition in lane.partitions]
         with redis_errors():
@@ -170,7 +170,7 @@ class Feed:
             self._subscribers.clear()
 
 
-class _Lane:
+class _ReaderThread:
     """The partitions that one thread reads. *running*: it will look at the subscribers once more before it ends."""
 
     def __init__(self, partitions: Sequence[int]) -> None:

@@ -16,10 +16,10 @@ from eventbus.list_watch import HasMetadata, ListOptions
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.reader import StoredObjects
+from eventbus.store.reader import ObjectReader
 from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
-from eventbus.store.writer import Objects
+from eventbus.store.writer import ObjectWriter
 
 T = TypeVar("T", bound=HasMetadata)
 T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
@@ -83,17 +83,17 @@ class ObjectStore:
         """Who reads the changes for everybody."""
         return self._hub
 
-    def objects(self, kind: Kind[T]) -> Objects[T]:
+    def objects(self, kind: Kind[T]) -> ObjectWriter[T]:
         """Get, list, watch and write the objects of *kind*, over this store's client."""
-        return Objects(bus=self._bus, client=self._client, hub=self._hub, kind=kind)
+        return ObjectWriter(bus=self._bus, client=self._client, hub=self._hub, kind=kind)
 
-    def lister_watcher(self, kind: InformedKind[T]) -> StoredObjects[T]:
+    def lister_watcher(self, kind: InformedKind[T]) -> ObjectReader[T]:
         """List and watch *kind* over a client of its own, for another thread; `close` closes it. See `ObjectSource`."""
         if not isinstance(kind, Kind):
             raise TypeError(f"{kind.plural} must be a Kind of eventbus.kinds")
         client = self._bus.client(name="eventbus-reader")
         self._clients.append(client)
-        return StoredObjects(bus=self._bus, client=client, hub=self._hub, kind=kind)
+        return ObjectReader(bus=self._bus, client=client, hub=self._hub, kind=kind)
 
     def close(self) -> None:
         """End what watches, and close the clients made here; not the one that was given."""

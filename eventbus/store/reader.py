@@ -30,7 +30,7 @@ T = TypeVar("T", bound=HasMetadata)
 _ANY_VERSION = ("", "0")
 
 
-class StoredObjects(Generic[T]):
+class ObjectReader(Generic[T]):
     """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. One thread at a time, as its client.
 
     Writing is `eventbus.store.writer.Objects`'.
@@ -184,4 +184,4 @@ class StoredObjects(Generic[T]):
         return parsed
 
 
-__all__ = ["StoredObjects"]
+__all__ = ["ObjectReader"]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject
 from eventbus.list_watch import HasMetadata
 from eventbus.store.merge_patch import merge
-from eventbus.store.reader import StoredObjects
+from eventbus.store.reader import ObjectReader
 from eventbus.store.storage import conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -22,7 +22,7 @@ ATTEMPTS = 10
 NAME_ATTEMPTS, _NAME_CHARS, _NAME_LENGTH = 8, "bcdfghjklmnpqrstvwxz2456789", 5
 
 
-class Objects(StoredObjects[T]):
+class ObjectWriter(ObjectReader[T]):
     """Reads and writes one kind. One thread at a time.
 
     Every write returns the object as it is stored, with its version. A write of what has a version is refused with
@@ -176,4 +176,4 @@ def _part(found: Any, name: str) -> Any:
     return getattr(found, name)
 
 
-__all__ = ["Objects"]
+__all__ = ["ObjectWriter"]

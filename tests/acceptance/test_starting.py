@@ -1,4 +1,4 @@
-"""What the nursery forks is a process as a new interpreter is one: the other tests could not tell, and must not."""
+"""What the forkserver forks is a process as a new interpreter is one: the other tests could not tell, and must not."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "end_to_end"
 
 #: Vectors of tools/record that say nothing about an export, and why.
 NOT_OURS = {
-    "003_record_inputs": "what the recorder refuses never reaches a sink; tests/unit/record/test_recorder.py has these rules",
+    "003_record_inputs": "what the recorder refuses reaches no sink; tests/unit/record/test_recorder.py has the rules",
     "038_record_queue_full": "client-go drops what its queue of 1000 cannot hold; ours are streams",
 }
 #: Fields that differ on purpose, by vector.

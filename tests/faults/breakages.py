@@ -134,22 +134,22 @@ def _isolation_is_slow() -> None:
     from eventbus.consume import group_consumer as consumer
     from eventbus.consume import isolation
 
-    work_alone: Any = isolation.work_alone
+    isolate: Any = isolation.isolate
 
     def slowly(reader: Any, delivery: Any, handle: Any) -> Any:
         def slow(*given: Any) -> Any:
             time.sleep(0.08)
             return handle(*given)
 
-        return work_alone(reader, delivery, slow)
+        return isolate(reader, delivery, slow)
 
     vars(consumer)["work_alone"] = slowly
 
 
 def _no_beats_at_work() -> None:
-    from eventbus.consume.heartbeat import Pulse
+    from eventbus.consume.heartbeat import Heartbeater
 
-    Pulse._run = lambda self: None  # type: ignore[method-assign]
+    Heartbeater._run = lambda self: None  # type: ignore[method-assign]
 
 
 def _burials_are_forgotten() -> None:

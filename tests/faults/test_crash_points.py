@@ -44,7 +44,7 @@ def test_only_the_ordered_place_ends_the_process(order: str, code: int) -> None:
 
 
 def test_without_an_order_a_place_is_a_call_of_nothing() -> None:
-    place: Any = faults.crash_point
+    place: Any = faults.failpoint
     assert place.__code__.co_code == (lambda: None).__code__.co_code
 
 

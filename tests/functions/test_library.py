@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 
 from eventbus.broker import functions
 from eventbus.broker.bus import open_bus
-from eventbus.broker.exports import ExportStore, Returned, Settled
+from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
 from eventbus.settings import Settings
 from tests.builders import make_event
 from tests.functions.partition import Partition
@@ -98,7 +98,7 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     "remove_event": lambda partition: partition.call.remove_event(partition.options, b"0" * 32),
     "lease": lambda partition: _export(partition).lease(),
     "exported": lambda partition: _export(partition).exported(
-        Settled(position=1, returned={"0" * 32: Returned("name", "1", 1, 1, 0)})
+        ExportCheckpoint(position=1, returned={"0" * 32: UpdateState("name", "1", 1, 1, 0)})
     ),
     "release": lambda partition: _export(partition).release(),
     "again": lambda partition: partition.call.again("file", b"1-1"),

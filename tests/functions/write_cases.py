@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker import functions
-from eventbus.broker.exports import Burial, ExportStore, Returned, Settled
+from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
@@ -636,24 +636,26 @@ def _leased(partition: Partition) -> tuple[ExportStore, str]:
     store = _export(partition)
     store.lease()
     store.exported(
-        Settled(position=1, returned={"0" * 32: Returned("old", "1", 1, 1, 0)}, later={dead: 5, "1" * 32: 5})
+        ExportCheckpoint(
+            position=1, returned={"0" * 32: UpdateState("old", "1", 1, 1, 0)}, later={dead: 5, "1" * 32: 5}
+        )
     )
     return store, dead
 
 
-def _returned(partition: Partition) -> tuple[ExportStore, Settled]:
+def _returned(partition: Partition) -> tuple[ExportStore, ExportCheckpoint]:
     store, dead = _leased(partition)
-    returned = {"0" * 32: None, "1" * 32: Returned("name", "2", 7, 1, 0)}
+    returned = {"0" * 32: None, "1" * 32: UpdateState("name", "2", 7, 1, 0)}
     later, done = {"2" * 32: 9}, ["1" * 32, dead]
-    return store, Settled(position=7, returned=returned, later=later, done=done, raised={"written": 2})
+    return store, ExportCheckpoint(position=7, returned=returned, later=later, done=done, raised={"written": 2})
 
 
-def _rejected(partition: Partition) -> tuple[ExportStore, Settled]:
+def _rejected(partition: Partition) -> tuple[ExportStore, ExportCheckpoint]:
     burial = Burial("rejected", "p1:1", "export:file", "0" * 32, "it will not", b"body")
-    return _leased(partition)[0], Settled(position=7, burials=[burial])
+    return _leased(partition)[0], ExportCheckpoint(position=7, burials=[burial])
 
 
-def _settle(_partition: Partition, given: tuple[ExportStore, Settled]) -> None:
+def _settle(_partition: Partition, given: tuple[ExportStore, ExportCheckpoint]) -> None:
     store, settled = given
     store.exported(settled)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.health.export_status import export_status, forget_sink, say_unfed, unfed_partitions
+from eventbus.broker.health.export_status import describe_missing, export_status, forget_sink, partitions_without_worker
 from eventbus.broker.health.heartbeats import Beats, read_beats
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
@@ -246,7 +246,7 @@ def test_a_worker_in_a_long_call_of_its_sink_lives(
                 time.sleep(3)
             before = partition.state()["workers"]
             eventually(lambda before=before: partition.state()["workers"] != before, within_s=60)  # type: ignore[misc]
-        assert time.monotonic() - first.vitals().last_sign < 30, "and /livez says so too"
+        assert time.monotonic() - first.vitals().last_progress < 30, "and /livez says so too"
 
     slow.fail = take_long
     run_until_idle(first)
@@ -396,7 +396,7 @@ def test_a_worker_that_loses_redis_with_a_batch_in_hand_lives_and_says_that_it_w
     ready: list[bool] = []
 
     def look() -> None:
-        silent_s.append(time.monotonic() - exporter.vitals().last_sign)
+        silent_s.append(time.monotonic() - exporter.vitals().last_progress)
         ready.append(exporter.vitals().ready)
 
     RedisAway(exporter, "exported", times=60, before=look)
@@ -787,21 +787,23 @@ def test_whether_anybody_correlates_can_be_seen(partition: Partition) -> None:
     partition.reader("elsewhere", group="log").beat()
     before = look()
     partition.reader("elsewhere", group="log").beat()
-    assert unfed_partitions(before, look()) == [0]
+    assert partitions_without_worker(before, look()) == [0]
     before = look()
     partition.reader("worker").read(0, beat=True)
-    assert unfed_partitions(before, look()) == []
-    assert unfed_partitions(look(), look()) == [0]
+    assert partitions_without_worker(before, look()) == []
+    assert partitions_without_worker(look(), look()) == [0]
 
 
 def test_where_nobody_correlates_is_said() -> None:
     living = [{"sink/a": b"1", "log/a": b"1"}, {"sink/a": b"2", "log/a": b"2"}]
     dead = [{"log/a": b"1"}, {"log/a": b"2"}]
     before, after = zip(living, dead, living, dead, strict=True)
-    assert unfed_partitions(before, after) == [1, 3]
-    assert say_unfed([1, 3], 4).startswith("no sink worker is alive on partition 1, 3: nothing is correlated there")
-    assert say_unfed([0, 1], 2).startswith("no sink worker is alive: nothing is correlated, ")
-    assert say_unfed([], 2) == ""
+    assert partitions_without_worker(before, after) == [1, 3]
+    assert describe_missing([1, 3], 4).startswith(
+        "no sink worker is alive on partition 1, 3: nothing is correlated there"
+    )
+    assert describe_missing([0, 1], 2).startswith("no sink worker is alive: nothing is correlated, ")
+    assert describe_missing([], 2) == ""
 
 
 def test_the_two_times_of_an_event_that_was_not_repeated_are_one_object(

@@ -28,7 +28,7 @@ from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.scan import Scanner
 from eventbus.store.watch import StoreWatch
-from eventbus.store.writer import Objects
+from eventbus.store.writer import ObjectWriter
 from tests.builders import make_reference
 from tests.support.harness import bus_with, settings_of, stored_events
 from tests.waiting import eventually
@@ -55,12 +55,12 @@ def store(bus: Bus) -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def nodes(store: ObjectStore) -> Objects[Node]:
+def nodes(store: ObjectStore) -> ObjectWriter[Node]:
     return store.objects(NODE)
 
 
 @pytest.fixture
-def leases(store: ObjectStore) -> Objects[Lease]:
+def leases(store: ObjectStore) -> ObjectWriter[Lease]:
     return store.objects(LEASE)
 
 
@@ -90,7 +90,9 @@ def version(found: Any) -> int:
 # -- writing and reading -------------------------------------------------------------------------------------------
 
 
-def test_a_created_object_has_uid_creation_time_and_version_and_is_read_as_it_was_written(nodes: Objects[Node]) -> None:
+def test_a_created_object_has_uid_creation_time_and_version_and_is_read_as_it_was_written(
+    nodes: ObjectWriter[Node],
+) -> None:
     ready = NodeCondition("Ready", "True", datetime.now(UTC), None, "KubeletReady", "fine")
     wanted = msgspec.structs.replace(node(app="web"), status=NodeStatus({"cpu": "4"}, {}, (ready,)))
     before = datetime.now(UTC).replace(microsecond=0)
@@ -105,7 +107,7 @@ def test_a_created_object_has_uid_creation_time_and_version_and_is_read_as_it_wa
 
 
 def test_what_is_missing_or_there_already_is_worded_as_by_the_api_server(
-    nodes: Objects[Node], leases: Objects[Lease]
+    nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]
 ) -> None:
     with pytest.raises(NotFound, match=r'^nodes "n1" not found$'):
         nodes.get("n1")
@@ -120,7 +122,7 @@ def test_what_is_missing_or_there_already_is_worded_as_by_the_api_server(
 
 
 def test_an_update_at_an_old_version_is_a_conflict_and_without_a_version_goes_over_what_is_there(
-    nodes: Objects[Node],
+    nodes: ObjectWriter[Node],
 ) -> None:
     first = nodes.create(node())
     second = nodes.update(msgspec.structs.replace(first, spec=NodeSpec(unschedulable=True)))
@@ -136,14 +138,14 @@ def test_an_update_at_an_old_version_is_a_conflict_and_without_a_version_goes_ov
     assert (third.spec.unschedulable, third.metadata.labels) == (False, {"app": "web"})
 
 
-def test_an_update_that_changes_nothing_is_not_written(nodes: Objects[Node]) -> None:
+def test_an_update_that_changes_nothing_is_not_written(nodes: ObjectWriter[Node]) -> None:
     made = nodes.create(node())
     assert nodes.update(made) == made
     assert nodes.update(node()) == made
     assert nodes.patch("n1", {}) == made
 
 
-def test_status_and_the_rest_are_written_apart(nodes: Objects[Node], leases: Objects[Lease]) -> None:
+def test_status_and_the_rest_are_written_apart(nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]) -> None:
     nodes.create(node())
     reported = msgspec.structs.replace(node(app="x"), status=NodeStatus({"cpu": "4"}))
     with_status = nodes.update_status(reported)
@@ -157,7 +159,7 @@ def test_status_and_the_rest_are_written_apart(nodes: Objects[Node], leases: Obj
         leases.update_status(lease())
 
 
-def test_a_merge_patch_sets_and_takes_out_and_can_ask_for_a_version(leases: Objects[Lease]) -> None:
+def test_a_merge_patch_sets_and_takes_out_and_can_ask_for_a_version(leases: ObjectWriter[Lease]) -> None:
     made = leases.create(lease(holder="a"))
     patched = leases.patch("n1", {"metadata": {"labels": {"a": "b"}}, "spec": {"holderIdentity": None}}, made_in(made))
     assert (patched.metadata.labels, patched.spec.holder_identity) == ({"a": "b"}, None)
@@ -174,7 +176,7 @@ def made_in(found: Any) -> str:
     return str(found.metadata.namespace)
 
 
-def test_an_object_is_deleted_at_its_version_or_any(nodes: Objects[Node]) -> None:
+def test_an_object_is_deleted_at_its_version_or_any(nodes: ObjectWriter[Node]) -> None:
     made = nodes.create(node())
     with pytest.raises(Conflict, match=MODIFIED):
         nodes.delete("n1", version="12")
@@ -184,7 +186,7 @@ def test_an_object_is_deleted_at_its_version_or_any(nodes: Objects[Node]) -> Non
     assert nodes.create(node()).metadata.uid != made.metadata.uid
 
 
-def test_a_name_is_generated_behind_its_beginning(nodes: Objects[Node]) -> None:
+def test_a_name_is_generated_behind_its_beginning(nodes: ObjectWriter[Node]) -> None:
     made = [nodes.create(Node(metadata=ObjectMeta(generate_name="node-"))) for _ in range(5)]
     assert len({found.metadata.name for found in made}) == 5
     assert all(found.metadata.name.startswith("node-") and len(found.metadata.name) == 10 for found in made)
@@ -201,14 +203,14 @@ def test_a_name_is_generated_behind_its_beginning(nodes: Objects[Node]) -> None:
         (lease(), "a Node must be a Node, is Lease"),
     ],
 )
-def test_what_breaks_a_rule_is_refused(nodes: Objects[Any], found: Any, problem: str) -> None:
+def test_what_breaks_a_rule_is_refused(nodes: ObjectWriter[Any], found: Any, problem: str) -> None:
     with pytest.raises(InvalidObject) as refused:
         nodes.create(found)
     assert problem in str(refused.value)
     assert nodes.list().items == ()
 
 
-def test_a_lease_needs_a_namespace(leases: Objects[Lease]) -> None:
+def test_a_lease_needs_a_namespace(leases: ObjectWriter[Lease]) -> None:
     with pytest.raises(InvalidObject, match=r'Lease "n1" is invalid: metadata\.namespace: Required value'):
         leases.create(lease(namespace=""))
 
@@ -276,7 +278,9 @@ def test_a_kind_with_a_spec_counts_its_changes_in_the_generation(store: ObjectSt
     assert jobs.get("a", "x").metadata.generation == 2
 
 
-def test_nodes_and_leases_have_no_generation_as_in_kubernetes(nodes: Objects[Node], leases: Objects[Lease]) -> None:
+def test_nodes_and_leases_have_no_generation_as_in_kubernetes(
+    nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]
+) -> None:
     nodes.create(node())
     assert nodes.patch("n1", {"spec": {"unschedulable": True}}).metadata.generation == 0
     leases.create(lease())
@@ -311,7 +315,7 @@ def test_kinds_are_found_by_what_people_type_and_registered_once() -> None:
 # -- listing -------------------------------------------------------------------------------------------------------
 
 
-def test_lists_select_by_namespace_labels_and_fields(nodes: Objects[Node], leases: Objects[Lease]) -> None:
+def test_lists_select_by_namespace_labels_and_fields(nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]) -> None:
     nodes.create(node("a", app="web"))
     nodes.create(node("b", app="db", unschedulable=True))
     nodes.create(node("c"))
@@ -363,7 +367,7 @@ def test_events_are_selected_by_every_field_that_kubectl_knows(
     assert found(f"metadata.name={event.metadata.name}") == "b"
 
 
-def test_pages_are_as_long_as_asked_and_together_are_everything_once(nodes: Objects[Node]) -> None:
+def test_pages_are_as_long_as_asked_and_together_are_everything_once(nodes: ObjectWriter[Node]) -> None:
     for i in range(11):
         nodes.create(node(f"n{i:02}", app="web" if i % 2 else "db"))
     for selector, expected in (("", 11), ("app=web", 5)):
@@ -380,7 +384,7 @@ def test_pages_are_as_long_as_asked_and_together_are_everything_once(nodes: Obje
     assert nodes.list(ListOptions(limit=11)).continue_ == ""
 
 
-def test_a_continued_list_expires_with_the_store_and_nonsense_is_refused(nodes: Objects[Node], bus: Bus) -> None:
+def test_a_continued_list_expires_with_the_store_and_nonsense_is_refused(nodes: ObjectWriter[Node], bus: Bus) -> None:
     for i in range(4):
         nodes.create(node(f"n{i}"))
     page = nodes.list(ListOptions(limit=1))
@@ -393,7 +397,7 @@ def test_a_continued_list_expires_with_the_store_and_nonsense_is_refused(nodes: 
         nodes.list(ListOptions(limit=1, continue_="x"))
 
 
-def test_versions_of_a_list(nodes: Objects[Node], bus: Bus) -> None:
+def test_versions_of_a_list(nodes: ObjectWriter[Node], bus: Bus) -> None:
     nodes.create(node("a"))
     listed = nodes.list()
 
@@ -436,25 +440,25 @@ def test_a_field_that_a_kind_has_not_is_refused_in_the_api_servers_words(
 
 
 @pytest.mark.parametrize("limit", [-1, -2])
-def test_a_negative_limit_is_refused(nodes: Objects[Node], limit: int) -> None:
+def test_a_negative_limit_is_refused(nodes: ObjectWriter[Node], limit: int) -> None:
     with pytest.raises(InvalidObject, match=f"^limit: Invalid value: {limit}: must be greater than or equal to 0$"):
         nodes.list(ListOptions(limit=limit))
 
 
 @pytest.mark.parametrize("version", ["abc", "-1", "1.5", "1_0", "1-", "9" * 30])
-def test_what_is_no_version_is_invalid_rather_than_expired(nodes: Objects[Node], version: str) -> None:
+def test_what_is_no_version_is_invalid_rather_than_expired(nodes: ObjectWriter[Node], version: str) -> None:
     for ask in (nodes.list, nodes.watch):
         with pytest.raises(InvalidObject, match=f'^resourceVersion: Invalid value: "{version}": '):
             ask(ListOptions(resource_version=version))
 
 
-def test_the_version_of_another_bus_is_expired(nodes: Objects[Node]) -> None:
+def test_the_version_of_another_bus_is_expired(nodes: ObjectWriter[Node]) -> None:
     for ask in (nodes.list, nodes.watch):
         with pytest.raises(Expired):
             ask(ListOptions(resource_version="1-2-3"))
 
 
-def test_initial_events_are_asked_for_in_a_watch_and_with_their_match(nodes: Objects[Node]) -> None:
+def test_initial_events_are_asked_for_in_a_watch_and_with_their_match(nodes: ObjectWriter[Node]) -> None:
     match = VersionMatch.NOT_OLDER_THAN
     with pytest.raises(InvalidObject, match=r"^sendInitialEvents: Forbidden: .* for list$"):
         nodes.list(ListOptions(send_initial_events=True, version_match=match))
@@ -478,7 +482,7 @@ def told(watch: StoreWatch[Any], n: int) -> list[str]:
     return found
 
 
-def test_a_watch_tells_what_comes_into_the_selection_changes_in_it_and_leaves_it(nodes: Objects[Node]) -> None:
+def test_a_watch_tells_what_comes_into_the_selection_changes_in_it_and_leaves_it(nodes: ObjectWriter[Node]) -> None:
     options = ListOptions(label_selector="app=web", resource_version=nodes.list().resource_version)
     early = nodes.watch(options)
     nodes.create(node("other", app="db"))
@@ -508,7 +512,7 @@ def test_ctrl_c_while_a_watch_begins_does_not_keep_the_store_from_closing(
     store.close()
 
 
-def test_a_watch_by_field_tells_what_left_it(nodes: Objects[Node]) -> None:
+def test_a_watch_by_field_tells_what_left_it(nodes: ObjectWriter[Node]) -> None:
     nodes.create(node("a"))
     watch = nodes.watch(
         ListOptions(field_selector="spec.unschedulable=false", resource_version=nodes.list().resource_version)
@@ -524,7 +528,7 @@ def test_a_watch_by_field_tells_what_left_it(nodes: Objects[Node]) -> None:
 
 
 @pytest.mark.parametrize("asked", ["", "0"])
-def test_a_watch_from_nowhere_first_tells_what_is_there(nodes: Objects[Node], asked: str) -> None:
+def test_a_watch_from_nowhere_first_tells_what_is_there(nodes: ObjectWriter[Node], asked: str) -> None:
     nodes.create(node("a"))
     watch = nodes.watch(ListOptions(resource_version=asked))
     nodes.create(node("b"))
@@ -545,7 +549,7 @@ FROM_NOWHERE = {
 @pytest.mark.parametrize("written", [0, 1, 4], ids=["quiet", "written once", "written while it lists"])
 @pytest.mark.parametrize("options", FROM_NOWHERE.values(), ids=FROM_NOWHERE.keys())
 def test_a_watch_cut_at_any_place_of_its_beginning_misses_nothing_or_is_expired(
-    nodes: Objects[Node], options: ListOptions, written: int, monkeypatch: pytest.MonkeyPatch
+    nodes: ObjectWriter[Node], options: ListOptions, written: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where objects are written while they are listed, and the list's version is older than some of them."""
     for i in range(5):
@@ -596,7 +600,7 @@ def _version(event: WatchEvent[Node]) -> str:
     return event.object.metadata.resource_version if event.object is not None else ""
 
 
-def test_initial_events_end_with_a_bookmark_that_says_so(nodes: Objects[Node]) -> None:
+def test_initial_events_end_with_a_bookmark_that_says_so(nodes: ObjectWriter[Node]) -> None:
     nodes.create(node("a"))
     options = ListOptions(send_initial_events=True, allow_bookmarks=True, version_match=VersionMatch.NOT_OLDER_THAN)
     watch = nodes.watch(options)
@@ -607,7 +611,7 @@ def test_initial_events_end_with_a_bookmark_that_says_so(nodes: Objects[Node]) -
     assert end.position == nodes.list().resource_version
 
 
-def test_a_watch_ends_in_time_with_a_bookmark_behind_what_it_passed_over(nodes: Objects[Node]) -> None:
+def test_a_watch_ends_in_time_with_a_bookmark_behind_what_it_passed_over(nodes: ObjectWriter[Node]) -> None:
     listed = nodes.list()
     options = ListOptions(resource_version=listed.resource_version, allow_bookmarks=True, timeout_s=0.5)
     watch = nodes.watch(msgspec.structs.replace(options, label_selector="app=web"))
@@ -622,7 +626,7 @@ def test_a_watch_ends_in_time_with_a_bookmark_behind_what_it_passed_over(nodes: 
     assert bookmark.position == nodes.list().resource_version != listed.resource_version
 
 
-def test_a_watch_resumed_from_any_position_misses_nothing_and_sees_nothing_twice(nodes: Objects[Node]) -> None:
+def test_a_watch_resumed_from_any_position_misses_nothing_and_sees_nothing_twice(nodes: ObjectWriter[Node]) -> None:
     begin = nodes.list().resource_version
     for i in range(20):
         nodes.create(node(f"n{i}"))
@@ -656,7 +660,7 @@ def test_events_that_expire_are_told_as_deleted(store: ObjectStore, broadcaster:
 
 
 def test_writes_of_another_kind_pass_no_watcher_and_move_no_version(
-    nodes: Objects[Node], leases: Objects[Lease]
+    nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]
 ) -> None:
     made = nodes.create(node())
     listed = nodes.list().resource_version
@@ -665,7 +669,7 @@ def test_writes_of_another_kind_pass_no_watcher_and_move_no_version(
     assert version(nodes.create(node("n2"))) == version(made) + 1
 
 
-def test_a_watch_of_a_kind_that_nobody_has_written_yet_is_told_of_the_first(nodes: Objects[Node]) -> None:
+def test_a_watch_of_a_kind_that_nobody_has_written_yet_is_told_of_the_first(nodes: ObjectWriter[Node]) -> None:
     watch = nodes.watch(ListOptions(resource_version=nodes.list().resource_version))
     nodes.create(node("a"))
     nodes.create(node("b"))
@@ -673,7 +677,9 @@ def test_a_watch_of_a_kind_that_nobody_has_written_yet_is_told_of_the_first(node
     watch.stop()
 
 
-def test_many_watchers_share_one_reader_a_kind(nodes: Objects[Node], leases: Objects[Lease], bus: Bus) -> None:
+def test_many_watchers_share_one_reader_a_kind(
+    nodes: ObjectWriter[Node], leases: ObjectWriter[Lease], bus: Bus
+) -> None:
     at = nodes.list().resource_version
     watches: list[StoreWatch[Any]] = [nodes.watch(ListOptions(resource_version=at)) for _ in range(20)]
     watches += [leases.watch(ListOptions(resource_version=at)) for _ in range(20)]
@@ -687,7 +693,9 @@ def test_many_watchers_share_one_reader_a_kind(nodes: Objects[Node], leases: Obj
         watch.stop()
 
 
-def test_a_watch_of_a_store_that_was_flushed_is_told_though_nothing_is_written(nodes: Objects[Node], bus: Bus) -> None:
+def test_a_watch_of_a_store_that_was_flushed_is_told_though_nothing_is_written(
+    nodes: ObjectWriter[Node], bus: Bus
+) -> None:
     nodes.create(node("a"))
     watch = nodes.watch(ListOptions(resource_version=nodes.list().resource_version))
     with bus.client() as client:
@@ -727,7 +735,7 @@ def test_what_is_lost_on_a_quiet_partition_is_told_while_another_is_busy(embedde
             watch.stop()
 
 
-def test_a_watch_behind_what_was_trimmed_is_expired(nodes: Objects[Node], bus: Bus) -> None:
+def test_a_watch_behind_what_was_trimmed_is_expired(nodes: ObjectWriter[Node], bus: Bus) -> None:
     at = nodes.list().resource_version
     for i in range(8):
         nodes.create(node(f"n{i}"))
@@ -744,7 +752,7 @@ def test_a_watch_behind_what_was_trimmed_is_expired(nodes: Objects[Node], bus: B
 
 
 def test_a_watch_too_slow_for_its_buffer_ends_and_the_next_goes_on(
-    nodes: Objects[Node], monkeypatch: pytest.MonkeyPatch
+    nodes: ObjectWriter[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventbus.store.watch_state.BUFFERED", 5)
     at = nodes.list().resource_version
@@ -765,7 +773,7 @@ def test_a_watch_too_slow_for_its_buffer_ends_and_the_next_goes_on(
     assert sorted(seen) == sorted(f"n{i}" for i in range(30))
 
 
-def test_no_reader_is_left_when_nobody_watches(nodes: Objects[Node], store: ObjectStore) -> None:
+def test_no_reader_is_left_when_nobody_watches(nodes: ObjectWriter[Node], store: ObjectStore) -> None:
     watch = nodes.watch(ListOptions(resource_version=nodes.list().resource_version))
     watch.stop()
     eventually(lambda: not store.hub.is_reading)
@@ -775,6 +783,6 @@ def test_no_reader_is_left_when_nobody_watches(nodes: Objects[Node], store: Obje
     again.stop()
 
 
-def test_what_a_change_says_can_be_read_as_json(nodes: Objects[Node]) -> None:
+def test_what_a_change_says_can_be_read_as_json(nodes: ObjectWriter[Node]) -> None:
     made = nodes.create(node("a", app="web"))
     assert json.loads(json.dumps(NODE.encode(made)))["metadata"]["labels"] == {"app": "web"}

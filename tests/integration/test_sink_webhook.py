@@ -22,7 +22,7 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from eventbus.encoding.event_json import decode_core
 from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
-from eventbus.export.batch import Delivery
+from eventbus.export.batch import SinkDelivery
 from eventbus.export.writer import Outage, SinkWriter
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
 from eventbus.sinks.webhook.guarded_http import GuardedClient
@@ -339,7 +339,7 @@ def test_an_outage_in_the_middle_of_a_batch_repeats_nothing_that_was_taken(
 ) -> None:
     sink = open_batch_sink(url, sinks)
     endpoint.answers.extend([Answer(), Answer(), Answer(503), Answer(503), Answer(503)])
-    deliveries = [Delivery(key=str(number), event=stored(number)) for number in range(500)]
+    deliveries = [SinkDelivery(key=str(number), event=stored(number)) for number in range(500)]
     writer = SinkWriter(sink, outage=Outage.PAUSE, progress=Told(), wait=Time().wait)
     outcomes = list(writer.write(deliveries))
     assert sorted(int(outcome.delivery.key) for outcome in outcomes) == list(range(500))

@@ -20,7 +20,7 @@ from eventbus.list_watch import ListOptions, WatchEventType
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.writer import Objects
+from eventbus.store.writer import ObjectWriter
 from tests.builders import make_event, make_reference
 from tests.support.harness import bus_with, settings_of
 from tests.waiting import eventually
@@ -48,7 +48,7 @@ def store(bus: Bus) -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def events(store: ObjectStore) -> Objects[Event]:
+def events(store: ObjectStore) -> ObjectWriter[Event]:
     return store.objects(EVENT)
 
 
@@ -73,7 +73,7 @@ def labelled(event: Event, **labels: str) -> Event:
     return patched(event, metadata=msgspec.structs.replace(event.metadata, labels=labels))
 
 
-def record(broadcaster: EventBroadcaster, events: Objects[Event], message: str = "it said") -> Event:
+def record(broadcaster: EventBroadcaster, events: ObjectWriter[Event], message: str = "it said") -> Event:
     """One recorded event, as it is stored."""
     broadcaster.new_recorder("c").event(make_reference(), "Normal", "Said", message)
     eventually(lambda: len(named(events, "Said")) == 1)
@@ -81,7 +81,7 @@ def record(broadcaster: EventBroadcaster, events: Objects[Event], message: str =
     return event
 
 
-def named(events: Objects[Event], reason: str) -> list[Event]:
+def named(events: ObjectWriter[Event], reason: str) -> list[Event]:
     return list(events.list(ListOptions(field_selector=f"reason={reason}")).items)
 
 
@@ -101,7 +101,7 @@ def copies(bus: Bus) -> list[Event]:
 # -- events of one's own -------------------------------------------------------------------------------------------
 
 
-def test_a_created_event_is_stored_whole_with_a_uid_of_its_own(events: Objects[Event]) -> None:
+def test_a_created_event_is_stored_whole_with_a_uid_of_its_own(events: ObjectWriter[Event]) -> None:
     made = events.create(labelled(written(series=EventSeries(3, AT), action="Act"), a="b"))
     assert made.metadata.uid
     assert made.metadata.creation_timestamp is not None
@@ -116,7 +116,7 @@ def test_a_created_event_is_stored_whole_with_a_uid_of_its_own(events: Objects[E
     assert events.list().items == (made,)
 
 
-def test_it_is_found_by_every_index_and_selector(events: Objects[Event], store: ObjectStore) -> None:
+def test_it_is_found_by_every_index_and_selector(events: ObjectWriter[Event], store: ObjectStore) -> None:
     made = events.create(written())
     about = made.involved_object
     for fields in ("metadata.name=web-0.1", f"involvedObject.kind={about.kind},involvedObject.name={about.name}"):
@@ -126,7 +126,7 @@ def test_it_is_found_by_every_index_and_selector(events: Objects[Event], store: 
 
 
 def test_its_copy_in_the_stream_has_its_uid_and_is_not_counted(
-    events: Objects[Event], broadcaster: EventBroadcaster, bus: Bus
+    events: ObjectWriter[Event], broadcaster: EventBroadcaster, bus: Bus
 ) -> None:
     made = events.create(written())
     (copy,) = copies(bus)
@@ -136,7 +136,9 @@ def test_its_copy_in_the_stream_has_its_uid_and_is_not_counted(
     assert len(events.list().items) == 2
 
 
-def test_a_name_is_taken_once_also_by_a_recorded_event(events: Objects[Event], broadcaster: EventBroadcaster) -> None:
+def test_a_name_is_taken_once_also_by_a_recorded_event(
+    events: ObjectWriter[Event], broadcaster: EventBroadcaster
+) -> None:
     events.create(written())
     with pytest.raises(AlreadyExists, match=r'^events "web-0.1" already exists$'):
         events.create(written())
@@ -145,7 +147,7 @@ def test_a_name_is_taken_once_also_by_a_recorded_event(events: Objects[Event], b
         events.create(written(recorded.metadata.name))
 
 
-def test_a_generated_name_has_five_characters_behind_it(events: Objects[Event]) -> None:
+def test_a_generated_name_has_five_characters_behind_it(events: ObjectWriter[Event]) -> None:
     metadata = ObjectMeta(generate_name="web-0.", namespace="default")
     made = events.create(patched(written(), metadata=metadata))
     assert made.metadata.name.startswith("web-0.")
@@ -153,7 +155,7 @@ def test_a_generated_name_has_five_characters_behind_it(events: Objects[Event]) 
     assert events.get(made.metadata.name, "default").metadata.generate_name == "web-0."
 
 
-def test_an_update_replaces_it_whole_and_an_old_version_is_a_conflict(events: Objects[Event], bus: Bus) -> None:
+def test_an_update_replaces_it_whole_and_an_old_version_is_a_conflict(events: ObjectWriter[Event], bus: Bus) -> None:
     first = events.create(labelled(written(), a="b"))
     again = patched(first, count=2, last_timestamp=SECOND.replace(minute=5), message="again")
     second = events.update(again)
@@ -165,7 +167,7 @@ def test_an_update_replaces_it_whole_and_an_old_version_is_a_conflict(events: Ob
 
 
 def test_what_says_nothing_new_is_not_copied_and_what_changes_nothing_is_not_written(
-    events: Objects[Event], bus: Bus
+    events: ObjectWriter[Event], bus: Bus
 ) -> None:
     first = events.create(written())
     assert events.update(first) == first
@@ -178,7 +180,7 @@ def test_what_says_nothing_new_is_not_copied_and_what_changes_nothing_is_not_wri
     assert len(copies(bus)) == 2
 
 
-def test_a_patch_as_client_go_sends_it_counts_it(events: Objects[Event]) -> None:
+def test_a_patch_as_client_go_sends_it_counts_it(events: ObjectWriter[Event]) -> None:
     first = events.create(written())
     patch = {"count": 2, "lastTimestamp": "2024-01-01T12:05:00Z", "message": "m0"}
     second = events.patch("web-0.1", patch, "default")
@@ -186,7 +188,7 @@ def test_a_patch_as_client_go_sends_it_counts_it(events: Objects[Event]) -> None
     assert second.first_timestamp == first.first_timestamp == SECOND
 
 
-def test_it_moves_in_the_index_with_the_object_it_is_about(events: Objects[Event], store: ObjectStore) -> None:
+def test_it_moves_in_the_index_with_the_object_it_is_about(events: ObjectWriter[Event], store: ObjectStore) -> None:
     made = events.create(written())
     other = msgspec.structs.replace(make_reference(), name="other")
     events.update(patched(made, involved_object=other))
@@ -194,7 +196,7 @@ def test_it_moves_in_the_index_with_the_object_it_is_about(events: Objects[Event
     assert len(store.list("default", kind="pod", name="other").items) == 1
 
 
-def test_a_deleted_one_leaves_nothing(events: Objects[Event], bus: Bus) -> None:
+def test_a_deleted_one_leaves_nothing(events: ObjectWriter[Event], bus: Bus) -> None:
     made = events.create(written())
     with pytest.raises(Conflict):
         events.delete("web-0.1", "default", version="1")
@@ -209,7 +211,7 @@ def test_a_deleted_one_leaves_nothing(events: Objects[Event], bus: Bus) -> None:
     events.create(written())
 
 
-def test_a_watch_tells_all_of_it(events: Objects[Event]) -> None:
+def test_a_watch_tells_all_of_it(events: ObjectWriter[Event]) -> None:
     watch = events.watch(ListOptions(resource_version=events.list().resource_version))
     made = events.create(written())
     changed = events.patch("web-0.1", {"reason": "Other"}, "default")
@@ -238,7 +240,7 @@ def test_a_watch_tells_all_of_it(events: Objects[Event]) -> None:
         ({"metadata": ObjectMeta(name="a", namespace="default", resource_version="3")}, "should not be set"),
     ],
 )
-def test_what_core_v1_refuses_is_refused(events: Objects[Event], changes: dict[str, Any], problem: str) -> None:
+def test_what_core_v1_refuses_is_refused(events: ObjectWriter[Event], changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidObject) as refused:
         events.create(written(**changes))
     assert problem in str(refused.value)
@@ -256,7 +258,7 @@ def test_a_full_stream_takes_nothing_and_says_so(embedded_url: str, prefix: str)
         events.patch("e0", {"metadata": {"labels": {"a": "b"}}}, "default")  # says nothing new, and needs no room
 
 
-def test_both_shapes_are_views_of_one_event(events: Objects[Event], store: ObjectStore) -> None:
+def test_both_shapes_are_views_of_one_event(events: ObjectWriter[Event], store: ObjectStore) -> None:
     """events.k8s.io/v1 has other names for the same fields."""
     new = store.objects(EVENTS_V1)
     made = events.create(written())
@@ -276,7 +278,7 @@ def test_both_shapes_are_views_of_one_event(events: Objects[Event], store: Objec
 
 
 def test_labels_laid_over_a_recorded_event_stay_and_what_was_counted_goes_on(
-    events: Objects[Event], broadcaster: EventBroadcaster, bus: Bus
+    events: ObjectWriter[Event], broadcaster: EventBroadcaster, bus: Bus
 ) -> None:
     event = record(broadcaster, events)
     changed = events.patch(
@@ -300,7 +302,7 @@ def test_labels_laid_over_a_recorded_event_stay_and_what_was_counted_goes_on(
 
 
 def test_an_overlay_can_be_taken_back_and_one_that_changes_nothing_is_not_written(
-    events: Objects[Event], broadcaster: EventBroadcaster
+    events: ObjectWriter[Event], broadcaster: EventBroadcaster
 ) -> None:
     event = record(broadcaster, events)
     name = event.metadata.name
@@ -314,7 +316,7 @@ def test_an_overlay_can_be_taken_back_and_one_that_changes_nothing_is_not_writte
 
 
 def test_a_put_of_a_recorded_event_is_an_overlay_too_and_keeps_times_to_the_microsecond(
-    events: Objects[Event], broadcaster: EventBroadcaster
+    events: ObjectWriter[Event], broadcaster: EventBroadcaster
 ) -> None:
     event = record(broadcaster, events)
     updated = events.update(labelled(event, a="b"))
@@ -328,7 +330,7 @@ def test_a_put_of_a_recorded_event_is_an_overlay_too_and_keeps_times_to_the_micr
         events.update(patched(found, involved_object=ObjectReference("Pod", "default", "x")))
 
 
-def test_a_selector_sees_the_overlay(events: Objects[Event], broadcaster: EventBroadcaster) -> None:
+def test_a_selector_sees_the_overlay(events: ObjectWriter[Event], broadcaster: EventBroadcaster) -> None:
     event = record(broadcaster, events)
     watch = events.watch(ListOptions(resource_version=events.list().resource_version, label_selector="a=b"))
     events.patch(event.metadata.name, {"metadata": {"labels": {"a": "b"}}}, "default")
@@ -341,7 +343,7 @@ def test_a_selector_sees_the_overlay(events: Objects[Event], broadcaster: EventB
     watch.stop()
 
 
-def test_who_leaves_a_selection_of_written_events_is_told_as_deleted(events: Objects[Event]) -> None:
+def test_who_leaves_a_selection_of_written_events_is_told_as_deleted(events: ObjectWriter[Event]) -> None:
     made = events.create(make_event(metadata=ObjectMeta(name="w", namespace="default", labels={"a": "b"})))
     watch = events.watch(ListOptions(resource_version=events.list().resource_version, label_selector="a=b"))
     events.patch(made.metadata.name, {"metadata": {"labels": {"a": None}}}, "default")
@@ -350,7 +352,7 @@ def test_who_leaves_a_selection_of_written_events_is_told_as_deleted(events: Obj
 
 
 def test_three_hundred_equal_events_are_shown_as_three_hundred(
-    embedded_url: str, prefix: str, events: Objects[Event]
+    embedded_url: str, prefix: str, events: ObjectWriter[Event]
 ) -> None:
     """client-go's numbers write 25 of them; the rest is held back, and shown."""
     settings = settings_of(f"{prefix}x")
@@ -374,7 +376,7 @@ def test_three_hundred_equal_events_are_shown_as_three_hundred(
         watch.stop()
 
 
-def test_source_and_reporter_are_kept(events: Objects[Event]) -> None:
+def test_source_and_reporter_are_kept(events: ObjectWriter[Event]) -> None:
     made = events.create(written(source=EventSource("kubelet", "n1"), reporting_component="", reporting_instance=""))
     assert (made.source, made.reporting_component) == (EventSource("kubelet", "n1"), "")
     assert events.get("web-0.1", "default") == made

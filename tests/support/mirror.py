@@ -12,7 +12,7 @@ from eventbus.event import Event
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.writer import Objects
+from eventbus.store.writer import ObjectWriter
 
 
 class Reader:
@@ -48,7 +48,7 @@ class Reader:
                 self._listed.set()
                 self._follow(events, listed.resource_version)
 
-    def _follow(self, events: Objects[Event], position: str) -> None:
+    def _follow(self, events: ObjectWriter[Event], position: str) -> None:
         while not self._stop.is_set():
             try:
                 watch = events.watch(ListOptions(resource_version=position, timeout_s=0.2))

@@ -99,7 +99,7 @@ def forget_sink(bus: Bus, client: Client, name: str) -> bool:
     return bool(found)
 
 
-def unfed_partitions(before: Sequence[Beats], after: Sequence[Beats]) -> list[int]:
+def partitions_without_worker(before: Sequence[Beats], after: Sequence[Beats]) -> list[int]:
     """The partitions without a living sink worker between two looks at the heartbeats (`read_beats`).
 
     Nothing is correlated there.
@@ -108,7 +108,7 @@ def unfed_partitions(before: Sequence[Beats], after: Sequence[Beats]) -> list[in
     return [partition for partition, moved in every if not any(field.startswith(f"{SINK_GROUP}/") for field in moved)]
 
 
-def say_unfed(unfed: Sequence[int], partitions: int) -> str:
+def describe_missing(unfed: Sequence[int], partitions: int) -> str:
     """What there is to say of *unfed*, of so many *partitions*; '' if it is none of them."""
     if not unfed:
         return ""
@@ -181,4 +181,4 @@ def _number(fields: Mapping[str, str], name: str) -> int:
     return whole_number(fields.get(name)) or 0
 
 
-__all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "say_unfed", "unfed_partitions"]
+__all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "describe_missing", "partitions_without_worker"]

@@ -26,7 +26,7 @@ from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
 from eventbus.names import is_dns_label
 from eventbus.printers.event_table import by_last_seen, events_headers, events_row
-from eventbus.printers.object_printer import Look, Printer, Told, make_printer
+from eventbus.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.printers.output import wants_colour, write
 from eventbus.printers.table import Table
 
@@ -67,7 +67,7 @@ def events(
     place = None if all_namespaces else namespace
     reference = None if about is None else object_from_words((about,), "")
     printer: Printer = (
-        make_printer(EVENT, Look(form=output))
+        make_printer(EVENT, PrintOptions(form=output))
         if output
         else _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
     )
@@ -75,7 +75,7 @@ def events(
         follower = _follower(session.store, place, reference, types)
         found = by_last_seen(follower.fetch())
         if watch:
-            write(printer.watched([Told(WatchEventType.ADDED, event) for event in found]))
+            write(printer.watched([PrintedChange(WatchEventType.ADDED, event) for event in found]))
             _say(waiting(session))
             for told in follower.follow():
                 write(printer.watched([one for one in told if one.type != WatchEventType.DELETED]))
@@ -123,5 +123,5 @@ class _Rows:
             for event in by_last_seen(events)
         )
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         return self.listed([one.object for one in told])

@@ -25,7 +25,7 @@ from eventbus.text import cut_bytes, printable
 from eventbus.validation import MAX_NAME
 
 if TYPE_CHECKING:
-    from eventbus.cli.commands.exec_events import Diary
+    from eventbus.cli.commands.exec_events import CommandEvents
     from eventbus.process.command import Command
     from eventbus.process.signal_queue import SignalQueue
 
@@ -105,13 +105,13 @@ def exec_(
       128+n  signal n ended it; we end by the same signal
       2      wrong usage of `eventbus exec` itself
     """
-    from eventbus.cli.commands.exec_events import Diary
+    from eventbus.cli.commands.exec_events import CommandEvents
     from eventbus.clock import SystemClock
     from eventbus.process.command import CannotStart, Command
     from eventbus.process.signal_queue import SignalQueue, passed_on
 
     name = printable(PurePath(words[0]).name or words[0])
-    diary = Diary(_reference(about, namespace, name), name)
+    diary = CommandEvents(_reference(about, namespace, name), name)
     signals = SignalQueue(passed_on())
     if read_stderr is None:
         read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
@@ -128,7 +128,7 @@ def exec_(
     _end_as(outcome)
 
 
-def supervise(command: Command, diary: Diary, *, restart: Restart, backoff: Backoff, pause: Pause) -> Outcome:
+def supervise(command: Command, diary: CommandEvents, *, restart: Restart, backoff: Backoff, pause: Pause) -> Outcome:
     """Run *command* until *restart* or a signal has it be; the last outcome.
 
     Args:   pause: waits for so many seconds; the number of the signal that ended it before, or 0.

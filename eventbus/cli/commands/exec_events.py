@@ -28,7 +28,7 @@ STEP_S = 0.05
 _WAITING = re.compile(r" \(\d+ events wait\)$")
 
 
-class Diary:
+class CommandEvents:
     """Records the life of one command about one object. Nothing here waits for Redis, or raises; except `close`.
 
     Args: command: how the command is called in messages, without its arguments, which may hold secrets.

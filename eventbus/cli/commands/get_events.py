@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from eventbus.cli.commands.get_objects import Asked, Request, common_options, run_get
+from eventbus.cli.commands.get_objects import GetOptions, Request, common_options, run_get
 from eventbus.cli.input.event_options import (
     about_option,
     all_namespaces_option,
@@ -26,7 +26,7 @@ from eventbus.kinds import EVENT
 from eventbus.list_watch import ObjectList
 from eventbus.printers.event_groups import groups_table
 from eventbus.printers.human_duration import human_duration
-from eventbus.printers.object_printer import Told
+from eventbus.printers.object_printer import PrintedChange
 from eventbus.printers.output import wants_colour
 
 
@@ -60,7 +60,7 @@ def get_events(
       eventbus get events --field-selector type=Warning,reason!=BackOff -o json
       eventbus get events -o custom-columns=REASON:.reason,COUNT:.count --sort-by=.count
     """
-    asked = Asked(**common)
+    asked = GetOptions(**common)
     if group and (asked.watches or asked.names or asked.output not in ("", "wide")):
         raise click.UsageError("--group is a table of a list: it goes with neither -w, -o nor a name")
     if about is not None and asked.names:
@@ -85,18 +85,18 @@ def get_events(
 class _Groups:
     """Prints groups instead of events."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: GetOptions) -> None:
         self._no_headers = asked.no_headers
 
     def listed(self, items: Sequence[Any]) -> str:
         now, colour = datetime.now(UTC), wants_colour(sys.stdout)
         return groups_table(items, now=now, no_headers=self._no_headers, colour=colour)
 
-    def watched(self, told: Sequence[Told]) -> str:
+    def watched(self, told: Sequence[PrintedChange]) -> str:
         raise NotImplementedError("refused before")
 
 
-def _list_about(session: Session, asked: Asked, reference: ObjectReference) -> ObjectList[Event]:
+def _list_about(session: Session, asked: GetOptions, reference: ObjectReference) -> ObjectList[Event]:
     """By the index of objects where there is a namespace; what else was asked is looked at here."""
     from eventbus.store.selection import Selection
 

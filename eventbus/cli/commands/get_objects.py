@@ -17,14 +17,14 @@ from eventbus.errors import NotFound
 from eventbus.kinds import KINDS, LEASE, NODE, Kind
 from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
 from eventbus.names import is_dns_label
-from eventbus.printers.object_printer import FORMS, Look, Printer, Told, make_printer
+from eventbus.printers.object_printer import FORMS, PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.printers.output import wants_colour, write
 from eventbus.printers.sort_by import Order, order_of
 from eventbus.selectors.fields import escape_value
 from eventbus.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.store.writer import Objects
+    from eventbus.store.writer import ObjectWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 CHUNK = 500
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The names and options that every kind has, as they were typed."""
 
     names: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: Kind[Any]
-    asked: Asked
+    asked: GetOptions
     list_all: Callable[[Session], ObjectList[Any]] | None = None
     wanted: Callable[[Any], bool] = lambda found: True
     hint: Callable[[Session], str] = lambda session: ""
@@ -102,7 +102,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def common_options(command: F) -> F:
-    """The names and options of `Asked`, in kubectl's words."""
+    """The names and options of `GetOptions`, in kubectl's words."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -133,7 +133,7 @@ def run_get(request: Request) -> None:
     options, printer = asked.list_options(kind), request.printer or _printer(kind, asked)
     order = _order(kind, asked)
     with open_session() as session:
-        objects: Objects[Any] = session.store.objects(kind)
+        objects: ObjectWriter[Any] = session.store.objects(kind)
         if asked.names and not asked.watches:
             _show_named(request, session, printer, order)
             return
@@ -147,7 +147,7 @@ def run_get(request: Request) -> None:
         if asked.watches:
             if asked.names and not found:
                 _say_missing([NotFound(f'{kind.resource} "{asked.names_of(kind)[0]}" not found')])
-            write(printer.watched([Told(WatchEventType.ADDED, one) for one in found if not asked.watch_only]))
+            write(printer.watched([PrintedChange(WatchEventType.ADDED, one) for one in found if not asked.watch_only]))
             _say(request.hint(session))
             _follow(follower, printer, asked)
         shown = bool(found) or asked.output not in ("", "wide")
@@ -162,7 +162,7 @@ def run_get(request: Request) -> None:
 def _show_named(request: Request, session: Session, printer: Printer, order: Order) -> None:
     """What there is of the named objects, one as it is, several as a list; and what there is not."""
     kind, asked = request.kind, request.asked
-    objects: Objects[Any] = session.store.objects(kind)
+    objects: ObjectWriter[Any] = session.store.objects(kind)
     found, missing = [], []
     for name in asked.names_of(kind):
         try:
@@ -172,7 +172,7 @@ def _show_named(request: Request, session: Session, printer: Printer, order: Ord
     found = [one for one in order(found) if request.wanted(one)]
     if found:
         alone = len(asked.names) == 1
-        write(printer.watched([Told("", found[0])]) if alone else printer.listed(found))
+        write(printer.watched([PrintedChange("", found[0])]) if alone else printer.listed(found))
     _say(request.hint(session))
     if missing:
         _say_missing(missing)
@@ -189,7 +189,7 @@ def _without_kind(kind: Kind[Any], name: str) -> str:
     return rest if slash and KINDS.named(word) is kind else name
 
 
-def _follow(follower: ObjectFollower, printer: Printer, asked: Asked) -> None:
+def _follow(follower: ObjectFollower, printer: Printer, asked: GetOptions) -> None:
     for told in follower.follow():
         # kubectl prints what is deleted as if it had just happened; whoever wants that asks for the word as well.
         write(printer.watched([one for one in told if asked.output_watch_events or one.type != WatchEventType.DELETED]))
@@ -199,7 +199,7 @@ def _watching(options: ListOptions, version: str) -> ListOptions:
     return msgspec.structs.replace(options, resource_version=version, limit=0, allow_bookmarks=True)
 
 
-def _say_none(kind: Kind[Any], asked: Asked) -> None:
+def _say_none(kind: Kind[Any], asked: GetOptions) -> None:
     place = asked.place(kind)
     click.echo(f"No resources found in {place} namespace." if place else "No resources found", err=True)
 
@@ -209,8 +209,8 @@ def _say(*hints: str) -> None:
         click.echo(hint, err=True)
 
 
-def _printer(kind: Kind[Any], asked: Asked) -> Printer:
-    look = Look(
+def _printer(kind: Kind[Any], asked: GetOptions) -> Printer:
+    look = PrintOptions(
         form=asked.output,
         namespaces=asked.all_namespaces and kind.namespaced,
         no_headers=asked.no_headers,
@@ -225,7 +225,7 @@ def _printer(kind: Kind[Any], asked: Asked) -> Printer:
         raise click.BadParameter(str(error), param_hint="--output") from None
 
 
-def _order(kind: Kind[Any], asked: Asked) -> Order:
+def _order(kind: Kind[Any], asked: GetOptions) -> Order:
     try:
         return order_of(kind, asked.sort_by)
     except ValueError as error:
@@ -270,5 +270,5 @@ def get_leases(**asked: Any) -> None:
     run_get(Request(kind=LEASE, asked=_asked(asked)))
 
 
-def _asked(asked: dict[str, Any]) -> Asked:
-    return Asked(**asked)
+def _asked(asked: dict[str, Any]) -> GetOptions:
+    return GetOptions(**asked)

@@ -114,7 +114,7 @@ def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
 
 def warn_unfed(status: BusStatus) -> str:
     """A line if a partition has no living sink worker: nothing is correlated there, and sinks get nothing."""
-    from eventbus.broker.health.export_status import say_unfed
+    from eventbus.broker.health.export_status import describe_missing
 
-    said = say_unfed(status.unfed, len(status.partitions))
+    said = describe_missing(status.unfed, len(status.partitions))
     return f"\nN{said[1:]}\n" if said else ""

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from eventbus.broker.exports import ExportStore, Lease
+from eventbus.broker.exports import ExportHold, ExportStore
 from eventbus.errors import BusUnavailable
 from eventbus.export.leadership import ExportLease
 from eventbus.testing.clock import FakeClock
@@ -23,13 +23,13 @@ class OthersLease:
     def __init__(self) -> None:
         self.holder, self.beats, self.away = "one", 1, False
 
-    def lease(self, holder: str = "", beats: str = "") -> Lease:
+    def lease(self, holder: str = "", beats: str = "") -> ExportHold:
         if self.away:
             raise BusUnavailable("refused")
         if self.holder in ("", "two") or (holder, beats) == (self.holder, str(self.beats)):
             self.holder = "two"
-            return Lease(True, 7)
-        return Lease(False, None, self.holder, str(self.beats))
+            return ExportHold(True, 7)
+        return ExportHold(False, None, self.holder, str(self.beats))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbus.broker.exports import Returned
+from eventbus.broker.exports import UpdateState
 from eventbus.errors import ConfigError
 from eventbus.event import Event, ObjectMeta
 from eventbus.export.batch import make_rounds
@@ -20,8 +20,8 @@ from tests.builders import NOW as NOON
 from tests.builders import make_event
 
 
-def told(count: int, ms: int = 0) -> Returned:
-    return Returned("name", "1", 1, count, ms)
+def told(count: int, ms: int = 0) -> UpdateState:
+    return UpdateState("name", "1", 1, count, ms)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def told(count: int, ms: int = 0) -> Returned:
         ("at-most-every=5m", told(1, ms=1_000_001), 2, True),  # the clock was set back
     ],
 )
-def test_which_repeats_a_sink_is_told_of(rule: str, known: Returned | None, count: int, due: bool) -> None:
+def test_which_repeats_a_sink_is_told_of(rule: str, known: UpdateState | None, count: int, due: bool) -> None:
     assert parse_repeats(rule).due(count, known, 1_000_000) is due
 
 

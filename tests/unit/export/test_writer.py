@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.broker.exports import Returned
+from eventbus.broker.exports import UpdateState
 from eventbus.errors import (
     AlreadyExists,
     EventBusError,
@@ -22,7 +22,7 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.event import Event, ObjectMeta
-from eventbus.export.batch import Delivery
+from eventbus.export.batch import SinkDelivery
 from eventbus.export.rate import RateLimit
 from eventbus.export.writer import Outage, Outcome, SinkWriter
 from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
@@ -128,16 +128,16 @@ class Told:
         self.said.append(f"retrying {events}")
 
 
-def delivery(name: str = "a", count: int = 1, *, known: bool = False, added: bool = True) -> Delivery:
+def delivery(name: str = "a", count: int = 1, *, known: bool = False, added: bool = True) -> SinkDelivery:
     metadata = ObjectMeta(name=name, namespace="default", uid=f"p:{name}", resource_version="7")
-    returned = Returned("theirs", "41", 6, 1, 0) if known else None
-    return Delivery(key=name, event=make_event(metadata=metadata, count=count), added=added, known=returned)
+    returned = UpdateState("theirs", "41", 6, 1, 0) if known else None
+    return SinkDelivery(key=name, event=make_event(metadata=metadata, count=count), added=added, known=returned)
 
 
 def write(
     sink: ScriptedSink,
     time: Time,
-    *deliveries: Delivery,
+    *deliveries: SinkDelivery,
     outage: Outage = Outage.PAUSE,
     told: Told | None = None,
     uniform: Callable[[float, float], float] = lambda low, high: (low + high) / 2,
@@ -162,7 +162,7 @@ class TimeAsClock:
         return int(self._time.now * 1e9)
 
 
-def write_at(rate_per_s: float, sink: ScriptedSink, time: Time, *deliveries: Delivery) -> list[Outcome]:
+def write_at(rate_per_s: float, sink: ScriptedSink, time: Time, *deliveries: SinkDelivery) -> list[Outcome]:
     limit = RateLimit(rate_per_s, TimeAsClock(time))
     writer = SinkWriter(
         sink,
@@ -298,7 +298,7 @@ def test_throttled_waits_as_long_as_it_says_and_counts_no_try() -> None:
         (delivery(count=5, added=False), [NotFound("gone"), AlreadyExists("there")], ["patch", "create", "patch"]),
     ],
 )
-def test_which_calls_an_event_takes(given: Delivery, answers: list[Answer], calls: list[str]) -> None:
+def test_which_calls_an_event_takes(given: SinkDelivery, answers: list[Answer], calls: list[str]) -> None:
     time = Time()
     sink = ScriptedSink(time, *answers)
 

@@ -15,7 +15,7 @@ from eventbus.event import ObjectMeta, ObjectReference
 from eventbus.kinds import EVENT, LEASE, NODE, Kind
 from eventbus.objects.lease import Lease, LeaseSpec
 from eventbus.objects.node import Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo
-from eventbus.printers.object_printer import Look, Told, make_printer
+from eventbus.printers.object_printer import PrintedChange, PrintOptions, make_printer
 from tests.builders import make_event
 
 
@@ -44,7 +44,7 @@ LEASES = [
 
 
 def listed(kind: Kind[Any], items: list[Any], **look: Any) -> list[str]:
-    return make_printer(kind, Look(**look)).listed(items).splitlines()
+    return make_printer(kind, PrintOptions(**look)).listed(items).splitlines()
 
 
 def test_nodes() -> None:
@@ -88,9 +88,9 @@ def test_of_a_message_with_line_breaks_the_first_line_is_shown() -> None:
 
 def watched(kind: Kind[Any], form: str = "") -> list[str]:
     """A list of one node, then its change, another one, and its end."""
-    printer = make_printer(kind, Look(form=form, watch_events=True))
+    printer = make_printer(kind, PrintOptions(form=form, watch_events=True))
     told = [("ADDED", ONE)], [("MODIFIED", ONE)], [("ADDED", TWO), ("DELETED", ONE)]
-    return "".join(printer.watched([Told(*one) for one in some]) for some in told).splitlines()
+    return "".join(printer.watched([PrintedChange(*one) for one in some]) for some in told).splitlines()
 
 
 def test_words_of_a_watch_are_as_wide_as_the_longest() -> None:
@@ -140,5 +140,5 @@ def test_columns_of_ones_own() -> None:
     ],
 )
 def test_an_empty_list(form: str, text: str) -> None:
-    assert make_printer(NODE, Look(form=form)).listed([]) == text
-    assert make_printer(NODE, Look(form=form)).watched([]) == ""
+    assert make_printer(NODE, PrintOptions(form=form)).listed([]) == text
+    assert make_printer(NODE, PrintOptions(form=form)).watched([]) == ""

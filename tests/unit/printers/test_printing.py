@@ -18,7 +18,7 @@ from eventbus.errors import BusUnavailable, ConfigError
 from eventbus.event import Event, ObjectMeta
 from eventbus.kinds import EVENT
 from eventbus.list_watch import WatchEventType
-from eventbus.printers.object_printer import Look, Printer, Told, make_printer
+from eventbus.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.printers.output import core_of, wants_colour, write
 from tests.builders import make_event
 from workers.cli import WORKER_COMMANDS, main
@@ -28,11 +28,11 @@ TWO = make_event(metadata=ObjectMeta(name="two", namespace="shop"), message="\x1
 
 
 def printer(form: str) -> Printer:
-    return make_printer(EVENT, Look(form=form))
+    return make_printer(EVENT, PrintOptions(form=form))
 
 
-def told(*events: Event) -> list[Told]:
-    return [Told(WatchEventType.ADDED, event) for event in events]
+def told(*events: Event) -> list[PrintedChange]:
+    return [PrintedChange(WatchEventType.ADDED, event) for event in events]
 
 
 def test_json_is_kubectls_list_of_whole_events() -> None:
@@ -64,7 +64,7 @@ def test_names_are_kubectls() -> None:
 
 
 def test_the_header_of_a_watch_comes_once() -> None:
-    table = make_printer(EVENT, Look(namespaces=True))
+    table = make_printer(EVENT, PrintOptions(namespaces=True))
     text = table.watched([]) + table.watched(told(ONE)) + table.watched(told(TWO))
     assert text.count("NAMESPACE") == 1
     assert text.startswith("NAMESPACE   LAST SEEN   TYPE     REASON    OBJECT      COUNT   MESSAGE\n")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from tests.waiting import PATIENCE_S
 from workers.runtime import drain
 
@@ -25,7 +25,7 @@ class Begun:
     def stop(self, timeout_s: float) -> None:
         self.done.wait(timeout_s)
 
-    def vitals(self) -> Sequence[Vitals]:
+    def vitals(self) -> Sequence[LoopHealth]:
         return ()
 
 

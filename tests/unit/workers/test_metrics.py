@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from eventbus.consume.health import Vitals
+from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
 from workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
 
 
-def vitals(partition: int = 0, *, ready: bool = True, last_sign: float = 1000.0) -> Vitals:
-    return Vitals(
+def vitals(partition: int = 0, *, ready: bool = True, last_progress: float = 1000.0) -> LoopHealth:
+    return LoopHealth(
         group="export:file",
         partition=partition,
-        last_sign=last_sign,
+        last_progress=last_progress,
         ready=ready,
         counts={"written": 7, "unheard_of": 1},
         gauges={"pending": 2},
@@ -30,7 +30,7 @@ def vitals(partition: int = 0, *, ready: bool = True, last_sign: float = 1000.0)
 
 
 @contextmanager
-def serving(*found: Vitals) -> Iterator[str]:
+def serving(*found: LoopHealth) -> Iterator[str]:
     server = MetricsServer("127.0.0.1:0", component="eventbus-export", vitals=lambda: found)
     server.start()
     try:
@@ -65,7 +65,7 @@ def test_metrics_can_be_parsed_and_have_only_bounded_labels() -> None:
 
 
 def test_the_health_of_the_loops_is_on_the_same_port() -> None:
-    with serving(vitals(ready=False, last_sign=0.0)) as url:
+    with serving(vitals(ready=False, last_progress=0.0)) as url:
         assert get(f"{url}/readyz") == (503, "export:file, partition 0: waits for Redis\n")
         code, text = get(f"{url}/livez")
         assert (code, "no sign for" in text) == (503, True)
@@ -78,7 +78,7 @@ def test_a_worker_lives_while_its_loops_come_round_and_is_ready_with_redis() -> 
     health = Health(lambda: found, lambda: draining, monotonic=lambda: 1000.0 + HANGS_AFTER_S)
     assert health.live() == (True, "ok")
     assert health.ready() == (True, "ok")
-    found.append(vitals(1, ready=False, last_sign=999.0))
+    found.append(vitals(1, ready=False, last_progress=999.0))
     assert health.live()[0] is False
     assert health.ready() == (False, "export:file, partition 1: waits for Redis")
     found.clear()

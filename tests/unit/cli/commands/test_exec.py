@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from eventbus.cli.commands.exec import Restart, supervise
-from eventbus.cli.commands.exec_events import Diary
+from eventbus.cli.commands.exec_events import CommandEvents
 from eventbus.process.command import CannotStart, Command
 from eventbus.process.crash_backoff import Backoff
 from eventbus.process.outcome import Outcome
@@ -84,7 +84,11 @@ class Script:
 
     def play(self, restart: str) -> Outcome:
         return supervise(
-            cast(Command, self), cast(Diary, self), restart=Restart(restart), backoff=Backoff(), pause=self.pause
+            cast(Command, self),
+            cast(CommandEvents, self),
+            restart=Restart(restart),
+            backoff=Backoff(),
+            pause=self.pause,
         )
 
 

@@ -20,12 +20,22 @@ import struct
 import sys
 import termios
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from runpy import run_module
 
 import msgspec
 
-PACKAGES = ("eventbus.broker", "eventbus.store", "eventbus.record", "eventbus.cli", "workers")
+PACKAGES = (
+    *(
+        "eventbus.broker",
+        "eventbus.store",
+        "eventbus.record",
+        "eventbus.consume",
+        "eventbus.correlate",
+        "eventbus.export",
+    ),
+    *("eventbus.printers", "eventbus.process", "eventbus.cli", "workers"),
+)
 NUMBER = struct.Struct("i")
 
 
@@ -39,7 +49,7 @@ class Order(msgspec.Struct):
     terminal: bool
 
 
-class Nursery:
+class ForkServer:
     """Forks for what it reads from *control*, until that is closed."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -131,7 +141,7 @@ def _import_everything() -> None:
     """What any command imports, the ones it imports late included; not the sinks' libraries, which few have."""
     import_module("redis")
     for package in PACKAGES:
-        for module in iter_modules(import_module(package).__path__, f"{package}."):
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
             if not module.name.endswith("__main__"):
                 import_module(module.name)
     gc.collect()
@@ -141,6 +151,6 @@ def _import_everything() -> None:
 if __name__ == "__main__":
     _import_everything()
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        asked = Nursery(control).next_child()
+        asked = ForkServer(control).next_child()
     if asked:
         become(asked)
