@@ -81,11 +81,11 @@ def load(url: str, source: str) -> None:
 
 
 def assert_found(url: str, found_by: str) -> None:
-    """By our own tables, and by the recorded vectors where they are."""
+    """By the table of ours that is named, and by a recorded vector; the shortest come first, since most find it."""
     driver = RedisDriver(url)
-    assert found_by in failures(driver, own_scenarios())
-    vectors = recorded()
-    assert not vectors or any(failures(driver, [vector]) for vector in vectors)
+    assert failures(driver, [scenario for scenario in own_scenarios() if scenario.name == found_by]) == [found_by]
+    shortest_first = sorted(recorded(), key=lambda vector: len(vector.steps))
+    assert any(failures(driver, [vector]) for vector in shortest_first)
 
 
 @pytest.mark.parametrize("mutant", LUA.values(), ids=LUA)
