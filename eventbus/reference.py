@@ -32,7 +32,7 @@ _FROM_METADATA: Final = ("namespace", "name", "uid", "resource_version")
 _KIND: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 _WAYS_OUT: Final = (
-    "pass an ObjectReference, a mapping with kind and name, an object's manifest, "
+    "pass an ObjectReference, KIND/NAME, a mapping with kind and name, an object's manifest, "
     "or an object with the attributes kind and metadata"
 )
 
@@ -42,22 +42,26 @@ _Get = Callable[[str], Any]
 def reference_to(obj: object) -> ObjectReference:
     """Return the reference that names *obj*.
 
-    An ObjectReference is used as it is, even with empty fields. A mapping is either a reference itself (kind, name,
+    An ObjectReference is used as it is, even with empty fields. A string is `Pod/web-0`, of the namespace `default`, or
+    `shop/Pod/web-0`. A mapping is either a reference itself (kind, name,
     namespace, uid, apiVersion, resourceVersion, fieldPath) or a manifest (kind, apiVersion, metadata). Of anything
     else the attributes kind, apiVersion and metadata are read; metadata has attributes or is a mapping. Keys and
     attributes may be camelCase or snake_case; None and absent mean empty. Whether a kind and a name came out is
     for `validation.validate_recorded` to say.
 
-    Raises:   InvalidEvent: *obj* is None, of no such shape, has an unknown key or a value that is not a string.
+    Raises:   InvalidEvent: *obj* is None, of no such shape, a string of another form, has an unknown key or a value that
+              is not a string.
     Source:   client-go tools/reference. Departure: there is no scheme, so an object without kind gives none.
     """
     if isinstance(obj, ObjectReference):
         return obj
     if obj is None:
         raise InvalidEvent(_FIELD, "can't reference a nil object")
+    if isinstance(obj, str):
+        return _from_string(obj)
     if isinstance(obj, Mapping):
         return _from_manifest(obj.get, obj["metadata"]) if "metadata" in obj else _from_keys(obj)
-    if isinstance(obj, (str, bytes)) or not (hasattr(obj, "kind") and hasattr(obj, "metadata")):
+    if isinstance(obj, bytes) or not (hasattr(obj, "kind") and hasattr(obj, "metadata")):
         raise InvalidEvent(_FIELD, f"can't reference a {type(obj).__name__}; {_WAYS_OUT}")
     return _from_manifest(_attributes_of(obj), getattr(obj, "metadata", None))
 
@@ -99,6 +103,14 @@ def event_name(object_name: str, time_ns: int) -> str:
     from uuid import uuid4  # rarely come to, and a tenth of what importing this package takes
 
     return str(uuid4())
+
+
+@lru_cache(maxsize=4096)
+def _from_string(text: str) -> ObjectReference:
+    namespace, slash, rest = text.partition("/")
+    if slash and "/" in rest:
+        return reference_from_text(rest, namespace)
+    return reference_from_text(text, "default")
 
 
 # A recorder names few objects many times.

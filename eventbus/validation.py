@@ -52,7 +52,7 @@ def validate(event: Event) -> None:
 
 
 def validate_recorded(event: Event) -> None:
-    """Raise unless *event* may be recorded: `validate`, and its involved object has a kind and a name.
+    """Raise unless *event* may be recorded: `validate`, and it has a reason and an object with a kind and a name.
 
     Raises:   InvalidEvent: as `validate`.
     """
@@ -61,6 +61,8 @@ def validate_recorded(event: Event) -> None:
         raise InvalidEvent("involvedObject.kind", "is empty; say what kind of object the event is about")
     if not event.involved_object.name:
         raise InvalidEvent("involvedObject.name", "is empty; say which object the event is about")
+    if not event.reason:
+        raise InvalidEvent("reason", "is empty; say why in one CamelCase word, like BackOff")
     _check_rules(event)
 
 

@@ -31,6 +31,7 @@ class GroupWatcher:
     def __init__(
         self, *, bus: Bus, group: str, handler: Handler, clock: Clock, policy: str, start: str, block_ms: int
     ) -> None:
+        self._group = group
         self._handler = handler
         self.buried = 0
         self._stop = threading.Event()
@@ -54,6 +55,10 @@ class GroupWatcher:
             threading.Thread(target=consumer.run, name=f"eventbus-{group}-{partition}", daemon=True)
             for partition, consumer in enumerate(self._consumers)
         ]
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._stop.is_set() else "running"
+        return f"<GroupWatcher of the group {self._group!r}: {state}, {self.buried} buried>"
 
     def start(self, timeout_s: float = 5.0) -> None:
         """Start the threads; returns once the group exists, or after *timeout_s*."""
@@ -144,6 +149,10 @@ class StreamWatcher:
             threading.Thread(target=self._run, args=(position,), name=f"eventbus-watch-{partition}", daemon=True)
             for partition, position in enumerate(self._positions)
         ]
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._stop.is_set() else "running"
+        return f"<StreamWatcher: {state}, {self.missed} missed, {self.skipped} skipped>"
 
     @property
     def missed(self) -> int:

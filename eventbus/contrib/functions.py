@@ -61,7 +61,8 @@ class _Calls:
         recorder: EventRecorder | None,
         namespace: str,
     ) -> None:
-        self._name = getattr(function, "__qualname__", repr(function))
+        # A nested function is `outer.inner` to a reader; `<locals>` is Python's own word.
+        self._name = getattr(function, "__qualname__", repr(function)).replace(".<locals>", "")
         self._module = getattr(function, "__module__", None) or "recorded"
         self._about = about
         self._reason = reason

@@ -88,6 +88,11 @@ class EventBroadcaster:
             import concurrent.futures.thread  # noqa: F401
         process_hooks.register(self)
 
+    def __repr__(self) -> str:
+        state = "shut down" if self._stopped else "open"
+        lost = "".join(f", {n} {cause}" for cause, n in sorted(self.losses.counts.items()))
+        return f"<EventBroadcaster to {self._bus}: {state}{lost}>"
+
     def new_recorder(self, component: str, host: str | None = None) -> EventRecorder:
         """A recorder for *component*. *host*: None is this machine's name."""
         host = socket.gethostname() if host is None else host

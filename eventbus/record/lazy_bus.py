@@ -22,6 +22,12 @@ class LazyBus:
         self._settings = settings
         self.reset()
 
+    def __str__(self) -> str:
+        """For people; holds no password."""
+        from eventbus.broker.connection.address import safe_url
+
+        return safe_url(self._url) if self._url else "the bus of the environment"
+
     def reset(self) -> None:
         """Be unopened: at birth, and in a child after fork."""
         self._lock = threading.Lock()

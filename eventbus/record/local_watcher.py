@@ -20,6 +20,9 @@ class LocalWatcher:
         self._thread = threading.Thread(target=self._run, name="eventbus-local-watcher", daemon=True)
         self._thread.start()
 
+    def __repr__(self) -> str:
+        return f"<LocalWatcher: {'stopped' if self.stopped else 'running'}, {self.missed} missed>"
+
     @property
     def missed(self) -> int:
         """Events it had no room for."""

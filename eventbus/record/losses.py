@@ -1,4 +1,4 @@
-"""What was lost, and why: counted by cause, told at most once in ten seconds a cause."""
+"""Counts what was lost, and why: told at most once in ten seconds a cause, and each new kind of mistake at once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ log = logging.getLogger("eventbus")
 
 #: One line a cause in so many seconds: a flood of losses must not become a flood of lines.
 TELL_EVERY_S = 10.0
+#: Kinds of mistakes that are told at once; a caller with more of them has told enough.
+MOST_MISTAKES = 100
 #: bytes of a line's detail: enough for the field, what is wrong and the cure
 DETAIL_BYTES = 300
 
@@ -32,16 +34,24 @@ class Losses:
         self._untold: dict[str, _Untold] = {}
         self._unreported: Counter[str] = Counter()
         self._told_at: dict[str, float] = {}
+        self._mistakes: set[str] = set()
 
-    def count(self, cause: str, n: int = 1, detail: str = "") -> None:
-        """Count *n* events lost for *cause* (`dropped`, `refused`, …) and tell when it is time."""
+    def count(self, cause: str, n: int = 1, detail: str = "", mistake: str = "") -> None:
+        """Count *n* events lost for *cause* (`dropped`, `refused`, …) and tell when it is time.
+
+        Args:     detail: what is said of the last of them.  mistake: which of few kinds of mistake it was, like the
+                  field that is wrong; the first of each kind is told at once, so that none hides behind another.
+        """
         with self._lock:
+            is_new = bool(mistake) and mistake not in self._mistakes and len(self._mistakes) < MOST_MISTAKES
+            if is_new:
+                self._mistakes.add(mistake)
             self._counts[cause] += n
             untold = self._untold.setdefault(cause, _Untold())
             untold.add(n, detail)
             self._unreported[cause] += n
             now = self._clock.monotonic()
-            if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S:
+            if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S and not is_new:
                 return
             self._told_at[cause] = now
             del self._untold[cause]

@@ -20,8 +20,9 @@ MOST_PAST = timedelta(days=3652)
 class EventRecorder:
     """Records what happens to objects, on behalf of one component on one host. Thread-safe.
 
-    An object is an `ObjectReference`, a mapping, or anything with `kind` and `metadata`. What is wrong with a call is
-    logged and counted as `refused`, never raised. Nothing is returned: nobody waits for Redis here.
+    An object is an `ObjectReference`, a mapping, `"Pod/web-0"` or `"shop/Pod/web-0"`, or anything with `kind` and
+    `metadata`. What is wrong with a call is logged and counted as `refused`, never raised; each kind of mistake is
+    logged when it is first made. Nothing is returned: nobody waits for Redis here.
 
     Source: client-go tools/record EventRecorder; `past_eventf` as until v0.18.
     """
@@ -36,6 +37,9 @@ class EventRecorder:
         self._losses = losses
         self._clock = clock
         self._time_ns = clock.time_ns
+
+    def __repr__(self) -> str:
+        return f"<EventRecorder of {self._source[0]!r} on {self._source[1]!r}>"
 
     def event(self, obj: object, event_type: str, reason: str, message: str) -> None:
         """Record that *reason* happened to *obj*. *message* is taken as it is: a `%` is a `%`.
@@ -131,7 +135,7 @@ class EventRecorder:
         return since // timedelta(microseconds=1) * 1000
 
     def _refuse(self, error: InvalidEvent) -> None:
-        self._losses.count("refused", 1, str(error))
+        self._losses.count("refused", 1, str(error), mistake=error.field)
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -132,10 +132,11 @@ class Sender:
             try:
                 packed = pack_one(item)
             except InvalidEvent as error:
-                self._losses.count("refused", 1, str(error))
+                self._losses.count("refused", 1, str(error), mistake=error.field)
                 continue
             except Exception as error:  # a field of a type nobody thought of must not stop the flusher
-                self._losses.count("refused", 1, f"{type(error).__name__}: {error}")
+                name = type(error).__name__
+                self._losses.count("refused", 1, f"{name}: {error}", mistake=name)
                 continue
             partition = partition_of(item.reference, partitions) if partitions > 1 else 0
             producers[partition].add(packed)

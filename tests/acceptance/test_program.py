@@ -66,13 +66,20 @@ def test_the_console_script_begins_where_that_is_so() -> None:
 
 
 SCRIPT = (str(Path(sys.executable).with_name("eventbus")),)
+PACKAGE = (sys.executable, "-m", "eventbus")
 FOR_PEOPLE = (sys.executable, "-m", "eventbus.cli")
 
 
 @pytest.mark.parametrize("hidden_by", ["workers/__init__.py", "workers.py"])
 @pytest.mark.parametrize(
     ("program", "command"),
-    [(SCRIPT, "get events"), (SCRIPT, "worker sink"), (SCRIPT, "doctor"), (FOR_PEOPLE, "doctor")],
+    [
+        (SCRIPT, "get events"),
+        (SCRIPT, "worker sink"),
+        (SCRIPT, "doctor"),
+        (PACKAGE, "worker sink"),
+        (FOR_PEOPLE, "doctor"),
+    ],
 )
 def test_a_package_of_the_users_named_workers_hides_nothing(
     program: tuple[str, ...], command: str, hidden_by: str, tmp_path: Path

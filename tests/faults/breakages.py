@@ -93,7 +93,7 @@ def _no_flush_at_the_end() -> None:
 def _losses_are_not_counted() -> None:
     from eventbus.record.losses import Losses
 
-    Losses.count = lambda self, cause, n=1, detail="": None  # type: ignore[method-assign]
+    Losses.count = lambda self, cause, n=1, detail="", mistake="": None  # type: ignore[method-assign]
 
 
 def _own_pending_is_not_read() -> None:

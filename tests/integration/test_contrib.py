@@ -240,7 +240,7 @@ def test_a_function_that_returns_or_raises_is_recorded(recorder: EventRecorder, 
     assert bill("eve", amount=5) == 5
     with pytest.raises(CardDeclined, match="limit of eve"):
         bill("eve", 500)
-    name = bill.__qualname__
+    name = bill.__qualname__.replace(".<locals>", "")
     assert said(events, 2) == [
         ("Normal", "Billed", f"{name} returned"),
         ("Warning", "BilledFailed", f"{name}: CardDeclined: limit of eve"),

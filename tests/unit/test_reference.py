@@ -106,6 +106,11 @@ def test_an_event_can_be_the_object_of_an_event() -> None:
     assert (reference.kind, reference.api_version, reference.name) == ("Event", "v1", "web-0.17a6101701650000")
 
 
+def test_a_string_names_an_object_with_or_without_its_namespace() -> None:
+    assert reference_to("Pod/web-0") == ObjectReference("Pod", "default", "web-0")
+    assert reference_to("shop/Pod/web-0") == ObjectReference("Pod", "shop", "web-0")
+
+
 def test_nil_is_refused_in_the_words_of_client_go() -> None:
     with pytest.raises(InvalidEvent, match="can't reference a nil object") as caught:
         reference_to(None)
@@ -115,7 +120,10 @@ def test_nil_is_refused_in_the_words_of_client_go() -> None:
 @pytest.mark.parametrize(
     ("obj", "field", "problem"),
     [
-        ("pod/web-0", "involvedObject", "can't reference a str; pass an ObjectReference"),
+        ("web-0", "object", "'web-0' is not of the form KIND/NAME, like pod/web-0"),
+        ("a/b/c/d", "object", "has more than one slash"),
+        ("/Pod/", "object", "'Pod/' is not of the form KIND/NAME"),
+        ("My Shop/Pod/web-0", "namespace", "is not a DNS label"),
         (b"x", "involvedObject", "can't reference a bytes"),
         (7, "involvedObject", "can't reference a int"),
         ([MANIFEST], "involvedObject", "can't reference a list"),

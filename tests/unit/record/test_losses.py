@@ -71,6 +71,13 @@ def test_the_reason_of_a_loss_that_no_line_has_told_is_in_the_last_one(
     ]
 
 
+def test_the_first_mistake_of_each_kind_is_told_at_once(losses: Losses, caplog: pytest.LogCaptureFixture) -> None:
+    losses.count("refused", 1, "reason: is empty", mistake="reason")
+    losses.count("refused", 1, "type: is Info", mistake="type")
+    losses.count("refused", 1, "type: is Fatal", mistake="type")
+    assert lines(caplog) == ["1 event refused: reason: is empty", "1 event refused: type: is Info"]
+
+
 def test_of_several_reasons_the_last_is_told_as_that(
     losses: Losses, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -67,6 +67,10 @@ def desk() -> Desk:
     return Desk()
 
 
+def test_a_recorder_says_who_it_is(desk: Desk) -> None:
+    assert repr(desk.recorder) == "<EventRecorder of 'kubelet' on 'node-1'>"
+
+
 # -- what is right -----------------------------------------------------------------------------------------------
 
 
@@ -413,3 +417,14 @@ def test_strings_of_template_libraries_are_the_plain_strings_they_say(desk: Desk
     assert (event.involved_object.name, event.reason, event.message, event.type) == ("web-0", "Started", "up", "Normal")
     assert event.metadata.annotations == {"a": "b"}
     assert desk.losses.counts == {}
+
+
+def test_an_event_without_a_reason_is_refused_and_told(desk: Desk) -> None:
+    desk.recorder.event(POD, "Normal", "", "something happened")
+    with pytest.raises(InvalidEvent, match="reason: is empty; say why in one CamelCase word"):
+        build(desk.pending[0])
+
+
+def test_a_string_names_the_object(desk: Desk) -> None:
+    desk.recorder.event("shop/Pod/web-0", "Normal", "Started", "it runs")
+    assert desk.event.involved_object == ObjectReference("Pod", "shop", "web-0")

@@ -1,0 +1,5 @@
+"""`python -m eventbus`: the console command `eventbus`."""
+
+from eventbus_command import main
+
+main()
