@@ -49,8 +49,8 @@ def reference_to(obj: object) -> ObjectReference:
     attributes may be camelCase or snake_case; None and absent mean empty. Whether a kind and a name came out is
     for `validation.validate_recorded` to say.
 
-    Raises:   InvalidEvent: *obj* is None, of no such shape, a string of another form, has an unknown key or a value that
-              is not a string.
+    Raises:   InvalidEvent: *obj* is None, of no such shape, a string of another form, has an unknown key or a value
+              that is not a string.
     Source:   client-go tools/reference. Departure: there is no scheme, so an object without kind gives none.
     """
     if isinstance(obj, ObjectReference):
