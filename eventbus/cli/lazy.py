@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from eventbus.cli.input.kubectl_habits import as_click_reads
 from eventbus.errors import EventBusError
 from eventbus.text import printable
 
@@ -51,7 +52,11 @@ class LazyGroup(click.Group):
             args = [word, name, *args[1:]]
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(self._unknown(ctx, args[0]), ctx)
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        _, command, rest = found
+        if command is not None and not isinstance(command, click.Group) and not ctx.resilient_parsing:
+            return found[0], command, as_click_reads(rest, command)
+        return found
 
     def _unknown(self, ctx: click.Context, word: str) -> str:
         """click looks for what was meant only among commands that are imported, and only in its later versions."""
