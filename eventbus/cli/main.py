@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from eventbus.cli.input.no_such_command import no_such_command
 from eventbus.cli.input.no_such_kind import no_such_kind
 from eventbus.cli.lazy import Lazy, command_tree
 
@@ -68,6 +69,7 @@ GROUPS: dict[str, str] = {
 #: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.
 COMMANDS: dict[str, Lazy] = {
     "acl": Lazy("eventbus.cli.commands.acl:acl", "Print the ACL line for a user of one role."),
+    "api-resources": Lazy("eventbus.cli.commands.api_resources:api_resources", "List the kinds that the store holds."),
     "completion": Lazy("eventbus.cli.completion:completion", "Print the script that makes a shell complete all this."),
     "dead discard": Lazy("eventbus.cli.commands.dead:discard_dead", "Let buried entries go for good."),
     "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List what no worker could handle."),
@@ -88,10 +90,12 @@ COMMANDS: dict[str, Lazy] = {
     ),
     "group delete": Lazy("eventbus.cli.commands.group:delete_group", "Delete a group that will not be back."),
     "group list": Lazy("eventbus.cli.commands.group:list_groups", "Show the groups, and how far behind they are."),
+    "help": Lazy("eventbus.cli.commands.help:help_", "Show the help of a command."),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
     "status": Lazy("eventbus.cli.commands.status:status", "Groups, workers, fullness and counters of the bus."),
+    "version": Lazy("eventbus.cli.commands.version:version", "Show the version of this program."),
 }
 
 #: What people who know kubectl type as well.
@@ -104,6 +108,6 @@ ALIASES: dict[str, str] = {
 }
 
 #: Groups that have more to say of a word that is none of their commands.
-UNKNOWN: dict[str, Callable[[str, Sequence[str]], str]] = {"get": no_such_kind}
+UNKNOWN: dict[str, Callable[[str, Sequence[str]], str]] = {"": no_such_command, "get": no_such_kind}
 
 cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN)
