@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from eventbus.broker.keys import Keys
 
 #: Seconds; a person waits with a finger on the key. It also ends what no timeout of a socket does, like a name server.
-PATIENCE_S = 1.0
+TIMEOUT_S = 1.0
+#: Names another such time, for machines so busy that nothing can be offered in a second.
+TIMEOUT_VARIABLE = "EVENTBUS_COMPLETION_TIMEOUT_S"
 #: Names that are still of help.
 MOST = 100
 
@@ -67,10 +69,17 @@ class BusNames:
         return found
 
 
+def _timeout_s() -> float:
+    try:
+        return max(0.001, float(os.environ.get(TIMEOUT_VARIABLE, "")))
+    except ValueError:
+        return TIMEOUT_S
+
+
 def ask_bus(question: Callable[[BusNames], list[Any]]) -> list[Any]:
     """The answer, or nothing: the bus is away, slow, not there yet, or not ours to read. Main thread."""
     before = signal.signal(signal.SIGALRM, _on_timeout)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+    signal.setitimer(signal.ITIMER_REAL, _timeout_s())
     try:
         with _glimpse() as found:
             return question(found) if found else []

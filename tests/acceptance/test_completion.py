@@ -38,7 +38,7 @@ def env(embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
         bus = open_bus(embedded_url, settings)
         with bus.client() as client:
             assert ExportStore(bus=bus, client=client, partition=1, sink="file-x", consumer="test").lease().ours
-        yield environment(embedded_url, prefix)
+        yield environment(embedded_url, prefix) | {"EVENTBUS_COMPLETION_TIMEOUT_S": "100"}
 
 
 @pytest.fixture

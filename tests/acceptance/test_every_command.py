@@ -52,6 +52,9 @@ def anywhere(words: str, text: str) -> Case:
 RECORDED = ("record", "Pod/web-0", "--reason", "Probed", "--message", "by hand", "-v")
 NOT_SENT = "eventbus exec: 2 events not sent: "
 CASES = [
+    anywhere("api-resources", "coordination.k8s.io/v1"),
+    anywhere("help status", "Usage: eventbus status"),
+    anywhere("version", "Client Version: v"),
     same("describe pod web-0", "BackOff", coloured=True),
     same("events", "Pod/web-0", coloured=True),
     same("get events", "pod/web-0", coloured=True),

@@ -32,7 +32,7 @@ def test_the_page_of_commands_is_current() -> None:
 
 EVERY = [pytest.param(*pair, id=pair[0]) for pair in commands(main)]
 #: What they print is for nobody to take apart: a program's own output, a script, lines; or nothing at all.
-WITHOUT_JSON = {"completion", "down", "exec", "record", "up", "worker log", "worker sink", "worker export"}
+WITHOUT_JSON = {"completion", "down", "exec", "help", "record", "up", "worker log", "worker sink", "worker export"}
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY)
