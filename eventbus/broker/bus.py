@@ -25,7 +25,7 @@ FORMAT = 2
 
 
 class Bus:
-    """An opened bus. Clients are made here, one a thread that wants one; the rest is values."""
+    """An opened bus: its address, partitions and options, and a factory of clients (make one for each thread)."""
 
     def __init__(
         self,
@@ -50,27 +50,27 @@ class Bus:
         return f"Bus({safe_url(self.url)!r}, prefix={self.prefix!r}, partitions={len(self.keys)})"
 
     def __str__(self) -> str:
-        """For people; holds no password."""
+        """Return a name for messages; it holds no password."""
         several = "" if self.partitions == 1 else "s"
         return f"{safe_url(self.url)} (prefix {self.prefix}, {self.partitions} partition{several})"
 
     @property
     def is_cluster(self) -> bool:
-        """Whether partitions may lie on different servers, so that no command can span them."""
+        """Return True if the server is a cluster: partitions may lie on different nodes, so no command can span two."""
         return self._cluster
 
     @property
     def partitions(self) -> int:
-        """How many there are; the same for every process, for ever."""
+        """Return the number of partitions: the same in every process, and never changed."""
         return len(self.keys)
 
     def client(self, *, block_ms: int = 0, name: str = "eventbus") -> Client:
-        """A client of one's own: one thread, one connection (a cluster: one a node). Nothing is sent yet."""
+        """Make a client for one thread: one connection (on a cluster: one a node). Nothing is sent yet."""
         make = cluster_client if self._cluster else make_client
         return make(self.url, block_ms=block_ms, name=name)
 
     def functions(self, client: Client, partition: int) -> Functions:
-        """The functions on one partition's keys."""
+        """Return the library's functions, called on the keys of one partition."""
         return Functions(client, self.keys[partition])
 
     def open_partition(
@@ -137,14 +137,14 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
 
 
 def _is_open(client: Client, keys: Keys) -> bool:
-    """Whether somebody has made the partition: readers and producers have no right to."""
+    """Return True if the partition has been made; producers and readers have no right to make it."""
     with redis_errors():
         made: Any = client.hmget(keys.meta, [f"floor:{SINK_GROUP}"])
         return None not in made and bool(client.exists(keys.incoming) and client.exists(keys.version_of(EVENTS)))
 
 
 def _refuse_other_format(client: Client, key: bytes) -> None:
-    """Before anything is loaded or made. Raises: ConfigError: another build's bus is there."""
+    """Check the bus's format before anything is loaded or made. Raises: ConfigError: another build's bus is there."""
     with redis_errors():
         found: Any = client.hmget(key, ["format", "partitions"])
     if found == [None, None] or found[0] == str(FORMAT).encode():
@@ -177,7 +177,7 @@ def _make(client: Client, key: bytes, partitions: int, options: Options, version
 
 
 def decode_options(data: bytes) -> Options:
-    """The options as Redis holds them. Raises: ConfigError: they were written by another version or by hand."""
+    """Decode the options that Redis holds. Raises: ConfigError: they were written by another version or by hand."""
     try:
         return msgspec.json.decode(data, type=Options)
     except (msgspec.DecodeError, ConfigError) as error:
@@ -186,7 +186,7 @@ def decode_options(data: bytes) -> Options:
 
 
 def difference(theirs: Options, ours: Options) -> str:
-    """One line: each option that differs, with both values and the cure."""
+    """Describe in one line each option that differs, with both values and the cure."""
     parts = [
         f"{field}: bus {_plain(getattr(theirs, field))!r}, here {_plain(getattr(ours, field))!r}"
         for field in Options.__struct_fields__
@@ -196,5 +196,5 @@ def difference(theirs: Options, ours: Options) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A word as itself, not as the Python object that stands for it."""
+    """Return an enum's value instead of its Python representation."""
     return str(value) if isinstance(value, StrEnum) else value

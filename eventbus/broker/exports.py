@@ -1,4 +1,4 @@
-"""What an export keeps in Redis for one sink on one partition: who does it, how far it is, what the sink returned."""
+"""The state of an export in Redis, for one sink on one partition: its holder, its position, the sink's replies."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ WHY_LENGTH = 300
 
 
 class UpdateState(msgspec.Struct, frozen=True, array_like=True):
-    """What a sink returned last for an event: client-go's UpdateState, shared by the workers of the sink.
+    """The sink's last reply about one event: client-go's UpdateState, shared by all workers of the sink.
 
-    *rv* is the store's version that was written then, *ms* when, by the worker's clock. Of an event that was buried
-    they stand for that; not *written*: the sink never had it, and only the rule for repeats may use this.
+    *rv* is the store's version that was written then, *ms* the time, by the worker's clock. If the event was buried,
+    both
+    are those of the burial; with *written* False the sink never had it, and only the rule for repeats may use this
+    state.
     """
 
     name: str
@@ -49,7 +51,7 @@ class Burial(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExportHold(msgspec.Struct, frozen=True):
-    """Answer of lease: ours, with the *position* (None: a new sink), or held by *holder* whose counter is *beats*."""
+    """The reply of `lease`: held by us at *position* (None: a new sink), or by *holder* whose counter is *beats*."""
 
     ours: bool
     position: int | None = None
@@ -58,7 +60,11 @@ class ExportHold(msgspec.Struct, frozen=True):
 
 
 class ExportCheckpoint(msgspec.Struct, kw_only=True):
-    """What one call of `exported` keeps. *returned* by the store's key: None forgets. Not frozen: it is filled."""
+    """The data that one call of `exported` stores.
+
+    *returned*: the sink's replies by the store's key; None forgets one. It is mutable, since an exporter fills it
+    step by step.
+    filled."""
 
     call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: what Redis knows a repeat by
     position: int | None = None
@@ -72,7 +78,7 @@ class ExportCheckpoint(msgspec.Struct, kw_only=True):
 
 
 def export_group(sink: str) -> str:
-    """What the dead letter and the heartbeats call the workers of *sink*."""
+    """Return the group name of the workers of *sink*, used in the dead letter and for heartbeats."""
     return f"export:{sink}"
 
 
@@ -93,7 +99,7 @@ class ExportStore:
         self._life_ms = 2 * bus.options.event_ttl_s * 1000
 
     def lease(self, holder: str = "", beats: str = "") -> ExportHold:
-        """Take the lease if nobody has it, or if *holder* has and its counter still is *beats*. Safe to repeat."""
+        """Take the export if nobody holds it, or if *holder* does and its counter still is *beats*. Safe to repeat."""
         reply = self._call(
             "eb2_lease",
             (self._export, self._keys.workers, self._keys.meta, self._note),
@@ -105,11 +111,11 @@ class ExportStore:
         return ExportHold(False, None, name_text(reply[1]), name_text(reply[2]))
 
     def release(self) -> None:
-        """Give the lease back, if it is ours. Safe to repeat."""
+        """Give the export up, if we hold it. Safe to repeat."""
         self._call("eb2_release", (self._export, self._keys.workers), self._sink, self._consumer)
 
     def exported(self, settled: ExportCheckpoint) -> bool:
-        """Keep *settled*, all of it or nothing. False: the lease is somebody else's.
+        """Store *settled*, all of it or nothing. False: another worker holds the export.
 
         Safe to repeat with the same *settled*: what was done is not done again.
         """
@@ -134,7 +140,7 @@ class ExportStore:
         )
 
     def returned(self, keys: Sequence[str]) -> dict[str, UpdateState]:
-        """What the sink returned for each of *keys*, where it has."""
+        """Read the sink's last replies about *keys*; keys without one are left out."""
         if not keys:
             return {}
         with redis_errors():
@@ -143,30 +149,30 @@ class ExportStore:
         return {key: value for key, value in found.items() if value is not None}
 
     def newest_version(self) -> int:
-        """The version of the store's last change."""
+        """Read the version of the store's last change."""
         with redis_errors():
             found: Any = self._client.get(self._keys.version_of(EVENTS))
         return version_in(found)
 
     def lag(self, position: int) -> Lag:
-        """How far behind the store a sink at *position* is. Raises: BusUnavailable: call again."""
+        """Measure how far a sink at *position* is behind the store. Raises: BusUnavailable: call again."""
         return read_lag(node_of(self._client, self._keys.meta), self._keys, position)
 
     def paused_since(self) -> float | None:
-        """When the sink stopped answering, seconds since 1970, as the last worker of it has said."""
+        """Read since when the sink has not answered, seconds since 1970, as its last worker noted; None: it answers."""
         with redis_errors():
             found: Any = self._client.hget(self._export, "paused_since_ms")
         since_ms = whole_number(found)
         return since_ms / 1000 if since_ms else None
 
     def due(self, now_ms: int, limit: int) -> list[str]:
-        """Event keys and dead entry ids whose time has come, at most *limit*."""
+        """Read event keys and dead entry ids whose time has come, at most *limit*."""
         with redis_errors():
             members: Any = self._client.execute_command("ZRANGE", self._later, 0, now_ms, "BYSCORE", "LIMIT", 0, limit)
         return [member.decode() for member in members]
 
     def stored(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The objects of the store under *keys*, packed; None where there is none."""
+        """Read the store's objects under *keys*, packed; None for a key that has none."""
         if not keys:
             return []
         with redis_errors():
@@ -174,7 +180,7 @@ class ExportStore:
         return list(found)
 
     def buried(self, entry_id: str) -> Mapping[bytes, bytes] | None:
-        """The fields of a dead entry; None: it is gone."""
+        """Read the fields of a dead entry; None: it is gone."""
         with redis_errors():
             found: Any = self._client.xrange(self._keys.dead, entry_id, entry_id)
         return found[0][1] if found else None

@@ -39,7 +39,7 @@ BUILD = 1  #: as in library.lua; raised with every change of the Lua, and 1 agai
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """Answer of open."""
+    """The reply of `open`."""
 
     generation: str
     made_stream: bool
@@ -47,7 +47,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Trimmed(msgspec.Struct, frozen=True):
-    """Answer of trim: entries removed, and the group that lost unread events, if one did.
+    """The reply of `trim`: entries removed, and the group that lost unread events, if one did.
 
     *destroyed*: with the stream or the group; else because it held the stream too long.
     """
@@ -59,7 +59,7 @@ class Trimmed(msgspec.Struct, frozen=True):
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """Answer of expire."""
+    """The reply of `expire`."""
 
     expired: int = 0
     evicted: int = 0
@@ -73,7 +73,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 @cache
 def library() -> str:
-    """The source of the whole library, as FUNCTION LOAD takes it."""
+    """Return the source of the whole library, as FUNCTION LOAD takes it."""
     from importlib.resources import files  # 6 ms, and most programs find the library loaded
 
     folder = files("eventbus.broker") / "lua"
@@ -127,7 +127,9 @@ class Functions:
         return decode_record_reply(reply)
 
     def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> PendingCall:
-        """Send `record` without waiting, so that the next call can be prepared; `decode_record_reply` reads it."""
+        """Send `record` without waiting, so that the next call can be prepared.
+
+        `decode_record_reply` decodes the reply."""
         return PendingCall(self._client, *self._record_command(group, consumer, options, call))
 
     def _record_command(self, group: str, consumer: str, options: Options, call: RecordCall) -> tuple[Any, ...]:
@@ -342,7 +344,7 @@ class Functions:
 
 
 class WriteStatus(StrEnum):
-    """What a write of an object came to."""
+    """The outcome of writing one object."""
 
     OK = "OK"
     EXISTS = "EXISTS"
@@ -352,7 +354,7 @@ class WriteStatus(StrEnum):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """Answer of a write: the new *version* with OK, the one there is with EXISTS and CONFLICT, else ""."""
+    """The reply of a write: the new *version* with OK, the existing one with EXISTS and CONFLICT, else ""."""
 
     status: WriteStatus
     version: str = ""
@@ -368,7 +370,7 @@ def _note_of_group(keys: Keys, group: str) -> bytes:
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What put writes: which object, its key (32 hex), and its JSON without kind's version."""
+    """The object that `put` writes: namespace and name, its key (32 hex), and its JSON without the kind's version."""
 
     plural: str
     namespace: str
@@ -378,7 +380,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordCall(msgspec.Struct, frozen=True):
-    """What one call of record works on: state keys, and the packed arguments that count them from 1."""
+    """The keys and packed arguments of one `record` call; the arguments refer to the keys by number, from 1."""
 
     keys: Sequence[bytes]
     subjects: bytes
@@ -404,7 +406,7 @@ class PendingCall:
                 raise
 
     def reply(self) -> Any:
-        """Wait for the answer. Raises: as any call."""
+        """Wait for the reply. Raises: as any call."""
         if self._pool is None:
             return self._answer
         try:
@@ -414,14 +416,14 @@ class PendingCall:
             self._pool.release(self._connection)
 
     def abandon(self) -> None:
-        """Leave it: whether it had its effect stays unknown."""
+        """Close the connection without reading the reply: whether the call had its effect stays unknown."""
         if self._pool is not None:
             self._connection.disconnect()  # or the next user of the connection would read this answer
             self._pool.release(self._connection)
 
 
 def decode_record_reply(reply: Sequence[bytes]) -> list[str]:
-    """What record answered: one string a batch. Keys whose value was not ours are told in the log."""
+    """Decode the reply of `record`: one string a batch. Keys that held a foreign value are logged as errors."""
     texts = [each.decode() for each in reply]
     for text in texts:
         if text.startswith("!"):
@@ -430,7 +432,7 @@ def decode_record_reply(reply: Sequence[bytes]) -> list[str]:
 
 
 def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
-    """The FCALL of one heartbeat, for a pipeline."""
+    """Build the FCALL of one heartbeat, for a pipeline."""
     return ("FCALL", "eb2_beat", 1, keys.workers, f"{group}/{consumer}")
 
 
@@ -440,7 +442,7 @@ LONGEST_BUCKET_S = 10 * 366 * 86_400
 
 @cache
 def option_arguments(options: Options) -> tuple[Any, ...]:
-    """ARGV[3] to ARGV[14] of record."""
+    """Return ARGV[3] to ARGV[14] of `record`."""
     return (
         options.burst,
         f"{options.qps:.17g}",
@@ -457,7 +459,7 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
 
 
 def subject_lives_ms(options: Options) -> tuple[int, int]:
-    """How long Redis keeps a set of similar messages, and a token bucket, after their last use.
+    """Return how long, in ms, Redis keeps a set of similar messages, and a token bucket, after their last use.
 
     Redis counts by its own clock and the rules by that of the entries, which workers may read as late as the stream
     is held for them: what an entry that waits may still need is not collected.
@@ -468,6 +470,6 @@ def subject_lives_ms(options: Options) -> tuple[int, int]:
 
 
 def pack_argument(value: Any) -> bytes:
-    """Msgpack as the server's cmsgpack reads it: it knows no bin type."""
+    """Pack *value* as msgpack that the server's cmsgpack can read: it knows no bin type."""
     packed: bytes = msgpack.packb(value, use_bin_type=False)
     return packed

@@ -99,7 +99,7 @@ class Keys:
         self.later = root + b"later:"
 
     def object_of(self, plural: str) -> bytes:
-        """The prefix of a kind's objects; behind it stand 32 hex."""
+        """Return the prefix of a kind's objects; 32 hex follow it."""
         return self.root + b"object:%s:" % plural.encode()
 
     def index_name_of(self, plural: str) -> bytes:
@@ -128,29 +128,29 @@ def bus_key(prefix: str) -> bytes:
 
 
 def name_text(name: bytes) -> str:
-    """The name or counter of a worker as text, whatever bytes it has; `name_bytes` gives the same bytes back."""
+    """Decode the name or counter of a worker, whatever bytes it has; `name_bytes` gives the same bytes back."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def name_bytes(text: str) -> bytes:
-    """What `name_text` was made of."""
+    """Return the bytes that `name_text` turned into *text*."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def version_in(text: bytes | None) -> int:
-    """The newest version that a version key's value names; 1 where nothing was ever written, since 0 means any."""
+    """Parse the newest version from a version key's value; 1 if nothing was ever written, since 0 means any."""
     found = re.match(rb"(\d{1,16}) ", text or b"")
     return int(found[1]) if found else 1
 
 
 def bytes_in(text: bytes | None) -> int:
-    """The bytes ever added to a kind's changes, as its version key names them."""
+    """Parse the number of bytes ever added to a kind's changes from its version key's value."""
     found = re.match(rb"\d+ (\d{1,16})\Z", text or b"")
     return int(found[1]) if found else 0
 
 
 def partition_of(reference: ObjectReference, partitions: int) -> int:
-    """The partition of an object's events: the same in every process and for ever."""
+    """Return the partition of an object's events: the same in every process, and never changed."""
     if partitions == 1:
         return 0
     digest = _digest(8, reference.namespace, reference.kind, reference.name, reference.uid)
@@ -158,12 +158,12 @@ def partition_of(reference: ObjectReference, partitions: int) -> int:
 
 
 def item_key(namespace: str, name: str) -> bytes:
-    """32 hex: what stands for an object that is no event behind `Keys.object_of` its kind."""
+    """Return the 32 hex that name an object (not an event) behind the prefix `Keys.object_of` its kind."""
     return _digest(16, namespace, name).hex().encode()
 
 
 def _digest(size: int, *texts: str) -> bytes:
-    """Of fields with their lengths: no two lists of texts are one."""
+    """Hash *texts*, each with its length in front, so that no two lists of texts hash alike."""
     digest = blake2b(digest_size=size)
     for text in texts:
         data = repair(text).encode()

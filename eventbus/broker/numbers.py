@@ -1,4 +1,4 @@
-"""Numbers that lie in Redis as text. Whoever may write there can put anything in their place."""
+"""Parses numbers that Redis holds as text. Whoever may write there can put anything in their place."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MOST_PARTITIONS = 1024
 
 
 def whole_number(text: bytes | str | None) -> int | None:
-    """The number that *text* is in decimal digits; None: it is no number, or one that no counter of Redis holds."""
+    """Parse decimal digits; return None if *text* is no number, or one that no counter of Redis holds."""
     if not text or len(text) > _DIGITS or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
 
 
 def parse_partitions(text: bytes, key: bytes) -> int:
-    """How many partitions the bus of *key* has. Raises: ConfigError: that is no number from 1 to 1024."""
+    """Parse the partition count of the bus of *key*. Raises: ConfigError: it is no number from 1 to 1024."""
     found = whole_number(text)
     if found is None or not 1 <= found <= MOST_PARTITIONS:
         root = key.decode().removesuffix("{0}:bus")
@@ -31,7 +31,7 @@ def parse_partitions(text: bytes, key: bytes) -> int:
 
 
 def parse_options_version(text: bytes | None) -> int:
-    """The version of the bus's options. Raises: ConfigError: it is no number."""
+    """Parse the version of the bus's options. Raises: ConfigError: it is no number."""
     found = whole_number(text or b"1")
     if found is None:
         cure = "`eventbus options set` with any option, like burst=25, gives it a new one"

@@ -16,7 +16,7 @@ PRODUCER_LIFE_MS = 2 * 3600 * 1000
 
 
 class PublishStatus(StrEnum):
-    """What publish answers."""
+    """The outcome of one publish."""
 
     OK = "OK"
     LOST = "LOST"  #: accepted; what was queued before had been destroyed
@@ -27,7 +27,7 @@ class PublishStatus(StrEnum):
 
 
 class PublishReply(msgspec.Struct, frozen=True):
-    """The answer to one publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
+    """The reply to one publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
 
     status: PublishStatus
     generation: str = ""
@@ -36,7 +36,7 @@ class PublishReply(msgspec.Struct, frozen=True):
 
 
 class PublishState(msgspec.Struct, frozen=True):
-    """What publish wants to know of the producer besides the batch."""
+    """The state of the producer that `publish` needs besides the batch."""
 
     bound_bytes: int
     generation: str
@@ -52,7 +52,7 @@ def publish_command(
     state: PublishState,
     losses: Sequence[tuple[str, int]] = (),
 ) -> tuple[Any, ...]:
-    """The FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
+    """Build the FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
 
     *losses* (cause, events) are counted with the batch, and only if it is accepted.
     """
@@ -76,7 +76,7 @@ def publish_command(
 
 
 def parse_reply(reply: Sequence[Any]) -> PublishReply:
-    """The typed answer of one publish."""
+    """Parse the reply of one publish."""
     status = PublishStatus(reply[0].decode())
     if status is PublishStatus.GAP:
         return PublishReply(status, last=int(reply[1]))

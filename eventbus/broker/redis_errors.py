@@ -1,4 +1,4 @@
-"""Errors of redis become errors of the bus, here and nowhere else: one line, what happened, what to do.
+"""Translates redis-py's errors into the bus's, here and nowhere else: one line that says what happened and what to do.
 
 Imports redis only when there is an error to translate.
 """
@@ -74,7 +74,7 @@ _TLS_ALERT = ("\\x15", "\x15")
 
 
 class redis_errors:
-    """Whatever redis raises inside the block leaves it as an `EventBusError`, the original as its cause.
+    """Translates errors of redis raised inside the block into an `EventBusError`, with the original as its cause.
 
     Used like a function, hence its name. Costs about 0.2 µs when nothing is raised. *url* only serves the message, and
     its password never shows.
@@ -102,7 +102,7 @@ class redis_errors:
 
 
 def translate(error: Exception, url: str = "") -> EventBusError:
-    """The bus's error for one of redis', worded in one line with its cure.
+    """Return the bus's error for an error of redis, worded in one line with its cure.
 
     No reply, or one that passes (loading, replica, failover, busy, disk or memory full) → BusUnavailable: the call may
     or may not have had its effect. Refused for good → BusRefused. A reply we do not know → EventBusError itself.
@@ -154,7 +154,7 @@ def _by_cause(error: Exception) -> tuple[type[EventBusError], str] | None:
 
 
 def _cure(words: str) -> str:
-    """What stands behind `what happened: `."""
+    """Return the text behind `what happened: `."""
     return words.partition(": ")[2]
 
 

@@ -1,4 +1,4 @@
-"""Reading `incoming`: as a member of a consumer group, or as a plain position that leaves nothing in Redis."""
+"""Reads `incoming`: as a member of a consumer group, or from a plain position that leaves nothing in Redis."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def clock_ms(self) -> int:
-        """When Redis took it: the time part of the entry id."""
+        """Return when Redis took the entry, in ms since 1970: the time part of its id."""
         return int(self.id.split(b"-")[0])
 
 
@@ -104,7 +104,7 @@ class GroupReader:
         return self._ours([_delivery(entry) for entry in _entries(replies[-1])])
 
     def own_pending(self) -> list[Delivery]:
-        """What was given to this consumer and not yet acknowledged, oldest first, at most READ_COUNT.
+        """Read the entries given to this consumer and not yet acknowledged, oldest first, at most READ_COUNT.
 
         Empty only when nothing is left. Entries that the stream no longer holds are acknowledged, left out, and
         counted as `lost_batches:<group>` in meta.
@@ -119,7 +119,7 @@ class GroupReader:
                 return found
 
     def still_own(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Those of *ids* (oldest first) still pending for this consumer; the others are done or were taken over."""
+        """Return those of *ids* (oldest first) still pending for this consumer; the others are done or taken over."""
         with redis_errors():
             rows: Any = self._client.xpending_range(
                 self.keys.incoming, self.group, ids[0], ids[-1], 1000, consumername=self.consumer
@@ -140,7 +140,7 @@ class GroupReader:
         return self.functions.attempt(self.group, self.consumer, entry, position)
 
     def ack(self, ids: Sequence[bytes]) -> None:
-        """Acknowledge, and forget what was noted of them; repeating it does nothing."""
+        """Acknowledge *ids* and forget the notes about them. Safe to repeat."""
         if not ids:
             return
         noted = self._noted.intersection(ids)
@@ -153,12 +153,12 @@ class GroupReader:
             pipe.execute()
 
     def beat(self) -> None:
-        """Raise the heartbeat counter, in the middle of work that takes long. Any thread."""
+        """Raise the heartbeat counter, in the middle of work that takes long. Any thread may call it."""
         with redis_errors():
             self._client.execute_command(*beat_command(self.keys, self.group, self.consumer))
 
     def heartbeats(self) -> dict[str, str]:
-        """Counter by consumer of this group; consumers that never beat have ''."""
+        """Read the counter of each consumer of this group; '' for one that never beat."""
         with redis_errors():
             beats: Any = self._client.hgetall(self.keys.workers)
             consumers: Any = self._client.xinfo_consumers(self.keys.incoming, self.group)
@@ -170,7 +170,9 @@ class GroupReader:
         return found
 
     def leave(self) -> None:
-        """Forget this consumer, if nothing is pending for it; with something pending it stays, to be taken over."""
+        """Remove this consumer, unless something is pending for it.
+
+        Then it stays, so that others can take that over."""
         with redis_errors():
             pending: Any = self._client.xpending_range(
                 self.keys.incoming, self.group, "-", "+", 1, consumername=self.consumer
@@ -180,7 +182,7 @@ class GroupReader:
                 self._client.hdel(self.keys.workers, f"{self.group}/{self.consumer}")
 
     def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Without what was replayed for another group, and what is not for ours: that is acknowledged unseen."""
+        """Drop entries replayed for another group or not meant for ours; these are acknowledged unseen."""
         others = [
             delivery.id
             for delivery in deliveries
@@ -196,7 +198,7 @@ class GroupReader:
         return self.keys.attempts + self.group.encode()
 
     def _fetch(self, ids: Sequence[bytes]) -> list[Delivery]:
-        """The entries, with what was noted of them."""
+        """Read the entries with the notes about them."""
         if not ids:
             return []
         found: list[Delivery] = []
@@ -231,7 +233,7 @@ class Position:
         self.missed = 0
 
     def at_end(self) -> None:
-        """Be behind the newest entry."""
+        """Move behind the newest entry."""
         with redis_errors():
             last: Any = self._client.xrevrange(self._key, count=1)
         if last:
@@ -239,12 +241,12 @@ class Position:
             self.after, self._to = delivery.id, delivery.to
 
     def at_time(self, ms: int) -> None:
-        """Be before the first entry taken at *ms* or later."""
+        """Move before the first entry that Redis took at *ms* or later."""
         # The largest id of the millisecond before.
         self.after, self._to = b"%d-18446744073709551615" % max(0, ms - 1), None
 
     def read(self, block_ms: int) -> list[Delivery]:
-        """The next entries, oldest first; blocks for at most *block_ms*."""
+        """Read the next entries, oldest first; blocks for at most *block_ms*."""
         with redis_errors():
             reply: Any = self._client.execute_command(
                 "XREAD", "COUNT", READ_COUNT, "BLOCK", block_ms, "STREAMS", self._key, self.after
@@ -270,7 +272,7 @@ def _entries(reply: Any) -> list[Any]:
 
 
 def _notes_of(ids: Iterable[bytes]) -> list[bytes]:
-    """The fields of `attempts` about these entries."""
+    """Return the fields of `attempts` about these entries."""
     return [field for entry_id in ids for field in (entry_id, entry_id + b":next", entry_id + b":trying")]
 
 

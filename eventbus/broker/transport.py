@@ -1,4 +1,4 @@
-"""What an outbox needs of a bus, however it is reached. `redis_transport.py` is the way over Redis."""
+"""The outbox's protocol for reaching a bus. `redis_transport.py` implements it over Redis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbus.errors import EventBusError
 
 
 class BusDescription(msgspec.Struct, frozen=True):
-    """What a producer must know of a bus before it numbers its first event."""
+    """The facts about a bus that a producer needs before it numbers its first event."""
 
     partitions: int  #: 1..1024, the same for ever
     in_flight: int  #: batches of one partition in one `publish`, at the most

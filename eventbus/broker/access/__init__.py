@@ -1,1 +1,1 @@
-"""What each role may do: the commands of every function, the rights made of them, and what a user has."""
+"""Permissions: the commands of every function, the rights of each role made from them, and the rights a user has."""

@@ -1,4 +1,4 @@
-"""What each function of the library does to which keys.
+"""The table of commands that each function of the library runs, and on which keys.
 
 The server checks a function's commands against the rights of whoever calls it, one by one, and undoes nothing when one
 is refused in the middle. So the rights of a role are made from this table; `tests/functions/test_function_commands.py`
@@ -218,7 +218,7 @@ class Function(msgspec.Struct, frozen=True):
 
 @cache
 def functions_used() -> Mapping[str, Function]:
-    """Every function of the library by its name."""
+    """Return every function of the library by its name."""
     found = {}
     for verb, commands in _COMMANDS.items():
         uses = tuple(sorted({*_uses(commands), *(_CLOCKED if commands else ())}))

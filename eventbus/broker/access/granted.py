@@ -1,4 +1,4 @@
-"""What the current user may do, asked from the server command by command (ACL DRYRUN); nothing is changed."""
+"""Asks the server what the current user may do, command by command (ACL DRYRUN); changes nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Right(msgspec.Struct, frozen=True):
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What *user* lacks, by what it is needed for; an empty list is a full right."""
+    """The rights that *user* lacks for each role; an empty list: the role is complete."""
 
     user: str
     roles: dict[Role, list[str]]

@@ -1,4 +1,4 @@
-"""The url of the bus, taken apart: which servers, which database, as whom, and how TLS is spoken."""
+"""Parses the url of the bus: servers, database, user, and options of TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPTIONS = {"db", "username", "password", *_TLS}
 
 
 class Endpoint(NamedTuple):
-    """Where one server listens."""
+    """The host and port of one server."""
 
     host: str
     port: int
@@ -65,12 +65,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tls(self) -> bool:
-        """Whether all servers are spoken to through TLS."""
+        """Return True if connections use TLS."""
         return self.scheme.startswith("rediss")
 
 
 def parse_address(url: str) -> Address:
-    """Take *url* apart. Raises: ConfigError: it cannot be used; the message has no secret in it."""
+    """Parse *url*. Raises: ConfigError: it cannot be used; the message holds no secret."""
     parts = _split(url)
     shown = safe_url(url)
     username = parts.query.get("username", parts.username)
@@ -108,7 +108,7 @@ def parse_address(url: str) -> Address:
 
 
 def with_password(url: str, password: str | None) -> str:
-    """*url* with *password*, where it has none of its own. Raises: ConfigError: the url cannot be used."""
+    """Return *url* with *password*, unless it has its own. Raises: ConfigError: the url cannot be used."""
     if not password or parse_address(url).password:
         return url
     scheme, _, rest = url.partition("://")
@@ -118,7 +118,7 @@ def with_password(url: str, password: str | None) -> str:
 
 
 def safe_url(url: str) -> str:
-    """*url* for messages: scheme, user, hosts, port, path; never a password, even of an url that cannot be parsed.
+    """Return *url* for messages: scheme, user, hosts, port, path; never a password, even if *url* cannot be parsed.
 
     A user without a password is not shown: most often it is the password, written in the wrong place.
     """
@@ -160,7 +160,7 @@ class _Parts(NamedTuple):
 
 
 def _split(url: str) -> _Parts:
-    """By hand, since urlsplit knows no list of hosts. Raises: ConfigError."""
+    """Split by hand, since urlsplit knows no list of hosts. Raises: ConfigError."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in (*_TCP, _SOCKET):
         given = f"{scheme}://" if found else "no scheme"
@@ -190,7 +190,7 @@ def _endpoint(text: str, default: int, shown: str) -> Endpoint:
 
 
 def _path(parts: _Parts, shown: str) -> tuple[str, str]:
-    """The name that sentinels know the primary by, and the database; '' where there is none."""
+    """Return the name by which sentinels know the primary, and the database; '' for one that is absent."""
     names = [unquote(name) for name in parts.path.strip("/").split("/") if name]
     if "sentinel" not in parts.scheme:
         return "", parts.query.get("db", "/".join(names))

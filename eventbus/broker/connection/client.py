@@ -1,4 +1,4 @@
-"""Where the bus is, and a client for whatever is there: a server, the primary of sentinels, or a cluster."""
+"""Finds the bus's server and makes a client for it: a single server, the primary of sentinels, or a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Client: TypeAlias = Any
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What a server tells of itself. None: it did not, or the user may not ask."""
+    """Facts that a server reports about itself; None: not reported, or the user may not ask."""
 
     kind: str  #: `redis`, `valkey`; whatever else speaks the protocol counts as `redis`
     version: tuple[int, ...]  #: of that kind: Valkey 9.1 is (9, 1, 2), though it also calls itself Redis 7.2
@@ -34,7 +34,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
-    """The url of the bus: *url*, else EVENTBUS_REDIS_URL, else that of the embedded server, started if need be.
+    """Return the url of the bus: *url*, else EVENTBUS_REDIS_URL, else the embedded server's, started if need be.
 
     `none` for either means no bus: events are only logged. The password of EVENTBUS_REDIS_PASSWORD_FILE or
     EVENTBUS_REDIS_PASSWORD is put in where the url has none: show the result with `safe_url`. No connection is made to
@@ -55,7 +55,7 @@ def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> Client:
-    """A client that has reached its server, and goes to all nodes if that is one of a cluster.
+    """Make a client and connect it; it goes to all nodes if the server is one of a cluster.
 
     Arguments, threads and timeouts as in `make_client`. Blocks for 5 s at most for each host of the url that is away;
     where this process knows the cluster already, for a second or two for each node that is away.
@@ -85,7 +85,7 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: st
 
 
 def cluster_client(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
-    """A client for the cluster at *url*, to which this process has connected before; nothing is sent yet.
+    """Make a client for the cluster at *url*, to which this process has connected before; nothing is sent yet.
 
     Where it has not, as `connect`.
     """
@@ -98,7 +98,7 @@ def cluster_client(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Cl
 
 
 def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> redis.Redis:
-    """A client for one server that has not connected yet. Bytes in, bytes out, replies in the shapes of RESP2.
+    """Make a client for one server, not connected yet. Bytes in, bytes out, replies in the shapes of RESP2.
 
     Where the url has sentinels that is the primary they name, asked for at each connection; where it has several hosts,
     the first. One thread uses one socket, connected at its first call and again after an error; threads that share a
@@ -114,7 +114,9 @@ def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password
 
 
 def check_server(client: Client) -> ServerInfo:
-    """What kind of server this is, or why it will not do. On a cluster every primary is asked.
+    """Check that the server can hold a bus, and return its facts. On a cluster every primary is asked.
+
+    Facts that the user may not read are taken to be right.
 
     What the user may not read is taken to be right.
 
@@ -135,12 +137,12 @@ def check_server(client: Client) -> ServerInfo:
 
 
 def is_cluster(client: Client) -> bool:
-    """Whether *client* goes to the nodes of a cluster."""
+    """Return True if *client* routes commands to the nodes of a cluster."""
     return hasattr(client, "primaries")
 
 
 def primaries(client: Client, keys: Iterable[bytes] | None = None) -> list[Client]:
-    """A client for each server that takes writes, with *keys* for each that has one of them.
+    """Return a client for each server that takes writes; with *keys*, only for those that hold one of them.
 
     That is the client itself, or one for each of the primaries of a cluster.
 
@@ -161,7 +163,7 @@ def _password_of(environ: Mapping[str, str]) -> str | None:
 
 
 def _ways_to(address: Address) -> Sequence[Endpoint | None]:
-    """One after the other is tried. None: the socket, or what the sentinels say."""
+    """Return the endpoints to try in order. None: the socket, or the primary that the sentinels name."""
     return [None] if address.socket or address.primary else address.endpoints
 
 
@@ -221,7 +223,7 @@ def _facts(client: Client) -> ServerInfo:
 
 
 def _facts_of_hello(client: Client) -> ServerInfo:
-    """The little that no ACL can forbid to know."""
+    """Read from HELLO the few facts that no ACL can hide."""
     reply = client.execute_command("HELLO", 2)
     said = dict(zip(reply[::2], reply[1::2], strict=True))
     if said.get(b"mode") == b"sentinel":
@@ -236,7 +238,7 @@ def _facts_of_hello(client: Client) -> ServerInfo:
 
 
 def _is_sentinel(client: Client) -> str:
-    """What to say of a sentinel, with the names of what it watches where it tells them."""
+    """Return the error message for a sentinel, naming the primaries that it watches if it tells."""
     from redis.exceptions import RedisError
 
     names: list[str] = []

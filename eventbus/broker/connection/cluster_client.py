@@ -32,7 +32,7 @@ MOST_HOPS = 5
 
 
 class Routed(NamedTuple):
-    """A command and where it goes. *slot* None: to any node."""
+    """A command and its slot. *slot* None: any node may run it."""
 
     slot: int | None
     args: tuple[Any, ...]
@@ -75,21 +75,21 @@ class ClusterClient(_Commands):
         return _only(self.exchange([Routed(slot_of(args), args, options)]))
 
     def pipeline(self, transaction: bool = False) -> ClusterPipeline:
-        """Commands for any nodes. A transaction has one slot: see `at`."""
+        """Make a pipeline of commands for any nodes. For a transaction, which has one slot, see `at`."""
         if transaction:
             raise ValueError("a transaction has one slot: client.at(key).pipeline(transaction=True)")
         return ClusterPipeline(self, None)
 
     def transaction(self, function: Callable[[Any], Any], *watches: Any, **options: Any) -> Any:
-        """As a plain client's, at the node of the first key that is watched. It follows no MOVED: call again."""
+        """Run redis-py's `transaction` at the node of the first watched key. It follows no MOVED: call again."""
         return self.plain(key_slot(watches[0])).transaction(function, *watches, **options)
 
     def at(self, key: bytes) -> ClusterSlot:
-        """A client for whichever node has *key*, also for commands without a key."""
+        """Return a client bound to the node that holds *key*, also for commands without a key."""
         return ClusterSlot(self, key_slot(key))
 
     def primaries(self, keys: Iterable[bytes] | None = None) -> list[ClusterSlot]:
-        """One for each node that takes writes; with *keys*: that has one of them."""
+        """Return a client for each node that takes writes; with *keys*, only for those that hold one of them."""
         if keys is None:
             slots = self._nodes.primaries()
         else:
@@ -97,7 +97,7 @@ class ClusterClient(_Commands):
         return [ClusterSlot(self, slot) for slot in slots.values()]
 
     def plain(self, slot: int) -> redis.Redis:
-        """The plain client of the node that has *slot*; it follows no MOVED."""
+        """Return the plain client of the node that holds *slot*; it follows no MOVED."""
         return self._client(self._nodes.owner(slot))
 
     def exchange(self, commands: Sequence[Routed]) -> list[Any]:
@@ -140,7 +140,7 @@ class ClusterClient(_Commands):
         raise problem
 
     def _elsewhere(self, reply: Any) -> tuple[Node, bool] | None:
-        """Where a command that was not taken has to go, and whether only this once."""
+        """Return the node that a refused command must go to, and whether for this once only; None: it was taken."""
         if isinstance(reply, MovedError):
             return self._nodes.moved(reply.slot_id, Endpoint(reply.host, reply.port)), False
         if isinstance(reply, AskError):
@@ -159,18 +159,18 @@ class ClusterClient(_Commands):
 
 
 class ClusterSlot(_Commands):
-    """A client for one slot, wherever it moves: what has no key goes there too."""
+    """A client for one slot, wherever that moves; commands without a key go there too."""
 
     def __init__(self, client: ClusterClient, slot: int) -> None:
         self._client = client
         self._slot = slot
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Run one command there. Raises: redis' errors, as a plain client."""
+        """Run one command at the slot's node. Raises: redis' errors, as a plain client."""
         return _only(self._client.exchange([Routed(self._slot, args, options)]))
 
     def pipeline(self, transaction: bool = False) -> Any:
-        """Commands for that node. A transaction, rare and by hand, follows no MOVED: call again."""
+        """Make a pipeline for that node. A transaction, rare and by hand, follows no MOVED: call again."""
         return self._client.plain(self._slot).pipeline() if transaction else ClusterPipeline(self._client, self._slot)
 
 
@@ -194,7 +194,7 @@ class ClusterPipeline(_Commands):
         return self
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Send them. The pipeline is empty then.
+        """Send the commands; the pipeline is empty afterwards.
 
         Returns: a reply each; with *raise_on_error* False an error stands in the place of the reply it was met for.
         Raises:  the first error; with *raise_on_error* False only if no node was reached at all.
@@ -209,7 +209,7 @@ class ClusterPipeline(_Commands):
 
 
 class _Line:
-    """One round trip to one node. What fails is told to the map, and is the reply to all that was not answered."""
+    """One round trip to one node. A failure is reported to the map, and stands for every reply still missing."""
 
     def __init__(
         self, nodes: ClusterMap, node: Node, client: redis.Redis, commands: Sequence[Routed], *, asking: bool
@@ -232,13 +232,13 @@ class _Line:
             self._fail(error)
 
     def read(self) -> list[Any]:
-        """The replies, or what was met in their place."""
+        """Read the replies; an error stands in the place of the reply that it prevented."""
         replies = [self._reply(command) for command in self._commands]
         self._whole = self._problem is None
         return replies
 
     def close(self) -> None:
-        """Give the connection back; one whose replies were not all read is of no use any more."""
+        """Give the connection back; one with unread replies is closed."""
         if self._connection is not None:
             if not self._whole:
                 self._connection.disconnect()

@@ -1,7 +1,8 @@
-"""Which node of a cluster has which slot: one map a process, kept right while nodes die, move and come back.
+"""The map from slots of a cluster to nodes: one a process, kept current while nodes die, move and come back.
 
-Whoever is in trouble says so and goes on; a thread asks the nodes until there is none, so nobody else waits for a dead
-one. What is known does not shrink to what the url names: every node of the newest map can be asked.
+A thread that meets a failure reports it and goes on. One background thread then asks the nodes until the map is right
+again, so nobody else waits for a dead one. Every node of the newest map can be asked, not only those that the url
+names.
 """
 
 from __future__ import annotations
@@ -41,23 +42,23 @@ class Asker(Protocol):
     """Asks single nodes, each time over a connection of its own, with short time-outs."""
 
     def slots(self, endpoint: Endpoint) -> Sequence[Any]:
-        """The reply to CLUSTER SLOTS. Raises: RedisError."""
+        """Return the reply to CLUSTER SLOTS. Raises: RedisError."""
         ...
 
     def ping(self, node: Node) -> None:
-        """Be answered by this very node. Raises: RedisError."""
+        """Check that this very node answers. Raises: RedisError."""
         ...
 
 
 class SlotMap(msgspec.Struct, frozen=True):
-    """What a node has told: the owners of ranges of slots, and every node it named."""
+    """One node's reply about the cluster: the owners of ranges of slots, and every node that it named."""
 
     ranges: tuple[tuple[int, int, Node], ...] = ()
     nodes: frozenset[Node] = frozenset()
 
     @property
     def ids(self) -> frozenset[str]:
-        """Of all its nodes."""
+        """Return the ids of all its nodes."""
         return frozenset(node.id for node in self.nodes)
 
 
@@ -90,7 +91,9 @@ class ClusterMap:
         _every.add(self)
 
     def _renew(self) -> None:
-        """At birth, and in a child after fork, where the lock may be held for ever and no thread runs."""
+        """Set up the locks and lists.
+
+        Called when made, and in a child after fork, where the lock may be held for ever and no thread runs."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._unused = threading.Event()
@@ -98,7 +101,7 @@ class ClusterMap:
     # -- asking the map ----------------------------------------------------------------------------------------------
 
     def owner(self, slot: int) -> Node:
-        """The node that has *slot*. Raises: redis' ClusterError: there is none, or it is away; call again."""
+        """Return the node that holds *slot*. Raises: redis' ClusterError: there is none, or it is away; call again."""
         node = self._moved.get(slot) or next((node for a, b, node in self._told.ranges if a <= slot <= b), None)
         if node is None:
             self.stale()
@@ -108,37 +111,39 @@ class ClusterMap:
         return node
 
     def primaries(self) -> dict[Node, int]:
-        """The nodes that have slots, with the first slot of each, in the order of these."""
+        """Return the nodes that hold slots, with the first slot of each, ordered by it."""
         found: dict[Node, int] = {}
         for first, _, node in self._told.ranges:
             found.setdefault(node, first)
         return found
 
     def knows(self, node: Node) -> bool:
-        """Whether it is a member of the newest map."""
+        """Return True if *node* is a member of the newest map."""
         return node in self._told.nodes
 
     def at(self, endpoint: Endpoint) -> Node:
-        """The node that listens there; one that no map has named yet has no id."""
+        """Return the node that listens at *endpoint*; one that no map has named yet has no id."""
         return next((node for node in self._told.nodes if node.endpoint == endpoint), Node(endpoint))
 
     # -- what users of the map have met ------------------------------------------------------------------------------
 
     def moved(self, slot: int, endpoint: Endpoint) -> Node:
-        """A node says that *slot* is at *endpoint* now."""
+        """Note that *slot* is at *endpoint* now, as a node has said, and return the node there."""
         node = self._moved[slot] = self.at(endpoint)
         self.stale()
         return node
 
     def failed(self, node: Node, error: Exception) -> None:
-        """*node* could not be reached: until it answers again, or its slots are elsewhere, nobody waits for it."""
+        """Note that *node* could not be reached.
+
+        Nobody waits for it until it answers again or its slots are elsewhere."""
         if not _is_answer(error):
             with self._lock:
                 self._away[node] = " ".join(str(error).split())
         self.stale()
 
     def stale(self) -> None:
-        """The map may be wrong: ask for a new one, in the background."""
+        """Note that the map may be wrong, and ask for a new one in the background."""
         with self._lock:
             self._troubles += 1
             if self._thread is not None:
@@ -152,7 +157,7 @@ class ClusterMap:
         self._look()
 
     def retain(self, user: object) -> None:
-        """*user* begins to use the map."""
+        """Register *user* as one who uses the map."""
         with self._lock:
             self._users.add(user)
             self._unused.clear()
@@ -160,7 +165,7 @@ class ClusterMap:
             self.stale()
 
     def release(self, user: object) -> None:
-        """*user* has done with it: without any the thread ends. Idempotent."""
+        """Remove *user*; without any user the thread ends. Idempotent."""
         with self._lock:
             self._users.discard(user)
             if not self._users:
@@ -193,7 +198,7 @@ class ClusterMap:
         self._take(stranger)
 
     def _shuffled(self, endpoints: Iterable[Endpoint]) -> list[Endpoint]:
-        """In any order, but those that are away last."""
+        """Shuffle *endpoints*, but put those that are away last."""
         away = {node.endpoint for node in list(self._away)}
         return sorted(endpoints, key=lambda endpoint: (endpoint in away, random.random()))
 
@@ -204,7 +209,7 @@ class ClusterMap:
             self._away = {node: problem for node, problem in self._away.items() if node in told.nodes}
 
     def _mend(self) -> None:
-        """Look until nothing is wrong."""
+        """Check the cluster again and again until nothing is wrong."""
         pause = FIRST_PAUSE_S
         while True:
             self._unused.wait(random.uniform(0, pause))
@@ -217,7 +222,7 @@ class ClusterMap:
             pause = min(LAST_PAUSE_S, 2 * pause)
 
     def _look(self) -> bool:
-        """One look at the cluster. True: there is a map, and each node that has slots in it answers."""
+        """Check the cluster once. True: there is a map, and each node that holds slots in it answers."""
         try:
             self.load()
         except RedisError as error:
@@ -243,7 +248,7 @@ def _node(member: Sequence[Any], asked: Endpoint) -> Node:
 
 
 def _is_answer(error: Exception) -> bool:
-    """Whether a living server has said no."""
+    """Return True if the error is a reply of a living server."""
     return isinstance(error, ResponseError | AuthenticationError | BusyLoadingError)
 
 

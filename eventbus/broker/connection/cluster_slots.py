@@ -1,4 +1,4 @@
-"""Which slot of a cluster a key, or a whole command, belongs to."""
+"""Computes the cluster slot of a key, or of a whole command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ALL_KEYS = frozenset(("MGET", "DEL", "EXISTS", "UNLINK", "TOUCH"))
 
 
 def key_slot(key: bytes | str) -> int:
-    """The slot of *key*: that of its hash tag, if it has one."""
+    """Return the slot of *key*: that of its hash tag, if it has one."""
     return slot_of_bytes(key if isinstance(key, bytes) else str(key).encode())
 
 
 def slot_of(args: Sequence[Any]) -> int | None:
-    """The slot that a command is about; None: any node may answer.
+    """Return the slot of a command's keys; None: any node may answer.
 
     Raises: ValueError: its keys are of several slots.
     """

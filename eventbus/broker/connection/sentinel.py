@@ -1,4 +1,4 @@
-"""Finding the primary that sentinels watch: anew for every connection, so that a client survives a failover.
+"""Finds the primary that sentinels watch, anew for every connection, so that a client survives a failover.
 
 redis-py's own client waits for a sentinel without end, and takes whatever a sentinel names for a primary.
 """
@@ -31,7 +31,7 @@ class Sentinels:
         self._make = make
 
     def primary(self) -> Endpoint:
-        """Where the primary is, as the first sentinel says that answers and knows it.
+        """Ask the sentinels in turn, and return the address that the first one to answer gives for the primary.
 
         Blocks for up to 2 s a sentinel that is away.
 
@@ -62,7 +62,7 @@ class Sentinels:
 
 
 class _ToPrimary:
-    """Goes where the sentinels say, and stays only if a primary is there. For a connection class of redis-py."""
+    """Connects where the sentinels say, and stays only if a primary is there. For a connection class of redis-py."""
 
     host: str
     port: int

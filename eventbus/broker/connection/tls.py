@@ -1,4 +1,4 @@
-"""TLS: what an url's options mean, and what is said when a handshake fails."""
+"""TLS: turns an url's options into those of redis-py, and explains a failed handshake."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NO_TLS = "no TLS handshake: rediss:// needs a server that speaks TLS, else use 
 
 
 def tls_options(address: Address) -> dict[str, Any]:
-    """The options of a TLS connection of redis-py; its files are read once to see that they can be used.
+    """Return redis-py's options for a TLS connection; its files are read once to see that they can be used.
 
     Raises: ConfigError: an option or a file cannot be used; one line that names it.
     """
@@ -63,13 +63,13 @@ def tls_options(address: Address) -> dict[str, Any]:
 
 
 def checks_name(address: Address) -> bool:
-    """Whether the server's certificate has to be for the name we connect to. Raises: ConfigError."""
+    """Return True if the server's certificate must be for the host name we connect to. Raises: ConfigError."""
     word = address.options.get("ssl_check_hostname", "true").lower()
     return _one_of(word, (*_YES, *_NO), "ssl_check_hostname", address.shown) in _YES
 
 
 def explain(error: BaseException | None) -> tuple[type[EventBusError], str] | None:
-    """What a failed handshake means, with its cure; None: *error* is none."""
+    """Translate a failed TLS handshake into an error class and its cure; None: *error* is something else."""
     kinds = {kind.__name__ for kind in type(error).__mro__}  # by name: ssl is a tenth of what importing takes
     if "SSLError" not in kinds:
         return None
@@ -82,7 +82,7 @@ def explain(error: BaseException | None) -> tuple[type[EventBusError], str] | No
 
 
 def _load(options: dict[str, Any], shown: str) -> None:
-    """Read the files as a connection will."""
+    """Read the files as a connection will, to see that they can be used."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,4 +1,4 @@
-"""What the doctor looks for on this side: the embedded server's disk."""
+"""The doctor's check of this machine: free space on the embedded server's disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DISK_WARNING, DISK_ERROR = 1024 * MIB, 64 * MIB
 
 
 def check_disk(environ: Mapping[str, str]) -> Finding:
-    """Room for the embedded server's file; on another server's disk nobody can look from here."""
+    """Check that the embedded server's disk has room; another server's disk cannot be seen from here."""
     if environ.get("EVENTBUS_REDIS_URL"):
         return ok("disk", "the server's own: not looked at from here")
     from eventbus.broker.embedded.server import default_directory
@@ -25,7 +25,7 @@ def check_disk(environ: Mapping[str, str]) -> Finding:
 
 
 def judge_disk(directory: Path, free: int) -> Finding:
-    """*free*: bytes."""
+    """Judge *free*, bytes."""
     text = f"{free // MIB} MiB free for the embedded server in {directory}"
     cure = "free some space there, or set EVENTBUS_STATE_DIR to another disk"
     if free < DISK_ERROR:

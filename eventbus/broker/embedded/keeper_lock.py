@@ -1,4 +1,4 @@
-"""Which `eventbus up` keep the embedded server of a directory running: each holds a lock of its own while it lives.
+"""Locks that show which `eventbus up` processes keep the embedded server running: each holds its own while it lives.
 
 One file for each, `up.<random>.lock`, with its process id: of one file for all, the last to write its id may be gone
 while another still lives.
@@ -18,7 +18,7 @@ _PATTERN = "up.*.lock"
 
 
 class KeeperLock:
-    """Says that this process keeps the server of *directory* running, from `take` to `release` or its end."""
+    """Marks this process as keeping the server of *directory* running, from `take` to `release` or its end."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -26,7 +26,7 @@ class KeeperLock:
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Take it, once. Any number of processes may have one each. Raises: ConfigError: it cannot be written."""
+        """Take the lock, once. Any number of processes may have one each. Raises: ConfigError: it cannot be written."""
         if self._lock is not None:
             return
         try:
@@ -36,7 +36,7 @@ class KeeperLock:
             raise ConfigError(f"{self._path} cannot be written ({error.strerror}): mend that, or free space") from error
 
     def release(self) -> None:
-        """Give it back."""
+        """Give the lock back."""
         if self._lock is not None:
             self._path.unlink(missing_ok=True)
             os.close(self._lock)
@@ -44,7 +44,7 @@ class KeeperLock:
 
 
 def holders(directory: Path) -> list[str]:
-    """The process ids of those who do, in no order."""
+    """Return the process ids of the keepers that live, in no order."""
     return [pid for path in directory.glob(_PATTERN) if (pid := _holder(path))]
 
 

@@ -46,7 +46,7 @@ _passing: set[int] = set()
 
 
 def _server_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the server gets of ours.
+    """Return the environment that the server inherits from ours.
 
     It is built with the C library's allocator: glibc's keeps 7 freed pieces of a size at hand, and a call of `record`
     frees hundreds. With 500 a call takes an eighth less time, for 9 MiB more; 4 000 were worth 5 % and 40 MiB more.
@@ -56,7 +56,10 @@ def _server_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """Where a user's server lives: $EVENTBUS_STATE_DIR, else $XDG_STATE_HOME/eventbus, else ~/.local/state/eventbus.
+    """Return the directory of a user's server.
+
+    It is $EVENTBUS_STATE_DIR, else $XDG_STATE_HOME/eventbus, else ~/.local/state/eventbus.
+    ~/.local/state/eventbus.
 
     Raises: ConfigError: there is no such home directory.
     """
@@ -76,7 +79,7 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 
 
 class EmbeddedServer:
-    """One state directory and the server that owns it, if any. Any number of processes may hold one each.
+    """The server of one state directory, if one runs. Any number of processes may hold such an object each.
 
     Args: directory: this user's own and no symbolic link, where nobody else may write; made when missing. Data of each
     kind and major version of server has its own folder below, since one need not read the other's.  config: directives
@@ -143,7 +146,7 @@ class EmbeddedServer:
         self._forget_far_socket()
 
     def running(self) -> bool:
-        """Does a server own the directory? True also while it starts, loads or stands still.
+        """Return True if a server owns the directory, also while it starts, loads or stands still.
 
         Raises: ConfigError: this user may not look, or others may write there.
         """
@@ -170,7 +173,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str | None:
-        """Where the directory's server listens, or did; None if there never was one."""
+        """Return the last url that the directory's server listened at; None: there never was one."""
         try:
             return self._url_path.read_text("utf-8").strip() or None
         except OSError:
@@ -178,7 +181,7 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int | None:
-        """The server's process id; None if none is running, it has not written it yet, or something else stands there.
+        """Return the server's process id; None if none runs, it has not written it yet, or something else stands there.
 
         Raises: ConfigError: as `running`.
         """
@@ -190,7 +193,7 @@ class EmbeddedServer:
         return ConfigError(f"the state directory {self.directory} cannot be used ({error.strerror}): {cure}", cure=cure)
 
     def _take_lock(self) -> int | None:
-        """The exclusive lock as an open descriptor, or None if somebody has it."""
+        """Take the exclusive lock and return its open descriptor; None: another process holds it."""
         with suppress(FileExistsError):  # a file, or a link that leads nowhere: told by the check
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(self.directory, _NAMES)
@@ -293,11 +296,11 @@ class EmbeddedServer:
 
     @property
     def _far_name(self) -> str:
-        """Of the folder in a common place that has the socket where the directory's own path is too long for one."""
+        """Name the folder, in a common place, for a socket whose path in the directory itself would be too long."""
         return f"eventbus-{os.geteuid()}-{hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]}"
 
     def _ask(self, command: str, timeout_s: float = 1) -> str | None:
-        """The first words of the reply; empty: it hung up; None: nobody there, or no reply in time.
+        """Send *command*, and return the first words of the reply; empty: it hung up; None: no reply in time.
 
         Raises: ConfigError: another user's process listens there.
         """
@@ -340,7 +343,7 @@ class EmbeddedServer:
         return int(text) if text.isdigit() and len(text) < 10 else None
 
     def _is_server(self, pid: int) -> bool:
-        """True if *pid* has the lock, which only the server inherits; where nobody can tell, if it listens there."""
+        """Check that *pid* holds the lock, which only the server inherits; if nobody can tell, that *pid* listens."""
         has_lock = has_open(pid, self._lock_path)
         return self._listener() == pid if has_lock is None else has_lock
 
@@ -367,7 +370,9 @@ class EmbeddedServer:
 
 @contextmanager
 def _hearing_all_signals() -> Iterator[None]:
-    """For the time of the block: a mask is handed down, and a server that blocks signals cannot be stopped by one."""
+    """Unblock all signals during the block.
+
+    A child inherits the mask, and a server that blocks signals cannot be stopped by one."""
     blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         yield
@@ -380,7 +385,7 @@ def _socket_of(url: str) -> Path:
 
 
 def _last_words(log: Path) -> str:
-    """What the server said last, on one line."""
+    """Return the last three lines of the server's log on one line, with the log's path."""
     said = log.read_text("utf-8", "replace").rpartition("---- start\n")[2]
     lines = [_LOG_PREFIX.sub("", line) for line in said.splitlines() if line.strip()]
     words = " | ".join(lines[-3:]) or "it said nothing"

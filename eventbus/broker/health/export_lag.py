@@ -1,4 +1,4 @@
-"""How far a sink is behind the store's changes: how many there are, and how old the oldest is."""
+"""Measures how far a sink is behind the store: the number of changes, and the age of the oldest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 def read_lag(node: Any, keys: Keys, position: int) -> Lag:
-    """What is behind *position* on a partition, by the server's clock. *node* is the server that holds it.
+    """Measure what is behind *position* on a partition, by the server's clock. *node* is the server that holds it.
 
     Versions are consecutive, but for the jump after a restart of the server: hence what is behind the opened entries
     is never more than the entries there are, each with as many changes as the largest of those opened.
@@ -58,7 +58,7 @@ def _first(entry: tuple[bytes, Any]) -> int:
 
 
 def _published_ms(fields: Mapping[bytes, bytes]) -> int:
-    """When the first event of an entry was published that was recorded in it; 0: there is none.
+    """Return when the first event recorded in an entry was published, ms since 1970; 0: there is none.
 
     What expires was published long ago: that it went is what happened now.
     """

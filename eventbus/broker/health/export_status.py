@@ -1,4 +1,4 @@
-"""How the external sinks are doing: lag, pending, retries, paused since, last error, dead. Reads only."""
+"""Reads the state of external sinks: lag, pending, retries, paused since, last error, dead."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
-    """Every sink that ever had a worker, by name. Raises: BusUnavailable: call again.
+    """Read the status of every sink that ever had a worker, by name. Raises: BusUnavailable: call again.
 
     Redis: HGETALL, TIME, ZCARD, XLEN, XREVRANGE, XRANGE; on each partition a round trip, and two more a sink.
     """
@@ -86,7 +86,7 @@ def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
 
 
 def forget_sink(bus: Bus, client: Client, name: str) -> bool:
-    """Take a sink out that has no worker any more; a worker of this name begins anew. False: there is none.
+    """Remove a sink that has no worker any more; a worker of this name begins anew. False: there is none.
 
     What it had returned for each event is of a generation that nobody asks for again, and goes with its time.
     """
@@ -100,7 +100,7 @@ def forget_sink(bus: Bus, client: Client, name: str) -> bool:
 
 
 def partitions_without_worker(before: Sequence[Beats], after: Sequence[Beats]) -> list[int]:
-    """The partitions without a living sink worker between two looks at the heartbeats (`read_beats`).
+    """Return the partitions without a living sink worker between two readings of the heartbeats (`read_beats`).
 
     Nothing is correlated there.
     """
@@ -109,7 +109,7 @@ def partitions_without_worker(before: Sequence[Beats], after: Sequence[Beats]) -
 
 
 def describe_missing(unfed: Sequence[int], partitions: int) -> str:
-    """What there is to say of *unfed*, of so many *partitions*; '' if it is none of them."""
+    """Describe which of so many *partitions* have no sink worker; '' if *unfed* is empty."""
     if not unfed:
         return ""
     where = "" if len(unfed) == partitions else f" on partition {', '.join(map(str, unfed))}"

@@ -1,4 +1,4 @@
-"""What the doctor says: one finding a check, with its severity and, where something is wrong, its cure."""
+"""The doctor's findings: one a check, with its severity and, if something is wrong, its cure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNKNOWN = "eventbus does not know this answer: look into the server's log"
 
 
 class Severity(IntEnum):
-    """How bad it is; the number is the exit code of `eventbus doctor`."""
+    """The severity of a finding; the number is the exit code of `eventbus doctor`."""
 
     OK = 0
     WARNING = 1  #: it works, and something is or will be lost, slow or unsafe
@@ -21,7 +21,7 @@ class Severity(IntEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The answer of one check."""
+    """The result of one check."""
 
     check: str
     severity: Severity
@@ -30,22 +30,22 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def ok(check: str, message: str) -> Finding:
-    """Nothing is wrong."""
+    """Make a finding: nothing is wrong."""
     return Finding(check, Severity.OK, message)
 
 
 def warning(check: str, message: str, cure: str) -> Finding:
-    """It works, but."""
+    """Make a finding: it works, but something should be changed."""
     return Finding(check, Severity.WARNING, message, cure)
 
 
 def error(check: str, message: str, cure: str) -> Finding:
-    """It does not work."""
+    """Make a finding: it does not work."""
     return Finding(check, Severity.ERROR, message, cure)
 
 
 def failed(check: str, problem: EventBusError, cure: str = "") -> Finding:
-    """The check could not be made, or met *problem*; *cure* where that has none of its own."""
+    """Make a finding: the check could not be made, or met *problem*; *cure* is used if that has none of its own."""
     text = str(problem)
     if problem.cure:
         text = text.replace(f": {problem.cure}", "", 1)
@@ -53,5 +53,5 @@ def failed(check: str, problem: EventBusError, cure: str = "") -> Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Severity:
-    """The severity of all of them together."""
+    """Return the worst severity of *findings*."""
     return max((finding.severity for finding in findings), default=Severity.OK)

@@ -1,4 +1,4 @@
-"""Who is alive, by heartbeat counters: one that moves between two looks belongs to a worker that lives.
+"""Tells living workers by their heartbeat counters: one that moves between two readings belongs to a worker that lives.
 
 Redis' own "idle" is no help: Redis 7.0 does not count a read that found nothing, and no server counts work.
 """
@@ -20,12 +20,12 @@ Beats: TypeAlias = Mapping[str, bytes]
 
 
 def read_beats(client: Client, every: Sequence[Keys]) -> list[Beats]:
-    """The counters of each partition. Raises: BusUnavailable: call again.  BusRefused: this user may not look."""
+    """Read the counters of each partition. Raises: BusUnavailable: call again.  BusRefused: this user may not look."""
     return [_read(client, keys) for keys in every]
 
 
 def moving(before: Sequence[Beats], after: Sequence[Beats]) -> list[set[str]]:
-    """By partition, whose counter was raised between two looks: work that takes long beats too."""
+    """Return, by partition, the workers whose counter rose between two readings; long work raises it too."""
     return [
         {field for field, beats in now.items() if was.get(field) != beats}
         for was, now in zip(before, after, strict=True)

@@ -1,4 +1,4 @@
-"""How the way to the server is guarded: TLS, and who gets in without a name."""
+"""The doctor's checks of the connection: TLS, and whether the default user is open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbus.broker.health.findings import Finding, ok, warning
 
 
 def check_tls(url: str) -> Finding:
-    """Passwords and events cross a network in the open, or not."""
+    """Check that passwords and events do not cross a network in the open."""
     address = parse_address(url)
     if address.tls:
         if address.options.get("ssl_cert_reqs") == "none":
@@ -34,7 +34,7 @@ def check_tls(url: str) -> Finding:
 
 
 def check_default_user(url: str) -> Finding:
-    """Whether the all-powerful user `default` is open to whoever reaches the server."""
+    """Check that the all-powerful user `default` is not open to everybody who reaches the server."""
     address = parse_address(url)
     named = bool(address.username) and address.username != "default"
     if is_local(url) and not named:
@@ -49,7 +49,7 @@ def check_default_user(url: str) -> Finding:
 
 
 def is_local(url: str) -> bool:
-    """Whether the servers are on this machine: a socket, or names that lead to loopback addresses only."""
+    """Return True if all servers are on this machine: a socket, or names that resolve to loopback addresses only."""
     return all(map(_is_loopback, parse_address(url).endpoints))
 
 
@@ -62,7 +62,7 @@ def _is_loopback(endpoint: Endpoint) -> bool:
 
 
 def _opens(address: Address) -> bool:
-    """Whether the server lets in who gives no name."""
+    """Return True if the server accepts a client without user and password."""
     from redis.exceptions import RedisError
 
     from eventbus.broker.connection.plain_client import plain_client

@@ -1,4 +1,4 @@
-"""One partition's numbers: how full it is, and how far each of its groups is behind.
+"""Reads the numbers of one partition: how full it is, and how far each of its groups is behind.
 
 One pipeline, a second one for the groups, a third one only where batches are pending.
 """
@@ -24,14 +24,14 @@ PENDING_OPENED = 64
 
 
 class Level(msgspec.Struct, frozen=True, rename="camel"):
-    """How much there is of what is bounded; None: not known (its key is gone or spoilt), or no bound."""
+    """The amount of something and its bound; None: not known (its key is gone or spoilt), or no bound."""
 
     used: int | None
     bound: int | None
 
     @property
     def share(self) -> float:
-        """0.0 empty, 1.0 full."""
+        """Return the share of the bound that is used: 0.0 empty, 1.0 full."""
         return self.used / self.bound if self.used and self.bound else 0.0
 
 
@@ -169,7 +169,7 @@ def _read_groups(
 
 
 def _destroyed(infos: Sequence[Any], meta: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Groups that are only a floor, as if the server had told of them."""
+    """Return the groups of which only the floor is left, as if the server had named them."""
     there = {_text(info["name"]) for info in infos}
     floors = {name.removeprefix("floor:"): floor for name, floor in meta.items() if name.startswith("floor:")}
     return [
@@ -189,7 +189,7 @@ def _open_pending(node: Any, keys: Keys, ids: Sequence[bytes]) -> dict[bytes, An
 
 
 def _lag(total: int, opened: Sequence[Any], unread: Sequence[Any], *, complete: bool) -> tuple[int | None, bool]:
-    """Every entry says how many events it has (`n`) and the running number of its last one (`to`)."""
+    """Compute how far a group is behind: each entry has its number of events (`n`) and that of its last one (`to`)."""
     first_unread = unread[0] if unread else None
     if not all(b"to" in (entry[1] or {}) for entry in [*opened, *(unread or [])]):
         return None, False
@@ -217,12 +217,12 @@ def _worker(name: str, group: str, consumer: Mapping[str, Any]) -> Worker:
 
 
 def node_of(client: Client, key: bytes) -> Any:
-    """A client for the one server that has *key*: the client itself, or one for that node of the cluster."""
+    """Return a client for the one server that holds *key*: the client itself, or one for that node of the cluster."""
     return client.at(key) if is_cluster(client) else client
 
 
 def execute(pipe: Any) -> list[Any]:
-    """The replies; None for one that the server refused because the key is gone or of another type.
+    """Run the pipeline; None stands for a reply that the server refused because the key is gone or of another type.
 
     Raises: BusRefused: this user may not look.  BusUnavailable: call again.
     """
@@ -245,14 +245,14 @@ def _queued(sizes: Mapping[str, int]) -> int:
 
 
 def _since(total: int, first: Any) -> int | None:
-    """Bytes of a stream, all that was ever added less what was before its first entry."""
+    """Compute the bytes of a stream: all that were ever added less those before its first entry."""
     if first is None:
         return None
     return max(0, total - _field(first[0], b"at")) if first else 0
 
 
 def _dead_bytes(last: Any) -> int:
-    """Bytes ever buried: what the last entry says of those before it, and its own."""
+    """Compute the bytes ever buried: those before the last entry, as that says, and its own."""
     return _field(last[0], b"at") + len((last[0][1] or {}).get(b"b", b"")) if last else 0
 
 

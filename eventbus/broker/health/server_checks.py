@@ -1,4 +1,4 @@
-"""What is checked of one server: version, eviction, persistence, clock, functions. Each gives a finding."""
+"""The doctor's checks of one server: version, eviction, persistence, clock, functions. Each makes a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOCK_WARNING_S, CLOCK_ERROR_S = 2.0, 60.0
 
 
 def check_server_of(node: Any) -> list[Finding]:
-    """Version, eviction, persistence, replication and clock of one server."""
+    """Check version, eviction, persistence, replication and clock of one server."""
     from redis.exceptions import NoPermissionError
 
     with redis_errors():
@@ -44,7 +44,7 @@ def check_server_of(node: Any) -> list[Finding]:
 
 
 def check_version(info: dict[str, Any]) -> Finding:
-    """Redis >= 7.0, Valkey >= 8."""
+    """Check that it is Redis >= 7.0 or Valkey >= 8."""
     kind = "valkey" if "valkey_version" in info else "redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "?")
     version = tuple(int(part) for part in text.split(".") if part.isdecimal())
@@ -55,7 +55,7 @@ def check_version(info: dict[str, Any]) -> Finding:
 
 
 def check_eviction(info: dict[str, Any]) -> Finding:
-    """A server that evicts takes streams and counts away, silently."""
+    """Check that the server evicts nothing: it would take streams and counts away, silently."""
     policy = info.get("maxmemory_policy")
     if policy not in (None, "noeviction"):
         cure = "CONFIG SET maxmemory-policy noeviction, and write it into the server's configuration file"
@@ -64,7 +64,7 @@ def check_eviction(info: dict[str, Any]) -> Finding:
 
 
 def check_persistence(info: dict[str, Any], config: dict[str, str]) -> Finding:
-    """Whether what was acknowledged outlives a restart."""
+    """Check that acknowledged events outlive a restart."""
     aof, fsync = info.get("aof_enabled"), config.get("appendfsync")
     if "err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")):
         return error(
@@ -93,7 +93,7 @@ def check_persistence(info: dict[str, Any], config: dict[str, str]) -> Finding:
 
 
 def check_replication(info: dict[str, Any]) -> list[Finding]:
-    """What a failover loses; nothing to say of a server that stands alone."""
+    """Check what a failover would lose; a server without replicas outside a cluster gives no finding."""
     if info.get("role") == "slave":
         problem = f"this is a replica of {info.get('master_host')}:{info.get('master_port')}: it takes no events"
         return [error("replicas", problem, "give the primary's address, or redis+sentinel://host:26379/NAME/0")]
@@ -118,7 +118,7 @@ def check_replication(info: dict[str, Any]) -> list[Finding]:
 
 
 def check_clock(skew_s: float) -> Finding:
-    """The server's clock against this machine's, which ages are reckoned with."""
+    """Compare the server's clock with this machine's, from which ages are computed."""
     size = abs(skew_s)
     direction = "ahead of" if skew_s > 0 else "behind"
     if size < CLOCK_WARNING_S:
@@ -128,7 +128,7 @@ def check_clock(skew_s: float) -> Finding:
 
 
 def check_functions(client: Client, prefix: str) -> Finding:
-    """The function library: there, and as new as this program's."""
+    """Check that the function library is loaded, and as new as this program's."""
     from redis.exceptions import NoPermissionError, ResponseError
 
     cure = "let a user of role deploy open the bus: `eventbus options get` loads them"

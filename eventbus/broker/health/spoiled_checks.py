@@ -1,4 +1,4 @@
-"""What is checked of the keys themselves: another type under one of our names, and calls that were cut off half-way."""
+"""The doctor's checks of the keys: wrong types under our names, and calls that were cut off half-way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTE_S: Final = 3.0
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a key is in Redis, what stands still while it is something else, and what goes on without its content."""
+    """The type a key must have, the work that stops while it has another, and what goes on without its content."""
 
     type: str
     stops: str
@@ -30,7 +30,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """A partition: the type of each key that is there, and what `meta` says, {} where it is no hash."""
+    """One partition's keys as found: the type of each, and the content of `meta`, {} if that is no hash."""
 
     keys: Keys
     types: Mapping[bytes, str]
@@ -38,17 +38,17 @@ class Looked(msgspec.Struct, frozen=True):
 
     @property
     def spoiled(self) -> dict[bytes, Expected]:
-        """The keys that are something else."""
+        """Return the keys that have another type than expected."""
         return {key: must for key, must in expected(self.keys).items() if self.types.get(key, must.type) != must.type}
 
     @property
     def noted(self) -> list[bytes]:
-        """The notes that are there."""
+        """Return the notes that exist."""
         return [key for key in notes(self.keys, self.meta) if key in self.types]
 
 
 def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] = time.sleep) -> list[Finding]:
-    """Look at every fixed key of every partition, changing nothing; blocks for NOTE_S where a call was cut off.
+    """Check the type of every fixed key of every partition; changes nothing. Blocks for NOTE_S if a call was cut off.
 
     Raises: BusUnavailable: call again.  ConfigError: nobody knows how many partitions there are.
     Redis:  HGETALL on meta, TYPE on the rest; two pipelines a server.
@@ -75,7 +75,7 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
 
 
 def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
-    """The keys of these partitions that are something else, a line each; none where this user may not ask.
+    """List the keys of these partitions that have a wrong type, a line each; none if this user may not ask.
 
     Raises: BusUnavailable: call again.
     Redis:  HGETALL on meta, TYPE on the rest; two pipelines a server.
@@ -88,7 +88,7 @@ def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
 
 
 def expected(keys: Keys) -> dict[bytes, Expected]:
-    """What each fixed key of a partition must be."""
+    """Return what each fixed key of a partition must be."""
     plurals = _plurals(keys)
     return {
         keys.incoming: _INCOMING,
@@ -110,7 +110,7 @@ def expected(keys: Keys) -> dict[bytes, Expected]:
 
 
 def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
-    """Where a call of each sort leaves its note; groups and sinks as *meta* knows them."""
+    """Return the keys under which calls of each sort leave their notes; groups and sinks are taken from *meta*."""
     what = [*_plurals(keys), "bus:incoming", "bus:dead"]
     for field in meta:
         start, _, name = field.decode("utf-8", "replace").partition(":")
@@ -120,7 +120,7 @@ def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
 
 
 def _plurals(keys: Keys) -> list[str]:
-    """Events are everywhere, the other kinds on the first partition."""
+    """Return the kinds of a partition: events are everywhere, the others on the first partition."""
     return [EVENTS] if keys.partition else [kind.plural for kind in KINDS]
 
 

@@ -1,4 +1,6 @@
-"""Who was held back, folded, refused for want of memory or evicted, as record.lua and expire.lua count it."""
+"""Reads, by source, the counts of events held back, folded, not created for want of memory, or evicted.
+
+record.lua and expire.lua keep them."""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ COUNTED = {"S": "suppressed", "A": "aggregated", "M": "not_created", "E": "evict
 
 
 class SourceCounts(msgspec.Struct, frozen=True, rename="camel"):
-    """What was counted of one source since it has a name; all without one are together as *other*."""
+    """The counts of one source since it has a name; those of all sources without one are summed as *other*."""
 
     component: str
     kind: str  #: of the object
@@ -35,13 +37,13 @@ class SourceCounts(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """Component, kind, type, reason; `<other>` stands for all that have no name."""
+        """Return component, kind, type, reason; `<other>` stands for all that have no name."""
         names = (self.component, self.kind, self.type, self.reason)
         return ("<other>", "", "", "") if names == ("other", "", "", "") else names
 
 
 def read_sources(bus: Bus, client: Client) -> tuple[SourceCounts, ...]:
-    """Every source that has a name, all partitions together, the most first.
+    """Read every source that has a name, summed over all partitions, the largest first.
 
     Raises: BusUnavailable: call again.  BusRefused: this user may not look.
     Redis:  HGETALL on each partition's suppressed.
@@ -60,7 +62,7 @@ def read_sources(bus: Bus, client: Client) -> tuple[SourceCounts, ...]:
 
 
 def leading(sources: Iterable[SourceCounts], most: int) -> tuple[SourceCounts, ...]:
-    """Those that are among the first *most* of anything that is counted, in their order; never `<other>`."""
+    """Return those among the first *most* of any count, in their order; never `<other>`."""
     named = [source for source in sources if source.names[0] != "<other>"]
     chosen: set[int] = set()
     for what in COUNTED.values():
