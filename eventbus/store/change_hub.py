@@ -25,12 +25,12 @@ class ChangeHub:
 
     @property
     def reads(self) -> int:
-        """XREADs so far."""
+        """Return the number of XREADs so far."""
         return sum(feed.reads for feed in list(self._feeds.values()))
 
     @property
     def is_reading(self) -> bool:
-        """Whether a thread of it runs."""
+        """Return True while one of its threads runs."""
         return any(feed.is_reading for feed in list(self._feeds.values()))
 
     def attach(self, subscriber: Subscriber, storage: Storage[Any], newest: Sequence[int]) -> tuple[int, ...]:
@@ -42,12 +42,12 @@ class ChangeHub:
         return feed.attach(subscriber, newest)
 
     def detach(self, subscriber: Subscriber, kind: Kind[Any]) -> None:
-        """Offer nothing more. Again: no effect."""
+        """Offer nothing more to *subscriber*. Again: no effect."""
         if feed := self._feeds.get(kind):
             feed.detach(subscriber)
 
     def close(self) -> None:
-        """End the threads; who still watches is told nothing more."""
+        """End the threads; watches that are still open get no more changes."""
         with self._lock:
             feeds = list(self._feeds.values())
         for feed in feeds:

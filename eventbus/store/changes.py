@@ -1,5 +1,4 @@
-"""The changes of one kind: versions, the entries of its streams, and reading what is behind a version, or the news that
-some of it is lost.
+"""The changes of one kind: versions, entries of its streams, and reading what is behind a version.
 
 One rule finds every loss: an entry holds the changes from its first version to its last, which is its id, and the first
 may be no more than one above the version before.
@@ -35,7 +34,7 @@ UNFINISHED = "unfinished"
 class Change(msgspec.Struct, Generic[T], frozen=True):
     """One change. *object* carries the version that its storage reads; of a DELETED one it is the last state.
 
-    *version* is the change's own. *was* says what selectors saw before, None: what they see now.
+    *version* is the change's own. *was* is what selectors saw before, None: the same as now.
     """
 
     type: ChangeType
@@ -74,7 +73,7 @@ class Versions:
 
 
 def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[int]) -> list[int]:
-    """The newest version of a kind on each of *partitions*, in one round. Redis: GET, in a pipeline."""
+    """Read the newest version of a kind on each of *partitions*, in one round. Redis: GET, in a pipeline."""
     pipe: Any = client.pipeline(transaction=False)
     for partition in partitions:
         pipe.get(bus.keys[partition].version_of(plural))
@@ -83,7 +82,7 @@ def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[in
 
 
 class Followed(NamedTuple):
-    """The changes of some entries, oldest first, up to *version*; *lost*: behind that something is missing."""
+    """The changes of some entries, oldest first, up to *version*; with *lost*, changes behind that are missing."""
 
     changes: list[Change[Any]]
     version: int
@@ -93,9 +92,11 @@ class Followed(NamedTuple):
 def follow(
     storage: Storage[Any], partition: int, after: int, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]
 ) -> Followed:
-    """What *entries* of a stream tell who has read up to *after*; the one decoder of changes. Reads nothing.
+    """Decode the *entries* of a stream for a reader that has read up to *after*.
 
-    What cannot be read is passed over, and its version counts all the same.
+    Reads nothing; the one decoder of changes.
+
+    An entry that cannot be decoded is passed over, and its version still counts.
     """
     changes: list[Change[Any]] = []
     for entry_id, fields in entries:
@@ -145,7 +146,7 @@ class ChangeReader(Generic[T]):
         self.after = after
 
     def read(self, block_ms: int = 0) -> list[Change[T]]:
-        """The next changes, oldest first, of a number of entries; blocks for at most *block_ms*, 0: not.
+        """Read the next changes, oldest first, of a number of entries; blocks for at most *block_ms*, 0: not.
 
         Raises:  Expired: changes behind `after` are gone, or the store was made anew: list again.
                  BusUnavailable: call again; nothing is lost by it.

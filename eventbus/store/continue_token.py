@@ -1,4 +1,4 @@
-"""Where a list goes on: what stands in *continue*, opaque to everybody else."""
+"""The token in *continue*: where the next page of a list begins, opaque to everybody else."""
 
 from __future__ import annotations
 

@@ -68,12 +68,14 @@ class EventStorage:
         return self._bus.keys[partition].index_name, selection.name_prefix()
 
     def index_about(self, partition: int, namespace: str, kind: str, name: str) -> tuple[bytes, bytes]:
-        """The index of the events about one object, its kind in any case, and how its members begin."""
+        """Return the index of the events about one object, its kind in any case, and the prefix of its members."""
         prefix = f"{namespace}/{kind.lower()}/{name}\0".encode("utf-8", "replace")
         return self._bus.keys[partition].index_object, prefix
 
     def find(self, namespace: str, name: str) -> Found[Event] | None:
-        """The event written under that name, else one recorded. Redis: GET and ZRANGE on all partitions, then GET."""
+        """Find the event written under that name, else one recorded.
+
+        Redis: GET and ZRANGE on all partitions, then GET."""
         written = self._written_place(namespace, name)
         low, high = bounds(f"{namespace}/{name}\0".encode("utf-8", "replace"))
         pipe: Any = self._client.pipeline(transaction=False)
@@ -120,7 +122,9 @@ class EventStorage:
             raise InvalidObject(f'{self.kind.name} "{found.metadata.name}" is invalid: {error}') from error
 
     def create(self, found: Event) -> Event:
-        """As `Storage`. Of a name that is recorded in the same moment there may be two: `find` gives this one."""
+        """Store a new event.
+
+        If one of the same name is recorded at the same moment, there may be two: `find` returns this one."""
         metadata = found.metadata
         if self.find(metadata.namespace, metadata.name) is not None:
             raise already_exists(self.kind, metadata.name)
@@ -176,7 +180,7 @@ class EventStorage:
 
 
 def _copy(event: Event) -> bytes:
-    """A batch of this one event, under its uid, for those who read what happens."""
+    """Pack a batch of this one event, under its uid, for readers of the stream."""
     producer, _, sequence = event.metadata.uid.rpartition(":")
     # Of the events that the correlator makes, aggregates and reports, the uid is another one.
     numbered = producer and sequence.isdecimal()
@@ -186,7 +190,7 @@ def _copy(event: Event) -> bytes:
 
 
 def _counted(event: Event) -> dict[str, Any]:
-    """What of an event says what happened."""
+    """Return the fields of an event that say what happened, as opposed to its metadata."""
     return {key: value for key, value in to_core(event).items() if key in COUNTED and value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Reads the changes of one kind for all who watch it in this process: it reads, decodes once, and fans out."""
+"""Reads the changes of one kind for all watches of this process: it reads, decodes once, and fans out."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CHECK_S = 1.0
 
 
 class Subscriber(Protocol):
-    """One who watches. Called from the feed's threads, which hold a lock: it neither blocks nor calls back."""
+    """One watch. It is called from the feed's threads, which hold a lock: it must neither block nor call back."""
 
     def offer(self, partition: int, changes: Sequence[Change[Any]], version: int) -> None:
-        """What changed of its kind in *partition*, up to *version*."""
+        """Take the changes of its kind in *partition*, up to *version*."""
         ...
 
     def fail(self, error: EventBusError) -> None:
-        """Nothing more will be offered: changes were lost."""
+        """Take the error that ends the changes: some were lost, and nothing more will be offered."""
         ...
 
 
@@ -57,7 +57,7 @@ class Feed:
 
     @property
     def is_reading(self) -> bool:
-        """Whether a thread of it runs."""
+        """Return True while one of its threads runs."""
         return any(lane.running for lane in self._lanes)
 
     def attach(self, subscriber: Subscriber, newest: Sequence[int]) -> tuple[int, ...]:
@@ -79,12 +79,12 @@ class Feed:
             return tuple(self._positions.values())
 
     def detach(self, subscriber: Subscriber) -> None:
-        """Offer nothing more. Again: no effect."""
+        """Offer nothing more to *subscriber*. Again: no effect."""
         with self._lock:
             self._subscribers.discard(subscriber)
 
     def close(self) -> None:
-        """Have the threads end; who still watches is told nothing more."""
+        """Have the threads end; watches that are still open get no more changes."""
         self._closed.set()
 
     def join(self) -> None:
@@ -145,7 +145,7 @@ class Feed:
             self._lose(partition, found.lost, self._newest(client, [partition])[0])
 
     def _check(self, client: Client, partitions: Sequence[int]) -> None:
-        """Nothing came: look whether something is lost all the same (FLUSHALL, a tail), since nothing may ever come."""
+        """Check that nothing is lost although nothing came (FLUSHALL, a tail), since nothing may ever come."""
         for partition, version in zip(partitions, self._newest(client, partitions), strict=True):
             position = self._positions[partition]
             # Versions and changes are written together: one that is ahead of us has changes, or these are gone.
@@ -171,7 +171,7 @@ class Feed:
 
 
 class _ReaderThread:
-    """The partitions that one thread reads. *running*: it will look at the subscribers once more before it ends."""
+    """The partitions that one thread reads. *running*: it will check for subscribers once more before it ends."""
 
     def __init__(self, partitions: Sequence[int]) -> None:
         self.partitions = list(partitions)

@@ -1,4 +1,4 @@
-"""Reading the store's indexes: sorted sets whose members are `what it is called NUL key`, in lexical order."""
+"""Reads the store's indexes: sorted sets in lexical order whose members are `<indexed text> NUL <key>`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY_CHARS = 32
 
 
 def members(client: Client, index: bytes, start: bytes, *, after: bytes = b"", page: int = 500) -> Iterator[bytes]:
-    """The members that begin with *start*, behind the member *after*; read in pages, so that a long list blocks nobody.
+    """Read the members that begin with *start*, behind the member *after*; in pages, so that a long list blocks nobody.
 
     Raises: BusUnavailable.
     Redis:  ZRANGE BYLEX on *index*.
@@ -31,7 +31,7 @@ def members(client: Client, index: bytes, start: bytes, *, after: bytes = b"", p
 
 
 def bounds(start: bytes) -> tuple[bytes, bytes]:
-    """What ZRANGE BYLEX calls the range of members that begin with *start*."""
+    """Return ZRANGE BYLEX's two bounds for the members that begin with *start*."""
     if not start:
         return b"-", b"+"
     if start.endswith(b"\0"):

@@ -1,4 +1,4 @@
-"""What may not be asked of a list or a watch, in the API server's words.
+"""Refuses options of a list or a watch that exclude each other, in the API server's words.
 
 Source: apimachinery `pkg/apis/meta/internalversion/validation`.
 """
@@ -12,7 +12,7 @@ _MATCH = "resourceVersionMatch"
 
 
 def check_list(options: ListOptions) -> None:
-    """Raises: InvalidObject."""
+    """Check the options of a list. Raises: InvalidObject."""
     if options.send_initial_events:
         raise _forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
     if options.limit < 0:
@@ -28,7 +28,7 @@ def check_list(options: ListOptions) -> None:
 
 
 def check_watch(options: ListOptions) -> None:
-    """Raises: InvalidObject."""
+    """Check the options of a watch. Raises: InvalidObject."""
     if options.send_initial_events and options.version_match is not VersionMatch.NOT_OLDER_THAN:
         raise _forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {VersionMatch.NOT_OLDER_THAN}")
     if options.version_match is not VersionMatch.UNSET and not options.send_initial_events:

@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
 
 
 class InformedKind(Protocol[T_co]):
-    """A `Kind`, as those see it who mirror it."""
+    """The attributes of a `Kind` that an informer needs."""
 
     @property
     def plural(self) -> str: ...
@@ -44,7 +44,7 @@ class EventList(msgspec.Struct, frozen=True):
 
 
 class ObjectStore:
-    """What a bus holds. One client; use it from one thread at a time, and each `lister_watcher` likewise.
+    """The objects of a bus, by kind. One client; use it from one thread at a time, and each `lister_watcher` likewise.
 
         with ObjectStore.open() as store, SharedInformerFactory(store) as factory:
             node = store.objects(NODE).get("node-1")
@@ -62,7 +62,7 @@ class ObjectStore:
 
     @classmethod
     def open(cls, url: str | None = None, *, settings: Settings | None = None) -> Self:
-        """The store of the bus at *url*, by default where the settings or the environment say; as a broadcaster's.
+        """Open the store of the bus at *url*; None: the bus of the settings or the environment, as a broadcaster does.
 
         Its client is its own, and closed by `close`.
 
@@ -80,15 +80,17 @@ class ObjectStore:
 
     @property
     def hub(self) -> ChangeHub:
-        """Who reads the changes for everybody."""
+        """Return the reader of changes that all watches of this store share."""
         return self._hub
 
     def objects(self, kind: Kind[T]) -> ObjectWriter[T]:
-        """Get, list, watch and write the objects of *kind*, over this store's client."""
+        """Return a reader and writer of the objects of *kind*, over this store's client."""
         return ObjectWriter(bus=self._bus, client=self._client, hub=self._hub, kind=kind)
 
     def lister_watcher(self, kind: InformedKind[T]) -> ObjectReader[T]:
-        """List and watch *kind* over a client of its own, for another thread; `close` closes it. See `ObjectSource`."""
+        """Return a reader of *kind* over a client of its own, for another thread. `close` closes it.
+
+        See `ObjectSource`."""
         if not isinstance(kind, Kind):
             raise TypeError(f"{kind.plural} must be a Kind of eventbus.kinds")
         client = self._bus.client(name="eventbus-reader")
@@ -96,7 +98,7 @@ class ObjectStore:
         return ObjectReader(bus=self._bus, client=client, hub=self._hub, kind=kind)
 
     def close(self) -> None:
-        """End what watches, and close the clients made here; not the one that was given."""
+        """End the watches, and close the clients made here; not the one that was given."""
         self._hub.close()
         while self._clients:
             self._clients.pop().close()
@@ -108,7 +110,10 @@ class ObjectStore:
         self.close()
 
     def list(self, namespace: str | None = None, *, kind: str | None = None, name: str | None = None) -> EventList:
-        """All events, of a *namespace* (None, "": of all), or about one object in it (*kind* in any case, and *name*).
+        """List all events, those of a *namespace* (None, "": of all), or those about one object (*kind*, *name*).
+
+        *kind* is compared without case.
+        and *name*).
 
         The version is read before the first page, so that a watch from it replays what changed meanwhile. Order: by
         namespace and name within a partition.
@@ -126,16 +131,16 @@ class ObjectStore:
         return EventList(tuple(items), str(version))
 
     def get(self, namespace: str, name: str) -> Event:
-        """One event by its name. Raises: NotFound: worded as the API server does."""
+        """Read one event by its name. Raises: NotFound: worded as the API server does."""
         return self.objects(EVENT).get(name, namespace)
 
     def delete(self, namespace: str, name: str) -> None:
-        """Take one event out, as `kubectl delete event` does; its running count stays. Raises: NotFound."""
+        """Delete one event, as `kubectl delete event` does; its running count stays. Raises: NotFound."""
         self.objects(EVENT).delete(name, namespace)
 
 
 def about(event: Event, kind: str | None, name: str | None) -> bool:
-    """Whether the event's object is the asked one; kinds are compared without case."""
+    """Return True if the event is about the given object (None: any); kinds are compared without case."""
     reference = event.involved_object
     return (kind is None or reference.kind.lower() == kind.lower()) and (name is None or reference.name == name)
 

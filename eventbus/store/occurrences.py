@@ -1,4 +1,4 @@
-"""How often things happened, minute by minute: what a histogram of the last hours needs.
+"""Reads how often things happened, minute by minute: the data of a histogram of the last hours.
 
 The sink workers count every occurrence there, also of what is folded or held back, under at most 200 names a minute and
 partition; all others of a minute are one row.
@@ -26,9 +26,9 @@ _OTHER = b"other"
 
 
 class Occurrences(msgspec.Struct, frozen=True, order=True):
-    """Those of one minute, which begins at *minute*, that have a namespace, kind of object, type and reason in common.
+    """The occurrences of one minute, beginning at *minute*, for one namespace, kind of object, type and reason.
 
-    Of all that have no name of their own these four are "".
+    In the row of those without a name of their own these four are "".
     """
 
     minute: datetime
@@ -40,7 +40,7 @@ class Occurrences(msgspec.Struct, frozen=True, order=True):
 
 
 class OccurrencesRead(msgspec.Struct, frozen=True):
-    """*rows* in the order of their minutes, then of their words. *begins*: the first minute that is known."""
+    """The rows of a period, ordered by minute, then by words. *begins*: the first minute that is known."""
 
     rows: tuple[Occurrences, ...]
     begins: datetime
@@ -49,7 +49,7 @@ class OccurrencesRead(msgspec.Struct, frozen=True):
 def read_occurrences(
     bus: Bus, client: Client, since: datetime, until: datetime, *, clock: Clock | None = None
 ) -> OccurrencesRead:
-    """What happened from the minute of *since* to that of *until*, both included, summed over all partitions.
+    """Read the counts from the minute of *since* to that of *until*, both included, summed over all partitions.
 
     Times are aware. What is asked of before `begins`, or of later than now, is not there; minutes in which nothing
     happened have no row. Without the option `occurrences_s` nothing is counted, and `begins` is now.

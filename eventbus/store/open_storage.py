@@ -1,4 +1,4 @@
-"""Which storage a kind has: the one place that knows that events have another than all others."""
+"""Makes the storage of a kind: the one place that knows that events have another one than all other kinds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 def open_storage(kind: Kind[T], bus: Bus, client: Client) -> Storage[T]:
-    """The storage of *kind*, over *client*."""
+    """Make the storage of *kind*, over *client*."""
     if kind.plural == EVENTS:
         return cast("Storage[T]", EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client))
     return ObjectStorage(kind=kind, bus=bus, client=client)

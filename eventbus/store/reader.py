@@ -1,4 +1,4 @@
-"""The objects of one kind: read and watched with the rules and the words of the API server."""
+"""Reads and watches the objects of one kind, with the rules and the words of the API server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ANY_VERSION = ("", "0")
 
 
 class ObjectReader(Generic[T]):
-    """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. One thread at a time, as its client.
+    """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. Use it from one thread at a time, as its client.
 
     Writing is `eventbus.store.writer.Objects`'.
     """
@@ -46,7 +46,7 @@ class ObjectReader(Generic[T]):
         self._scanner = Scanner(bus=bus, client=client, storage=self._storage)
 
     def get(self, name: str, namespace: str = "") -> T:
-        """One object, as it is now.
+        """Read one object, as it is now.
 
         Raises: NotFound: worded as the API server does.
         Redis:  GET; of an event, which may lie in any partition, with ZRANGE on all of them, and a GET more.
@@ -57,7 +57,7 @@ class ObjectReader(Generic[T]):
         return found.object
 
     def list(self, options: ListOptions | None = None) -> ObjectList[T]:
-        """One page: see `ListerWatcher.list`. Order: by namespace and name within a partition.
+        """Read one page: see `ListerWatcher.list`. Order: by namespace and name within a partition.
 
         The version is read before the first page, so that a watch from it replays what changed meanwhile, later pages
         included. A list with EXACT is of one moment, or Expired: it can be had while nothing is written.
@@ -82,7 +82,7 @@ class ObjectReader(Generic[T]):
         return ObjectList(tuple(items), start.version, more)
 
     def watch(self, options: ListOptions | None = None) -> StoreWatch[T]:
-        """See `ListerWatcher.watch`. What the process watches of a kind shares one blocking read.
+        """Begin to watch: see `ListerWatcher.watch`. The watches of a kind in one process share one blocking read.
 
         Raises: InvalidSelector, InvalidObject: fix the question.
                 Expired: the version is not one of this store, or is ahead of it.
@@ -98,7 +98,9 @@ class ObjectReader(Generic[T]):
         )
 
     def open_watch(self, options: ListOptions, ready: Callable[[], None]) -> WatchState[T]:
-        """As `watch`, for who has no thread to wait in: see `WatchState`. `close_watch` ends it."""
+        """Begin a watch that needs no thread to wait in: see `WatchState`. Otherwise as `watch`.
+
+        `close_watch` ends it."""
         check_watch(options)
         selection: Selection[T] = Selection(self.kind, options)
         version = options.resource_version
@@ -127,7 +129,7 @@ class ObjectReader(Generic[T]):
         self._hub.detach(state, self.kind)
 
     def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]:
-        """What a watch asks for with *behind*, for its `caught_up`: some changes, and the version they reach to.
+        """Read changes that a watch asked for with *behind*, for its `caught_up`: some, and the version they reach to.
 
         Raises: Expired: they are gone.  BusUnavailable: call again.
         Redis:  XREAD on changes.
@@ -145,11 +147,11 @@ class ObjectReader(Generic[T]):
         return changes, reader.after
 
     def newest(self) -> Versions:
-        """The version of the kind's last change."""
+        """Read the version of the kind's last change."""
         return Versions(read_versions(self._bus, self._client, self.kind.plural, self._storage.partitions))
 
     def _start(self, options: ListOptions) -> Continue:
-        """Where a page begins. Raises: Expired, InvalidObject."""
+        """Return where the page begins. Raises: Expired, InvalidObject."""
         newest = self.newest()
         if options.continue_:
             start = Continue.parse(options.continue_)
@@ -165,7 +167,7 @@ class ObjectReader(Generic[T]):
         return Continue(str(newest), 0, b"")
 
     def _scan(self, selection: Selection[T], start: Continue, limit: int) -> Iterator[tuple[int, bytes, T]]:
-        """What is selected, with partition and index member."""
+        """Yield the selected objects with partition and index member."""
         page = min(PAGE, limit + 1) if limit and selection.takes_all else PAGE
         for partition in self._storage.partitions:
             if partition < start.partition:
@@ -177,7 +179,9 @@ class ObjectReader(Generic[T]):
                     yield partition, member, found
 
     def _parse(self, version: str, newest: Versions) -> Versions:
-        """Raises: Expired: it is none of this store, or ahead of it: the store has lost what it was of."""
+        """Parse *version*.
+
+        Raises: Expired: it is no version of this store, or ahead of it, since the store lost changes."""
         parsed = Versions.parse(version, len(newest.counters))
         if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
             raise Expired(f"Too large resource version: {version}, current: {newest}")

@@ -1,4 +1,4 @@
-"""Calling a function of the library that the server may have lost."""
+"""Calls a function of the library, loading the library first if the server has lost it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def call(client: Client, function: Callable[[], R]) -> R:
-    """What *function* returns; where the library is missing, it is loaded and *function* called again."""
+    """Call *function*; if the server lacks the library, load it and call *function* again."""
     try:
         return function()
     except FunctionsMissing:  # it had no effect

@@ -1,4 +1,4 @@
-"""What selectors saw of an object before a change, so that a watch can tell whether it was selected."""
+"""Packs what selectors saw of an object before a change, so that a watch can tell whether it was selected then."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class Was(msgspec.Struct, frozen=True):
-    """The labels, and those fields that another value has now."""
+    """An object's former labels, and the former values of those fields that have changed."""
 
     labels: Mapping[str, str]
     fields: Mapping[str, str]
 
 
 def encode_was(kind: Kind[T], former: T, new: T) -> bytes:
-    """What a change of *former* to *new* says of the former: nothing where no selector could tell them apart."""
+    """Pack the labels and fields of *former* that differ in *new*; b"" if no selector could tell the two apart."""
     fields = {name: get(former) for name, get in kind.fields.items() if get(former) != get(new)}
     if not fields and former.metadata.labels == new.metadata.labels:
         return b""
@@ -32,7 +32,7 @@ def encode_was(kind: Kind[T], former: T, new: T) -> bytes:
 
 
 def decode_was(packed: bytes | None) -> Was | None:
-    """None: as the object now is. Raises: PoisonBatch: the value is not ours."""
+    """Unpack what `encode_was` gave; None: the same as now. Raises: PoisonBatch: the value is not ours."""
     if not packed:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a reader asked for: a namespace, labels, fields."""
+"""Decides which objects a reader's namespace, label selector and field selector select."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class Selection(Generic[T]):
-    """Says whether an object is, or was, selected. Raises: InvalidSelector, when made."""
+    """Tells whether an object is, or was, selected. Raises: InvalidSelector, when made."""
 
     def __init__(self, kind: Kind[T], options: ListOptions) -> None:
         self._labels = LabelSelector.parse(options.label_selector)
@@ -24,11 +24,11 @@ class Selection(Generic[T]):
 
     @property
     def namespace(self) -> str:
-        """The one namespace that is asked for; "" all, or none."""
+        """Return the one namespace that is selected; "": all, or none."""
         return self.required("metadata.namespace") or self._namespace
 
     def matches(self, found: T) -> bool:
-        """Whether the object is selected."""
+        """Return True if the object is selected."""
         return (
             self._namespace in ("", found.metadata.namespace)
             and self._labels.matches(found.metadata.labels)
@@ -36,7 +36,7 @@ class Selection(Generic[T]):
         )
 
     def matched(self, found: T, was: Was | None) -> bool:
-        """Whether the object was selected when it was as *was* says, and otherwise as *found*."""
+        """Return True if the object was selected when it was as *was* says; None, or what *was* lacks: as *found*."""
         if was is None:
             return self.matches(found)
         return (
@@ -49,11 +49,11 @@ class Selection(Generic[T]):
         )
 
     def required(self, field: str) -> str | None:
-        """The one value that *field* must have; None if any will do."""
+        """Return the one value that *field* must have; None: any will do."""
         return self._fields.required(field)
 
     def name_prefix(self) -> bytes:
-        """How the members of the index of names begin that may be selected."""
+        """Return the prefix, in the index of names, of all members that may be selected."""
         namespace, name = self.namespace, self.required("metadata.name")
         if name is not None and (namespace or not self._kind.namespaced):
             return f"{namespace}/{name}\0".encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What differs between the kinds of stored objects: where they lie, how they are packed, how they are written."""
+"""The protocol of a kind's storage: where objects lie, how they are packed, and how they are written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BYTES = 256 * 1024
 
 
 class ChangeType(StrEnum):
-    """What happened to the object."""
+    """The kind of a change to an object."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -37,14 +37,14 @@ LETTERS: Final[Mapping[str, ChangeType]] = {
 
 
 class Place(NamedTuple):
-    """Where an object lies: a partition, and 32 hex behind `Keys.object_of` its kind."""
+    """The place of an object: its partition, and the 32 hex of its key behind `Keys.object_of` its kind."""
 
     partition: int
     key: bytes
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True):
-    """An object, where it lies, and as it is packed there."""
+    """An object with its place and its packed form there."""
 
     place: Place
     object: T
@@ -52,7 +52,7 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Storage(Protocol[T]):
-    """The objects of one kind in Redis. Over one client: one thread at a time, but for `decode`."""
+    """The objects of one kind in Redis. Uses one client: one thread at a time, except for `decode`."""
 
     kind: Kind[T]
     #: The partitions that hold objects of this kind; its resource version has a counter for each.
@@ -61,49 +61,49 @@ class Storage(Protocol[T]):
     letters: Mapping[str, ChangeType]
 
     def decode(self, packed: bytes) -> T | None:
-        """The object with its version; None: only an event's counts are left. Thread-safe.
+        """Unpack an object with its version; None: only an event's counts are left. Thread-safe.
 
         Raises: PoisonBatch: the value is not ours.
         """
         ...
 
     def index(self, partition: int, selection: Selection[T]) -> tuple[bytes, bytes]:
-        """The index with the fewest members that has all that is selected, and how these begin."""
+        """Return the smallest index that has all that is selected, and the prefix of its members there."""
         ...
 
     def find(self, namespace: str, name: str) -> Found[T] | None:
-        """The object of that name. Raises: BusUnavailable."""
+        """Find the object of that name. Raises: BusUnavailable."""
         ...
 
     def check(self, found: T) -> None:
-        """Raise unless the object may be stored. Raises: InvalidObject: worded as the API server does."""
+        """Check that the object may be stored. Raises: InvalidObject: worded as the API server does."""
         ...
 
     def as_stored(self, found: T) -> T:
-        """The object as it will be read back. Raises: InvalidObject."""
+        """Return the object as it will be read back. Raises: InvalidObject."""
         ...
 
     def create(self, found: T) -> T:
-        """Store a new object; returns it with its version.
+        """Store a new object; return it with its version.
 
         Raises: AlreadyExists.  BusFull: nothing was stored.  InvalidObject: it is too large.
         """
         ...
 
     def replace(self, former: Found[T], new: T) -> T:
-        """Store *new* for *former*, if that is still as it was found; returns it with its version.
+        """Store *new* in place of *former*, if that is unchanged since it was found; return it with its version.
 
         Raises: Conflict, NotFound: it is not.  BusFull: nothing was stored.  InvalidObject: it is too large.
         """
         ...
 
     def remove(self, former: Found[T], version: str) -> None:
-        """Take an object out, "": whatever its version. Raises: Conflict, NotFound."""
+        """Delete an object if it has *version*, or whatever it has if that is "". Raises: Conflict, NotFound."""
         ...
 
 
 def settle(kind: Kind[T], name: str, written: Written) -> str:
-    """The new version. Raises: AlreadyExists, Conflict, NotFound, BusFull."""
+    """Return the new version. Raises: AlreadyExists, Conflict, NotFound, BusFull."""
     match written.status:
         case WriteStatus.OK:
             return written.version
@@ -119,12 +119,12 @@ def settle(kind: Kind[T], name: str, written: Written) -> str:
 
 
 def already_exists(kind: Kind[T], name: str) -> AlreadyExists:
-    """As the API server words it."""
+    """Make the error for a name that is taken, worded as the API server does."""
     return AlreadyExists(f'{kind.resource} "{name}" already exists')
 
 
 def conflict(kind: Kind[T], name: str) -> Conflict:
-    """As the API server words it."""
+    """Make the error for a version that is not the newest, worded as the API server does."""
     return Conflict(
         f'Operation cannot be fulfilled on {kind.resource} "{name}": the object has been modified; '
         "please apply your changes to the latest version and try again"
@@ -132,23 +132,23 @@ def conflict(kind: Kind[T], name: str) -> Conflict:
 
 
 def not_found(kind: Kind[T], name: str) -> NotFound:
-    """As the API server words it."""
+    """Make the error for an object that does not exist, worded as the API server does."""
     return NotFound(f'{kind.resource} "{name}" not found')
 
 
 def check_size(body: bytes) -> None:
-    """Raises: InvalidObject."""
+    """Check that the object is not too large. Raises: InvalidObject."""
     if len(body) > MAX_BYTES:
         raise InvalidObject(f"Request entity too large: limit is {MAX_BYTES} bytes")
 
 
 def with_metadata(found: T, **changes: object) -> T:
-    """*found* with other metadata."""
+    """Return *found* with other metadata."""
     return replaced(found, metadata=msgspec.structs.replace(found.metadata, **changes))
 
 
 def replaced(found: T, **changes: object) -> T:
-    """*found* with other fields."""
+    """Return *found* with other fields."""
     changed = msgspec.structs.replace(cast("msgspec.Struct", found), **changes)
     return cast("T", changed)
 

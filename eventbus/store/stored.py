@@ -1,4 +1,4 @@
-"""How a stored event lies in Redis, and the Event it stands for. The layout is objects.lua's."""
+"""Decodes a stored event from its packed form in Redis, and packs it. The layout is that of objects.lua."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ COUNTED: Final = frozenset({"count", "firstTimestamp", "lastTimestamp", "eventTi
 
 
 class View(Enum):
-    """Which count, time and version of an event are meant."""
+    """One of the two views of an event's count, time and version."""
 
     SHOWN = "shown"  #: what happened: every repeat, when it was counted
     WRITTEN = "written"  #: what client-go would have sent: not the repeats that were held back
 
 
 def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
-    """The stored event with name, count, times and version as *view* has them; None if only counts are left.
+    """Decode a stored event with name, count, times and version as *view* has them; None if only counts are left.
 
     Raises: PoisonBatch: the value is not ours.
     """
@@ -61,12 +61,12 @@ def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
 
 
 def is_written(packed: bytes) -> bool:
-    """Whether the event was written through the store; else it was recorded."""
+    """Return True if the event was written through the store, False if it was recorded."""
     return len(fields := _unpack(packed)) >= FIELDS and fields[_FORM] == _WRITTEN
 
 
 def pack_written(event: Event) -> bytes:
-    """The value of an event that is written through the store. Versions are filled in where it is written.
+    """Pack an event that is written through the store. Versions are filled in where it is written.
 
     Raises: InvalidEvent: it cannot be JSON.
     """
@@ -84,7 +84,11 @@ def pack_written(event: Event) -> bytes:
 
 
 class Overlay(msgspec.Struct, frozen=True):
-    """What lies over a recorded event: two JSON merge patches, b"" where there is nothing to change.
+    """The changes laid over a recorded event: two JSON merge patches, b"" for one that changes nothing.
+
+    *lasting* holds as long as the event exists, *once* until the correlator counts its next repeat. With both
+    applied the
+    event reads as *event*.
 
     *lasting* holds for as long as the event is there, *once* until the correlator counts its next repeat; with both it
     reads as *event*.
@@ -96,7 +100,7 @@ class Overlay(msgspec.Struct, frozen=True):
 
 
 def lay_over(packed: bytes, new: Event) -> Overlay:
-    """What is to be laid over the recorded event in *packed* so that it reads as *new*.
+    """Compute the overlay that makes the recorded event in *packed* read as *new*.
 
     Raises: PoisonBatch: *packed* is no recorded event.
     """

@@ -1,4 +1,4 @@
-"""A watch without a thread: changes are offered to it, and it says what is to be told, and what it waits for."""
+"""A watch without a thread: it takes changes as they are offered, and says what to deliver and what it waits for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOLD = {
 
 
 class Begin(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Where a watch begins: *after* these versions, once *items* have been told as ADDED."""
+    """The start of a watch: behind these versions (*after*), once *items* have been delivered as ADDED."""
 
     after: Versions
     newest: Sequence[int]  #: the store's versions, read a moment ago
@@ -38,13 +38,15 @@ class Begin(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """There is nothing to tell. *until*: when there may be though nobody calls `ready`, in the time of `next`."""
+    """Nothing is to be delivered now. *until*: when something may be though nobody calls `ready`.
+
+    It is in the time of `next`; None: only `ready` tells."""
 
     until: float | None
 
 
 class Behind(msgspec.Struct, frozen=True):
-    """What changed on *partition* behind *after* is to be read from the store, and given to `caught_up`."""
+    """A request: read the changes of *partition* behind *after* from the store, and give them to `caught_up`."""
 
     partition: int
     after: int
@@ -97,12 +99,12 @@ class WatchState(Generic[T]):
         self._steps = self._run()
 
     def starts_at(self, offered: Sequence[int]) -> None:
-        """The hub offers what is behind *offered*. Call it once, before `next`."""
+        """Take the versions behind which the hub offers changes. Call it once, before `next`."""
         # What there is at the beginning may be as new as *newest*, and is whole when all up to there is told.
         self._told_until = tuple(map(max, offered, self._begin.newest))
 
     def next(self, now: float) -> Step[T]:
-        """What is to be done: tell an event, read what is behind, wait, or (None) end.
+        """Return the next step: deliver an event, read what is behind, wait, or (None) end.
 
         Raises: Expired: changes were lost; list again.
         """
@@ -110,7 +112,7 @@ class WatchState(Generic[T]):
         return next(self._steps, None)
 
     def caught_up(self, changes: Sequence[Change[T]], version: int) -> None:
-        """Take what `next` has asked for with `Behind`: some or all of it, up to *version*."""
+        """Take the changes that `next` asked for with `Behind`: some or all of them, up to *version*."""
         self._caught = changes, version
 
     def offer(self, partition: int, changes: Sequence[Change[T]], version: int) -> None:
@@ -134,7 +136,7 @@ class WatchState(Generic[T]):
         self._wake()
 
     def stop(self) -> None:
-        """End soon; what was not told is not told any more. Again: no effect."""
+        """End soon; what was not delivered is dropped. Again: no effect."""
         with self._lock:
             self._stopped = self._ended = True
             self._buffer.clear()
@@ -167,7 +169,7 @@ class WatchState(Generic[T]):
             yield WatchEvent(WatchEventType.ADDED, found, position=self._version())
 
     def _catch_up(self, partition: int, until: int) -> Iterator[WatchEvent[T] | Behind]:
-        """What changed behind the watch's version, up to where the hub offers it."""
+        """Yield the changes between the watch's version and the one from which the hub offers them."""
         yield Behind(partition, self._position[partition], until)
         if self._caught is None:
             return
@@ -185,7 +187,7 @@ class WatchState(Generic[T]):
             yield self._bookmark()
 
     def _is_over(self) -> bool:
-        """Whether all that was offered is told, and nothing will come. Raises: the failure."""
+        """Return True if all that was offered is delivered and nothing will come. Raises: the failure."""
         with self._lock:
             if self._buffer:
                 return False
@@ -196,7 +198,7 @@ class WatchState(Generic[T]):
             return self._ended or (self._ends_at is not None and self._now >= self._ends_at)
 
     def _live(self) -> Iterator[WatchEvent[T] | Wait]:
-        """One change, a bookmark if one is due, or what there is to wait for."""
+        """Yield one change, a bookmark if one is due, or what there is to wait for."""
         with self._lock:
             change = self._buffer.popleft() if self._buffer else None
         if change is not None:
