@@ -1,4 +1,4 @@
-"""What is to be written of the changes that were read: one delivery an event, with its newest state."""
+"""Turns changes that were read into deliveries to a sink: one an event, with its newest state."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> int:
-        """The store's version of the event."""
+        """Return the store's version of the event."""
         return int(self.event.metadata.resource_version)
 
     def patch(self) -> EventPatch:
-        """The repeat as a patch of what the sink has, or of the event's own name."""
+        """Return the repeat as a patch of what the sink has, or of the event's own name."""
         event, known = self.event, self.known
         return EventPatch(
             name=known.name if known else event.metadata.name,
@@ -48,7 +48,10 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[SinkDelivery]]:
-    """The deliveries of *changes*, oldest first; no event occurs twice in a round of at most *most* (0: any number).
+    """Group the deliveries of *changes*, oldest first, into rounds of at most *most* (0: any number).
+
+    No event occurs twice in a round.
+    number).
 
     With *coalesce* an event has one delivery, of its newest state, unless it went and came back meanwhile. Otherwise
     every change is a round of its own, as client-go writes them.
@@ -76,7 +79,7 @@ def _split(deliveries: list[SinkDelivery], most: int) -> list[list[SinkDelivery]
 
 
 def _merge(former: SinkDelivery | None, change: Change[Event]) -> SinkDelivery | None:
-    """*former* brought up to date by *change*; None: it needs a delivery of its own."""
+    """Bring *former* up to date with *change*; None: the change needs a delivery of its own."""
     if former is None or former.forget:
         return None
     if change.type is ChangeType.DELETED:

@@ -1,4 +1,4 @@
-"""What waits for its time: repeats that a policy held back, and buried events that somebody wants written again."""
+"""Finds delayed deliveries that are due: repeats that a policy held back, and buried events to be written again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Waiting:
         self._next_look = 0.0
 
     def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[SinkDelivery], list[str]]]:
-        """Deliveries, no event twice among them, and what is to be taken out because there is nothing left of it."""
+        """Yield deliveries, no event twice among them, and the keys to take out because nothing is left to write."""
         if monotonic < self._next_look:
             return
         self._next_look = monotonic + LOOK_EVERY_S
@@ -48,7 +48,7 @@ class Waiting:
             yield deliveries, gone
 
     def _again(self, entry_ids: list[str]) -> tuple[list[SinkDelivery], list[str]]:
-        """Each buried event once, as the store has it now, else as it was buried last."""
+        """Return each buried event once, as the store has it now, else as it was buried last."""
         buried: dict[str, dict[str, bytes]] = {}  # event key → entry id → body, oldest first
         gone = []
         for entry_id in sorted(entry_ids, key=_age):

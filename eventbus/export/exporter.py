@@ -1,4 +1,4 @@
-"""Exporting one partition of the store to one sink: read the changes, write, keep what the sink returned, move on.
+"""Exports one partition of the store to one sink: reads the changes, writes them, keeps the sink's replies, moves on.
 
 The rules of writing are `export_writer`'s, those of the lease `export_lease`'s.
 """
@@ -48,7 +48,7 @@ FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 10.0
 
 
 class ExportStopped(Exception):
-    """It was told to stop in the middle of a batch: what is not settled is for the next worker."""
+    """The exporter was told to stop in the middle of a batch: what is not settled is left to the next worker."""
 
 
 class PartitionExporter:
@@ -121,11 +121,11 @@ class PartitionExporter:
 
     @property
     def figures(self) -> Figures:
-        """What it has done; safe to read from any thread."""
+        """Return the counts of what it has done; safe to read from any thread."""
         return self._progress.figures
 
     def vitals(self) -> LoopHealth:
-        """How it does; safe to call from any thread. A sink that does not answer leaves it ready."""
+        """Return its health; safe to call from any thread. It stays ready while the sink does not answer."""
         figures = self.figures
         counted = ("written", "held_back", "retries", "buried", "probes", "lists")
         since = figures.paused_since
@@ -150,7 +150,7 @@ class PartitionExporter:
         self._stop.set()
 
     def run(self) -> None:
-        """The loop. Blocks until `stop`; then what was written is kept, and the lease given back."""
+        """Export until `stop`; blocks. Then what was written is kept, and the lease given back."""
         try:
             while not self._stop.is_set():
                 try:
@@ -200,7 +200,7 @@ class PartitionExporter:
         return True
 
     def step(self) -> int:
-        """Read once, for at most *block_ms*, and write what there is. Returns how many changes that were.
+        """Read once, for at most *block_ms*, and write what there is. Returns the number of changes.
 
         Call it only after `acquire`. Raises: LeaseLost, ExportStopped, and what Redis does.
         """
@@ -282,7 +282,7 @@ class PartitionExporter:
             self._position = position
 
     def _choose(self, deliveries: Sequence[SinkDelivery], settled: ExportCheckpoint) -> Iterator[SinkDelivery]:
-        """Those that are to be written, with what the sink returned for them last."""
+        """Yield those that are to be written, with the sink's last reply about them."""
         known = self._store.returned([delivery.key for delivery in deliveries])
         for delivery in deliveries:
             delivery = msgspec.structs.replace(delivery, known=known.get(delivery.key))
@@ -313,7 +313,7 @@ class PartitionExporter:
         return False
 
     def _look_behind(self) -> None:
-        """Once a second, with the signs of life: not at a scrape, which asks nobody, nor at each event."""
+        """Measure the lag once a second, together with the signs of life: not at each scrape, nor at each event."""
         try:
             self.figures.lag = self._store.lag(self._position or 0)
         except BusRefused:  # a user made before it was looked at: no reason to export nothing
@@ -323,7 +323,7 @@ class PartitionExporter:
         return self._stop.is_set() or self._lease.wait(self._rate.take(events))
 
     def _keep(self, settled: ExportCheckpoint) -> None:
-        """Keep *settled*, whenever Redis comes back: the sink has it already. Raises: LeaseLost."""
+        """Store *settled*, retrying until Redis is back: the sink has it already. Raises: LeaseLost."""
         backoff_s = FIRST_BACKOFF_S
         while True:
             try:
@@ -350,7 +350,7 @@ class PartitionExporter:
         self._sleep(self._uniform(0, most))
 
     def _waits(self, error: EventBusError) -> None:
-        """Not ready from now on, which is said once."""
+        """Become not ready, and log that once."""
         self._failures += 1
         self._failed_rounds += 1
         if self._failures == 1:
@@ -366,7 +366,7 @@ class PartitionExporter:
             log.warning("%s: %s", self._what, error)
 
     def _has_redis(self) -> None:
-        """It has answered, which ends its absence; whether it refuses us still, or a fault is ours, shows later."""
+        """Note that Redis has answered, which ends its absence; a refusal or a fault of ours shows later."""
         self._asked_redis = True
         if isinstance(self._failed_first, BusUnavailable):
             self._recovered()

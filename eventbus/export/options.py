@@ -1,4 +1,4 @@
-"""How one sink is fed, as the workers are told and as people write it."""
+"""The options of an export, and how people write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbus.store.stored import View
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one sink is fed; the same in every worker of the sink."""
+    """The options of an export to one sink; the same in every worker of the sink."""
 
     start: Start = BEGINNING
     repeats: Repeats = Every()
@@ -29,7 +29,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 def make_options(
     clock: Clock, *, start: str, repeats: str, outage: str, counts: str = "written", **more: Any
 ) -> ExportOptions:
-    """The options as people write them; *more* as they are. Raises: ConfigError."""
+    """Parse the options as people write them; *more* is taken as it is. Raises: ConfigError."""
     if outage not in list(Outage):
         raise ConfigError(f"outage {outage!r}: give {' or '.join(Outage)}")
     return ExportOptions(

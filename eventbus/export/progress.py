@@ -1,4 +1,4 @@
-"""What an exporter says while it works: in the log, in Redis for `status`, and as numbers of its process."""
+"""Reports an exporter's work: in the log, in Redis for `status`, and as counts of its process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHY_LENGTH = 300
 
 
 class Figures:
-    """What an exporter has done since it began. Written by its thread, read by any. Counts only go up."""
+    """The counts of an exporter since it began. Written by its thread, read by any. They only go up."""
 
     def __init__(self) -> None:
         self.holds = False  #: has the lease
@@ -38,7 +38,7 @@ class Figures:
 
 
 class ExportProgress:
-    """Told by the writer what it waits for, and by the exporter what came of each event."""
+    """Collects the waits of the writer and, from the exporter, the outcome of each event."""
 
     def __init__(
         self, store: ExportStore, *, sink: str, clock: Clock, what: str, on_change: Callable[[str, str], None]
@@ -53,19 +53,19 @@ class ExportProgress:
         self._retrying = False
 
     def begin(self, mode: str) -> ExportCheckpoint:
-        """This worker has the lease now. A pause that the one before has begun goes on."""
+        """Note that this worker has the lease now. A pause that the one before has begun goes on."""
         self.figures.holds = True
         self.figures.paused_since = self._store.paused_since()
         return ExportCheckpoint(figures={"mode": mode, "pending": "0", "retrying": "0"})
 
     def end(self) -> None:
-        """It has it no longer."""
+        """Note that this worker has the lease no longer."""
         self.figures.holds, self.figures.pending = False, 0
         self.figures.paused_since = self.figures.lag = None
         self._told = self._retrying = False
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
-        """Nothing is read, nothing is buried: said once in the log, and at every probe in Redis."""
+        """Note a pause, in which nothing is read and nothing buried: once in the log, and at every probe in Redis."""
         why = printable(str(error))
         if self.figures.paused_since is None:
             self.figures.paused_since = self._clock.time_ns() / 1e9
@@ -93,12 +93,12 @@ class ExportProgress:
         self._tell(ExportCheckpoint(figures=figures, raised={"retries": events}))
 
     def held_back(self, settled: ExportCheckpoint) -> None:
-        """The policy kept one repeat from the sink."""
+        """Count a repeat that the policy kept from the sink."""
         self.figures.held_back += 1
         _raise(settled, "held_back")
 
     def settled(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
-        """Add to *settled* what came of one event."""
+        """Add the outcome of one event to *settled*."""
         self.figures.pending -= 1
         if self.figures.paused_since is not None:  # it answers; perhaps the worker before us began the pause
             self.figures.paused_since = None
@@ -109,7 +109,7 @@ class ExportProgress:
             self._written(outcome, settled)
 
     def round_done(self, settled: ExportCheckpoint) -> None:
-        """Nothing of the round is in hand any more."""
+        """Note that nothing of the round is in hand any more."""
         if self._retrying:
             self._retrying = False
             settled.figures |= {"retrying": "0", "pending": "0"}
@@ -157,7 +157,7 @@ class ExportProgress:
         return {"error": printable(text)[:WHY_LENGTH], "error_ms": str(self._now_ms())}
 
     def _tell(self, settled: ExportCheckpoint) -> None:
-        """Figures alone: they may be late, so a Redis that is away holds up nothing. Raises: LeaseLost."""
+        """Write the figures alone: they may be late, so Redis being away holds up nothing. Raises: LeaseLost."""
         try:
             if not self._store.exported(settled):
                 raise LeaseLost

@@ -1,4 +1,4 @@
-"""How often a sink is told of an event that repeats."""
+"""Decides how often a sink hears of an event that repeats."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Repeats(Protocol):
-    """Decides for one event at a time; *known* is what the sink returned for it last, None: it never had it."""
+    """Decides for one event at a time; *known* is the sink's last reply about it, None: it never had it."""
 
     def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
-        """Whether the sink is to be told now."""
+        """Return True if the sink is to have the event now."""
         ...
 
     def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
-        """When to look again at what is not due, ms since 1970; None: not before it repeats again."""
+        """Return when to check an event again that is not due, ms since 1970; None: not before it repeats."""
         ...
 
 
 class Every(msgspec.Struct, frozen=True):
-    """Of every repeat: the sink ends with the final count."""
+    """Writes every repeat: the sink ends with the final count."""
 
     def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
         return True
@@ -36,7 +36,7 @@ class Every(msgspec.Struct, frozen=True):
 
 
 class First(msgspec.Struct, frozen=True):
-    """Of the first occurrence alone. An event that expires and comes back is a first one again."""
+    """Writes only the first occurrence. An event that expires and comes back is a first one again."""
 
     def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
         return known is None
@@ -46,7 +46,7 @@ class First(msgspec.Struct, frozen=True):
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """When the count reaches, or passes, one of *counts* (ascending)."""
+    """Writes when the count reaches, or passes, one of *counts* (ascending)."""
 
     counts: tuple[int, ...]
 
@@ -59,7 +59,9 @@ class Thresholds(msgspec.Struct, frozen=True):
 
 
 class AtMostEvery(msgspec.Struct, frozen=True):
-    """Of the first at once, then at most every *every_ms*; what was held back is told at the end of that time."""
+    """Writes the first at once, then at most every *every_ms*.
+
+    What was held back is written at the end of that time."""
 
     every_ms: int
 
@@ -72,7 +74,7 @@ class AtMostEvery(msgspec.Struct, frozen=True):
 
 
 def parse_repeats(text: str) -> Repeats:
-    """`every`, `first`, `thresholds=1,10,100` or `at-most-every=5m` (s, m, h, d). Raises: ConfigError."""
+    """Parse `every`, `first`, `thresholds=1,10,100` or `at-most-every=5m` (s, m, h, d). Raises: ConfigError."""
     word, _, value = text.partition("=")
     if text == "every":
         return Every()

@@ -1,4 +1,4 @@
-"""Where a sink that is new to the bus begins. A sink that has a position goes on from there, whatever this says."""
+"""Decides where an export to a new sink begins. A sink that has a position goes on from there, whatever this says."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Start(msgspec.Struct, frozen=True):
-    """*listed*: with what the store holds; of that only what was last seen at *since* or later, if given."""
+    """The start of a new export.
+
+    *listed*: it begins with what the store holds; of that only events last seen at *since* or later, if given."""
 
     listed: bool = True
     since: datetime | None = None
 
     def takes(self, event: Event) -> bool:
-        """Whether the event, found in the store at the beginning, is exported."""
+        """Return True if the event, found in the store at the beginning, is exported."""
         return self.since is None or (event.last_seen is not None and event.last_seen >= self.since)
 
 
@@ -29,7 +31,7 @@ NOW, BEGINNING = Start(listed=False), Start()
 
 
 def parse_start(text: str, clock: Clock) -> Start:
-    """`now`, `beginning`, an RFC 3339 time with its zone, or how long ago (`90s`, `10m`, `2h`, `1d`).
+    """Parse `now`, `beginning`, an RFC 3339 time with its zone, or how long ago (`90s`, `10m`, `2h`, `1d`).
 
     Raises: ConfigError.
     """

@@ -1,4 +1,4 @@
-"""A worker of one external sink as threads of this process: one a partition, each with a sink object of its own."""
+"""Runs the exports to one sink as threads of this process: one a partition, each with a sink object of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TELL_EVERY_LOOKS = 6
 
 
 class ExportRunner:
-    """Exporters of one sink, one a partition, the housekeeping, and a watch on the sink workers.
+    """The exporters of one sink, one a partition, with the housekeeping and a monitor of the sink workers.
 
     Args: make_sink: called once a partition, in the thread of whoever makes the runner.
           on_gone: called from a thread of it when the sink is gone for good.
@@ -76,7 +76,7 @@ class ExportRunner:
         self._feeding.start()
 
     def vitals(self) -> list[LoopHealth]:
-        """How each exporter does; safe to call from any thread."""
+        """Return the health of each exporter; safe to call from any thread."""
         return [exporter.vitals() for exporter in self.exporters]
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -126,7 +126,7 @@ class SinkWorkerMonitor:
 
 
 class MissingWorkerLooks:
-    """What looks at the sink workers come to: something is said when a partition has none at two looks in a row."""
+    """Debounces warnings: a partition without a sink worker is reported after two consecutive looks."""
 
     def __init__(self, partitions: int) -> None:
         self.unfed: list[int] = []  #: at the last look
@@ -134,7 +134,7 @@ class MissingWorkerLooks:
         self._looks = 0  # so many in a row for which it was so at the one before too
 
     def add(self, unfed: list[int]) -> str:
-        """One more look, which found *unfed*. Returns what is to be said, mostly ""."""
+        """Add one more look, which found *unfed*. Returns the text of a warning, mostly ""."""
         twice = [partition for partition in unfed if partition in self.unfed]
         self.unfed = unfed
         self._looks = self._looks + 1 if twice else 0

@@ -1,4 +1,4 @@
-"""Writing to a sink by the rules: the sink does not answer, or it answered and this event failed.
+"""Writes deliveries to a sink, with rules for two failures: the sink does not answer, or it refuses one event.
 
 No Redis, no positions: deliveries go in, what became of each comes out.
 
@@ -44,14 +44,14 @@ FIRST_PROBE_S, LAST_PROBE_S = 1.0, 60.0
 
 
 class Outage(StrEnum):
-    """What a sink that does not answer means."""
+    """The treatment of a sink that does not answer."""
 
     PAUSE = "pause"  #: wait for it, for ever
     COUNT = "count"  #: one more try of this event, as in client-go
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a delivery: *returned* by the sink, or given up for *cause*; both empty: the sink had it."""
+    """The outcome of a delivery: *returned* by the sink, or given up for *cause*; both empty: the sink had it."""
 
     delivery: SinkDelivery
     returned: Event | None = None
@@ -60,18 +60,18 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Progress(Protocol):
-    """Is told what the writer waits for. May raise, which ends the writing."""
+    """Learns what the writer waits for. A method may raise, which ends the writing."""
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
-        """Again nothing answers, or the sink asks for *retry_after_s*; called before each wait."""
+        """Note that the sink still does not answer, or asks for *retry_after_s*; called before each wait."""
         ...
 
     def resumed(self) -> None:
-        """It answers again."""
+        """Note that the sink answers again."""
         ...
 
     def retrying(self, error: EventBusError, events: int) -> None:
-        """*events* have failed and are tried again."""
+        """Note that *events* have failed and are tried again."""
         ...
 
 
@@ -85,7 +85,7 @@ class _Item(msgspec.Struct):
 
 
 class _Next(StrEnum):
-    """What is still to be done for an item."""
+    """The next step for an item."""
 
     CALL = "call"  #: another call, at once
     RETRY = "retry"  #: another try, after a sleep
@@ -195,7 +195,9 @@ class SinkWriter:
         return _Item(item.delivery, self._first_verb(item.delivery), item.tries)
 
     def _sleep_s(self, failed: Sequence[_Item]) -> float:
-        """The first sleep is random, so that sinks that failed together are not asked again together."""
+        """Return the time to sleep.
+
+        The first is random, so that sinks that failed together are not called all at once."""
         return RETRY_S * (self._uniform(0, 1) if all(item.tries == 1 for item in failed) else 1)
 
     def _call(self, chunk: Sequence[_Item]) -> Sequence[SinkAnswer]:
@@ -234,7 +236,7 @@ class SinkWriter:
             return _classified(error)
 
     def _judge(self, item: _Item, answer: SinkAnswer) -> Outcome | _Next:
-        """Settled, given up, or what is to be done next; says so in *item* too."""
+        """Decide: settled, given up, or the next step, which is noted in *item* too."""
         delivery = item.delivery
         counting = self._outage is Outage.COUNT
         match answer:
@@ -296,7 +298,7 @@ def _follow(item: _Item, verb: Verb) -> _Next:
 
 
 def _classified(error: Exception) -> EventBusError:
-    """Errors of the system's network are outages, whoever raises them; the rest is about the event."""
+    """Return the error as one of ours: errors of the system's network are outages, the rest is about the event."""
     if isinstance(error, EventBusError):
         return error
     problem = f"{type(error).__name__}: {error}"
@@ -304,7 +306,7 @@ def _classified(error: Exception) -> EventBusError:
 
 
 def _unversioned(event: Event) -> Event:
-    """It is there, in a version that nobody has told."""
+    """Return the event without a version: the sink has it, in a version that it did not give."""
     return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, resource_version=""))
 
 
