@@ -1,4 +1,4 @@
-"""The ack check: does the bus still have what it acknowledged? What it lost is sent again, though nobody records."""
+"""The ack check: asks whether the bus still has what it acknowledged. Losses are sent again though nobody records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ ANSWER_S = 1.0
 
 
 class AckCheckSchedule:
-    """When one idle producer is checked. A loss shows by itself when the next event is sent, so only the idle are."""
+    """The schedule of checks of one idle producer.
+
+    Only the idle are checked: elsewhere a loss shows when the next event is sent."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +47,7 @@ class AckCheckSchedule:
 
     @property
     def due_in_s(self) -> float:
-        """Seconds until the next check; 0 or less: now."""
+        """Return the seconds until the next check; 0 or less: now."""
         return self._sent_at + self._pause_s - self._clock.monotonic()
 
     def is_unconfirmed(self, wanted_at: float) -> bool:
@@ -54,13 +56,13 @@ class AckCheckSchedule:
 
 
 class AckCheck:
-    """Checks idle producers, for the flusher. *under_way* is a unique token during a check, else None."""
+    """Checks idle producers for the flusher. *under_way* is a unique token during a check, else None."""
 
     def __init__(self) -> None:
         self.under_way: object | None = None
 
     def run(self, transport: Transport, producers: Sequence[tuple[int, Producer]]) -> None:
-        """Check all these, by partition, in one round trip; what the bus lost of theirs waits again."""
+        """Check these producers, by partition, in one round trip; what the bus lost of theirs is queued again."""
         for _, producer in producers:
             producer.check.sent()
         self.under_way = object()

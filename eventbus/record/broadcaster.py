@@ -94,7 +94,7 @@ class EventBroadcaster:
         return f"<EventBroadcaster to {self._bus}: {state}{lost}>"
 
     def new_recorder(self, component: str, host: str | None = None) -> EventRecorder:
-        """A recorder for *component*. *host*: None is this machine's name."""
+        """Make a recorder for *component*. *host*: None is this machine's name."""
         host = socket.gethostname() if host is None else host
         return EventRecorder(component, host, put=self._accept, losses=self.losses, clock=self._clock)
 
@@ -289,7 +289,7 @@ class EventBroadcaster:
             self._outbox.put(pending)
 
     def _built(self, pending: Pending | Event) -> Event | None:
-        """What the local watchers get: the same events as the bus, each built once, and not by the caller."""
+        """Build the event for local watchers: the same as the bus gets, built once, and not by the caller."""
         assert isinstance(pending, Pending)
         try:
             return build(pending)
@@ -315,7 +315,7 @@ class EventBroadcaster:
         return watcher
 
     def _log_again(self, pending: Pending) -> None:
-        """The first event of a forked child: its parent's loggers have no threads here yet."""
+        """Restart the loggers at the first event of a forked child: its parent's loggers have no threads here yet."""
         with self._log_lock:
             silent, self._silent = self._silent, []
             for handler in silent:
@@ -331,7 +331,7 @@ class EventBroadcaster:
         return watcher
 
     def _put_last(self, pending: Pending) -> None:
-        """An event of what ends after this: its caller sends it, as far as the time for the end reaches."""
+        """Put an event recorded after the end began: its caller sends it, as far as the time for the end reaches."""
         self._outbox.send(pending)
 
     def _stop_taking(self, put: Callable[[Pending], None]) -> None:
@@ -355,7 +355,7 @@ class EventBroadcaster:
 
     @property
     def waiting(self) -> int:
-        """Events not yet accepted, about."""
+        """Return about how many events are not yet accepted."""
         return self._outbox.waiting
 
     def end(self) -> None:
@@ -373,15 +373,15 @@ class EventBroadcaster:
             raise interrupted
 
     def park(self, timeout_s: float) -> None:
-        """Before a fork: keep the flusher between two rounds."""
+        """Keep the flusher between two rounds, before a fork."""
         self._outbox.park(timeout_s)
 
     def unpark(self) -> None:
-        """After it, in the parent."""
+        """Let the flusher go on in the parent, after a fork."""
         self._outbox.unpark()
 
     def after_fork(self) -> None:
-        """In the child: an empty buffer, a fresh producer at the first event, no thread and no socket of the parent."""
+        """Begin anew in the child: an empty buffer, a fresh producer, and no thread or socket of the parent."""
         self._mux.reset_after_fork()
         self._outbox.reset()
         self._bus.reset()
@@ -395,5 +395,7 @@ class EventBroadcaster:
 
 
 def _has_ended(watcher: Watcher) -> bool:
-    """A program may start and stop watchers all its life. A sink's runner is kept until the end."""
+    """Return True if the watcher can be forgotten. A sink's runner is kept until the end.
+
+    A program may start and stop watchers all its life."""
     return bool(getattr(watcher, "ended", False))

@@ -1,4 +1,4 @@
-"""The outbox's buffer: what was recorded and not yet packed, bounded in events and bytes."""
+"""The outbox's buffer: events recorded and not yet packed, bounded in events and bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Buffer:
 
     @property
     def events(self) -> int:
-        """How many events wait in it, about."""
+        """Return about how many events wait in it."""
         return sum(type(item) is Pending for item in list(self.items))
 
     def make_room(self, pending: Pending, wake: Callable[[], None]) -> bool:
@@ -54,12 +54,12 @@ class Buffer:
         return False
 
     def give_back(self, size: int) -> None:
-        """Take it that a message of *size* characters, more than `small`, has left the buffer."""
+        """Free the room of a message of *size* characters, more than `small`, that has left the buffer."""
         with self._large_lock:
             self._large_bytes -= size
 
     def tell_room(self) -> None:
-        """Wake those who wait for room."""
+        """Wake the callers that wait for room."""
         if self._waiters:
             with self._room:
                 self._room.notify_all()
@@ -70,7 +70,7 @@ class Buffer:
         self.tell_room()
 
     def clear(self) -> int:
-        """Empty it, and free those who wait in a flush. Returns how many events that were."""
+        """Empty it, and free the callers that wait in a flush. Returns the number of events removed."""
         events = 0
         while self.items:
             try:

@@ -1,4 +1,4 @@
-"""How this process's own events are logged: client-go's words, plain and structured."""
+"""Logs this process's own events, in client-go's words: plain and structured."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _go_syntax(reference: ObjectReference) -> str:
 
 
 def _go_quoted(text: str) -> str:
-    """What Go's strconv.Quote makes of *text*: names come from outside, and must not begin a line of their own."""
+    """Quote *text* as Go's strconv.Quote does: names come from outside, and must not begin a line of their own."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return f'"{"".join(map(_go_character, text))}"'

@@ -1,4 +1,4 @@
-"""A place in the outbox's buffer that somebody waits for."""
+"""A mark in the outbox's buffer that a flush waits for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FlushMark:
         self.added: list[int] = []  # how many events each producer had been given before it
 
     def reached(self, producers: Sequence[Producer]) -> bool:
-        """Whether all that still waits was added after the mark."""
+        """Return True if all that still waits was added after the mark."""
         return all(
             producer.pending <= producer.added - added for producer, added in zip(producers, self.added, strict=True)
         )

@@ -1,4 +1,4 @@
-"""Counts what was lost, and why: told at most once in ten seconds a cause, and each new kind of mistake at once."""
+"""Counts lost events by cause; logs each cause at most once in ten seconds, and each new kind of mistake at once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DETAIL_BYTES = 300
 
 
 class Losses:
-    """Counts by cause, and tells. Thread-safe; `count` costs a lock and, rarely, a line."""
+    """Counts lost events by cause, and logs them. Thread-safe; `count` costs a lock and, rarely, a line."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.reset()
 
     def reset(self) -> None:
-        """Begin at nothing: at birth, and in a child after fork, where another thread may have held the lock."""
+        """Reset all counts: when made, and in a child after fork, where another thread may have held the lock."""
         # Reentrant: a signal handler may record an event while its own thread counts one.
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
@@ -58,7 +58,7 @@ class Losses:
         _tell(cause, untold)
 
     def take_unreported(self) -> tuple[tuple[str, int], ...]:
-        """What was counted since this was last asked: the outbox tells it to Redis with its next batch."""
+        """Return the losses counted since the last call: the outbox reports them to Redis with its next batch."""
         if not self._unreported:
             return ()
         with self._lock:
@@ -76,12 +76,12 @@ class Losses:
 
     @property
     def counts(self) -> dict[str, int]:
-        """All that was counted so far."""
+        """Return all that was counted so far."""
         with self._lock:
             return dict(self._counts)
 
     def close(self) -> None:
-        """Tell what was counted since the last line of each cause."""
+        """Log what was counted since the last line of each cause."""
         with self._lock:
             untold, self._untold = self._untold, {}
         for cause, losses in untold.items():
@@ -89,7 +89,7 @@ class Losses:
 
 
 class _Untold:
-    """The losses of one cause since its last line: how many, and what was said of the last of them."""
+    """The losses of one cause since its last line: how many, and the detail of the last one."""
 
     __slots__ = ("detail", "n", "various")
 

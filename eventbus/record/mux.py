@@ -20,7 +20,7 @@ QUEUE_LENGTH = 1_000
 
 
 class FullQueue(StrEnum):
-    """What the distributor does with a watcher that has no room."""
+    """The policy for a watcher whose queue has no room."""
 
     DROP = "drop"  #: this watcher misses the item, counted; the others get it
     WAIT = "wait"  #: everyone waits until this watcher has room or stops

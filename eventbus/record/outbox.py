@@ -66,7 +66,9 @@ class Outbox:
         self.reset()
 
     def reset(self) -> None:
-        """Be empty and unstarted: at birth, and in a child after fork, which must not send its parent's events."""
+        """Empty it and forget the thread.
+
+        Called when made, and in a child after fork, which must not send its parent's events."""
         self._pid = os.getpid()
         self._buffer = Buffer(settings=self._settings, clock=self._clock, losses=self._losses)
         self._items = self._buffer.items
@@ -169,18 +171,18 @@ class Outbox:
 
     @property
     def closed(self) -> bool:
-        """Nothing more will be sent: all was, or the deadline of a `close` is over."""
+        """Return True if nothing more will be sent: all was, or the deadline of a `close` is over."""
         return self._closing.happened and (self._overdue() or self._finished())
 
     @property
     def waiting(self) -> int:
-        """Events not yet accepted, about."""
+        """Return about how many events are not yet accepted."""
         return self._buffer.events + self._sender.pending
 
     # -- forks ---------------------------------------------------------------------------------------------------
 
     def park(self, timeout_s: float) -> None:
-        """Before a fork: wait until the flusher is between two rounds, and keep it there; at most *timeout_s*.
+        """Wait until the flusher is between two rounds, at most *timeout_s*, and keep it there, before a fork.
 
         A child then finds no lock held by a thread that it does not have. A flusher that waits for a reply holds none.
         """
@@ -190,12 +192,12 @@ class Outbox:
                 self._parked.append(lock)
 
     def unpark(self) -> None:
-        """After it, in the parent."""
+        """Let the flusher go on in the parent, after a fork."""
         while self._parked:
             self._parked.pop().release()
 
     def _look_for_foreign_fork(self, ours: int = 0) -> bool:
-        """Begin anew in a child that C code has forked without telling Python. False: this is none.
+        """Begin anew in a child that C code has forked without telling Python. False: this process is none.
 
         *ours* of what waits were put since; the rest may be the parent's, who sends it.
         """
@@ -253,7 +255,7 @@ class Outbox:
         return True
 
     def _only_checks(self) -> bool:
-        """Whether all is acknowledged, and the flusher waits to hear whether it is still there."""
+        """Return True if all is acknowledged, and the flusher only waits for an ack check."""
         check = self._sender.ack_check
         token = check.under_way
         return token is not None and not self.waiting and check.under_way is token
@@ -290,7 +292,7 @@ class Outbox:
             self._ended.set()
 
     def _drive(self) -> None:
-        """Have round after round sent, until it is closed and all is sent or the deadline over."""
+        """Send round after round until it is closed, and all is sent or the deadline over."""
         while True:
             self._sleep_until_work()
             if self.closed:
@@ -332,7 +334,7 @@ class Outbox:
         self._asleep = False
 
     def _pause(self) -> None:
-        """Everything that could be sent is for partitions that are left alone."""
+        """Wait for partitions that are left alone: everything else has been sent."""
         pause_s = min(HELD_S, self._sender.due_in_s())
         if self._closing.happened:
             self._clock.sleep(pause_s)
@@ -340,7 +342,7 @@ class Outbox:
             self._closing.wait(pause_s)
 
     def _wait_after(self, error: EventBusError) -> None:
-        """Full jitter, doubling, and a line that says how much waits."""
+        """Wait after an error, with full jitter and doubling, and log how much waits."""
         self._failures += 1
         self._losses.tell("unavailable", f"{error} ({self.waiting} events wait)")
         most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))

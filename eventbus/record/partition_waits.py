@@ -1,4 +1,4 @@
-"""Which partitions are to be left alone for a while, since their node is away or their stream full."""
+"""Tracks which partitions to leave alone for a while, since their node is away or their stream full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 1.0
 
 
 class PartitionWaits:
-    """A back-off for each partition that failed, with full jitter and doubling; the others know nothing of it."""
+    """A back-off for each partition that failed, with full jitter and doubling; it does not hold up the others."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -19,26 +19,26 @@ class PartitionWaits:
         self._until: dict[int, float] = {}
 
     def failed(self, partition: int, *, soon: bool = False) -> None:
-        """Try it again later; *soon*: in no more than the first back-off."""
+        """Note a failure of *partition*, which is tried again later; *soon*: after no more than the first back-off."""
         failures = self._failures[partition] = self._failures.get(partition, 0) + 1
         most = FIRST_BACKOFF_S if soon else min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10))
         self._until[partition] = self._clock.monotonic() + random.uniform(most / 4, most)
 
     def succeeded(self, partition: int) -> None:
-        """Nothing is wrong with it any more."""
+        """Note that nothing is wrong with *partition* any more."""
         if partition in self._failures:
             del self._failures[partition], self._until[partition]
 
     def has_failed(self, partition: int) -> bool:
-        """True from a failure of *partition* to its next success."""
+        """Return True from a failure of *partition* to its next success."""
         return partition in self._failures
 
     def holds(self, partition: int) -> bool:
-        """True while *partition* is not to be tried."""
+        """Return True while *partition* is not to be tried."""
         return bool(self._until) and self._until.get(partition, -math.inf) > self._clock.monotonic()
 
     def due_in_s(self) -> float:
-        """Seconds until the next partition is to be tried again, 0 or more; inf: none waits."""
+        """Return the seconds until the next partition is to be tried again, 0 or more; inf: none waits."""
         return max(0.0, min(self._until.values(), default=math.inf) - self._clock.monotonic())
 
 

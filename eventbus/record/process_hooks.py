@@ -1,4 +1,8 @@
-"""What becomes of broadcasters when a process ends or forks: exit, signals, children of multiprocessing, fork.
+"""Ends and renews broadcasters when a process ends or forks: exit, signals, children of multiprocessing, fork.
+
+At the end every broadcaster sends what it has, by the steps of `EventBroadcaster.shutdown`. Anybody may repeat
+these, and
+nothing ever waits for code that a signal has interrupted.
 
 At the end every broadcaster sends what it has. The steps are those of `EventBroadcaster.shutdown`, which may be done
 again and by anybody: whoever is interrupted by a signal is never waited for.
@@ -112,7 +116,7 @@ def install_signal_handlers(*signals: int) -> None:
 
 
 def start() -> None:
-    """Be told of the first event: arm a child as well, and say once what is unusual about threads here."""
+    """Prepare at the first event: arm a child as well, and log once what is unusual about threads here."""
     global _started
     arm()
     if _started:
@@ -130,7 +134,7 @@ def start() -> None:
 
 
 def arm() -> None:
-    """Install the handlers where the action is the default one; outside the main thread say that they are missing."""
+    """Install the handlers for signals with the default action; outside the main thread log that they are missing."""
     global _said_unarmed
     missing = [number for number in _flushing if signal.getsignal(number) is signal.SIG_DFL]
     if not missing:

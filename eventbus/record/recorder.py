@@ -139,7 +139,7 @@ class EventRecorder:
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
-    """What the caller changes later is not what happened."""
+    """Copy the annotations, so that what the caller changes later does not change the event."""
     try:
         return dict(annotations)
     except Exception as error:
@@ -147,7 +147,7 @@ def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _said(error: Exception) -> str:
-    """What somebody else's error says, if it can speak."""
+    """Return type and text of a foreign error; the type alone if its text cannot be made."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

@@ -47,30 +47,30 @@ class Sender:
 
     @property
     def connected(self) -> bool:
-        """True while it has a transport."""
+        """Return True while it has a transport."""
         return self._transport is not None
 
     @property
     def pending(self) -> int:
-        """Events that were packed and are not acknowledged."""
+        """Return the number of events that were packed and are not acknowledged."""
         return sum(producer.pending for producer in self.producers)
 
     @property
     def idle(self) -> bool:
-        """Nothing waits for its acknowledgement."""
+        """Return True if nothing waits for its acknowledgement."""
         return all(producer.idle for producer in self.producers)
 
     @property
     def can_send(self) -> bool:
-        """True while something waits for a partition that need not be left alone."""
+        """Return True while something waits for a partition that need not be left alone."""
         return any(not producer.idle and not self._waits.holds(i) for i, producer in enumerate(self.producers))
 
     def due_in_s(self) -> float:
-        """Seconds until a partition that is left alone is tried again; inf: none is."""
+        """Return the seconds until a partition that is left alone is tried again; inf: none is."""
         return self._waits.due_in_s()
 
     def check_in_s(self, closed_at: float) -> float:
-        """Seconds until the next ack check, for those who flush and for a close at *closed_at* too; inf: none."""
+        """Return the seconds until the next ack check, counting flushes and a close at *closed_at*; inf: none."""
         wanted_at = self._wanted_at(closed_at)
         return min((producer.check_in_s(wanted_at) for producer in self.producers), default=math.inf)
 
@@ -146,7 +146,7 @@ class Sender:
         buffer.tell_room()
 
     def _room_in_producers(self) -> int:
-        """How many events to pack: enough for a round trip, beside what partitions hold that are left alone.
+        """Return how many events to pack: a round trip's worth, beside those held for partitions that are left alone.
 
         These may hold as much as the buffer may, and what they hold the buffer may not: only then do all others wait.
         """
@@ -159,7 +159,7 @@ class Sender:
         return self._bus.in_flight * MAX_BATCH_EVENTS - self.pending + events
 
     def _send(self, transport: Transport, *, closing: bool) -> bool:
-        """One round trip for what waits in every partition; settles what was answered. False: nothing was sent."""
+        """Make one round trip for what waits in every partition, and settle the answers. False: nothing was sent."""
         requests = [
             request
             for partition, producer in enumerate(self.producers)
@@ -177,7 +177,9 @@ class Sender:
     def _settle(
         self, requests: Sequence[PublishRequest], answers: Sequence[PublishReply | EventBusError], closing: bool
     ) -> None:
-        """Hand out the answers; what follows one that was not taken is sent again, so its answer says nothing."""
+        """Hand the answers to the producers.
+
+        What follows a batch that was not taken is sent again, so its answer says nothing."""
         problems: dict[int, EventBusError] = {}
         refused: set[int] = set()
         for request, answer in zip(requests, answers, strict=True):
