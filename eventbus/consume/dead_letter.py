@@ -1,4 +1,4 @@
-"""The dead letter: what no worker could handle, with its cause; shown, given back to its group, or let go."""
+"""The dead letter: entries that no worker could handle, with the cause; list, replay or discard them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeadEntry(msgspec.Struct, frozen=True):
     why: str = ""
 
     def events(self) -> list[Event]:
-        """What of it can be read; often nothing, for that is why it is here."""
+        """Return the events of it that can be decoded; often none, for that is why it was buried."""
         try:
             batch = unpack_batch(self.body)
         except PoisonBatch:
@@ -54,7 +54,7 @@ class DeadLetter:
         self._client = client
 
     def list(self, *, group: str | None = None, cause: str | None = None) -> Iterator[DeadEntry]:
-        """Every buried entry, oldest first within a partition, read in pages."""
+        """Yield every buried entry, oldest first within a partition, read in pages."""
         for partition, keys in enumerate(self._bus.keys):
             after = "-"
             while True:
@@ -69,7 +69,7 @@ class DeadLetter:
                 after = f"({page[-1][0].decode()}"
 
     def get(self, dead_id: str) -> DeadEntry:
-        """One entry. Raises: NotFound."""
+        """Read one entry. Raises: NotFound."""
         partition, entry_id = self._parse(dead_id)
         with redis_errors():
             found: Any = self._client.xrange(self._bus.keys[partition].dead, entry_id, entry_id)

@@ -36,7 +36,7 @@ Handle = Callable[[GroupReader, Sequence[Delivery]], Sequence[bytes]]
 
 
 def consumer_name() -> str:
-    """A name that no other process has ever had: a worker that comes back is a new consumer."""
+    """Make a name that no other process has ever had: a worker that comes back is a new consumer."""
     return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
@@ -88,7 +88,7 @@ class Consumer:
         self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0, "failures": 0}
 
     def vitals(self) -> LoopHealth:
-        """How it does; safe to call from any thread."""
+        """Return its health; safe to call from any thread."""
         ready = self.ready.is_set() and not self._failures
         return LoopHealth(
             group=self._reader.group,
@@ -99,11 +99,11 @@ class Consumer:
         )
 
     def stop(self) -> None:
-        """End after what is being handled; returns at once."""
+        """End after the delivery being handled; returns at once."""
         self._stop.set()
 
     def run(self) -> None:
-        """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
+        """Run the loop; blocks until `stop`. Then everything handled has been acknowledged."""
         self._pulse.start()
         try:
             while not self._stop.is_set():
@@ -164,15 +164,15 @@ class Consumer:
             self._reader.ack(isolate(self._reader, delivery, self._handle_alone))
 
     def _work_own_pending(self) -> None:
-        """Work what Redis thinks that we still work: a reply was lost, or a replica never heard what we have done.
+        """Handle what Redis still counts as ours: a reply was lost, or a replica never got our acknowledgement.
 
-        Of a replica that takes over between two calls no error tells: the client connects again by itself.
+        No error tells of a replica that takes over between two calls: the client connects again by itself.
         """
         while not self._stop.is_set() and (pending := self._reader.own_pending()):
             self._work(pending)
 
     def _look_around(self) -> None:
-        """Work what has been left: by us, or by those whose counter stands still."""
+        """Handle what has been left: by us, or by consumers whose counter stands still."""
         now = self._clock.monotonic()
         if now < self._next_look:
             return

@@ -1,4 +1,4 @@
-"""What a program gives to be called with each event, and what it gets for that."""
+"""Calls a program's handler with each event, and defines the watcher that it gets back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIES = 3
 
 
 class Watcher(Protocol):
-    """What `start_event_watcher` gives back."""
+    """The handle that `start_event_watcher` returns."""
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop after the event that is being handled, and wait for that; 0 only tells it to. Idempotent."""

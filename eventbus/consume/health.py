@@ -1,4 +1,4 @@
-"""What a worker's loop tells about itself, for the health checks and the metrics of its process."""
+"""The health of a worker's loop, for the health checks and the metrics of its process."""
 
 from __future__ import annotations
 

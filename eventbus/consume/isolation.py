@@ -1,4 +1,4 @@
-"""A batch that workers died of, one event at a time: the one that kills is found, and only it is buried."""
+"""Works a batch that workers died of one event at a time, so that only the event that kills is found and buried."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ HandleAlone: TypeAlias = Callable[[GroupReader, Delivery, Batch, int], bool]
 
 
 def must_be_isolated(delivery: Delivery) -> bool:
-    """What was begun one event at a time is finished so: what lies before `next` has been done."""
+    """Return True if workers died of the delivery, or it was begun one event at a time.
+
+    What lies before `next` is done."""
     return delivery.deaths >= ISOLATE_AFTER_DEATHS or delivery.next is not None
 
 
 def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Sequence[bytes]:
-    """Have *handle* work *delivery* one event at a time, from where others have come to; bury the one that killed.
+    """Work *delivery* one event at a time with *handle*, from where others have come to; bury the one that killed.
 
     Returns: its id, to be acknowledged; nothing if it was taken over meanwhile, or buried whole.
     """

@@ -1,4 +1,4 @@
-"""For how long the heartbeat counters of others were watched standing still: who could not look has not seen it."""
+"""Measures how long each peer's heartbeat has not moved, counting only time actually observed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from eventbus.clock import Clock
 
 
 class LivenessObserver:
-    """What one observer has seen of the counters of others, by their names. Not thread-safe.
+    """One observer's record of the counters of others, by their names. Not thread-safe.
+
+    What kept the observer from looking may have kept the others from beating, so a gap between two looks counts for no
+    more than *longest_gap_s*.
 
     What kept him from looking may have kept them from beating, so a gap between two looks counts for no more than
     *longest_gap_s*.
@@ -22,7 +25,7 @@ class LivenessObserver:
         self._seen: dict[str, tuple[str, float]] = {}  # the counter, and for how many seconds it stood still
 
     def observe(self, counters: Mapping[str, str]) -> Mapping[str, float]:
-        """Take what the counters are now, of all that there are. Returns: of each, how many seconds it stood still."""
+        """Take the current counters of all peers. Returns for each how many seconds it has stood still."""
         now = self._clock.monotonic()
         watched_s = min(now - self._looked_at, self._longest_gap_s)
         self._looked_at, before = now, self._seen
