@@ -33,7 +33,7 @@ MAX_HEARD_CHARS = 1_024
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What all events with the same source, object, type and reason share. Digests are 32 hex."""
+    """The key of all events with the same source, object, type and reason. Digests are 32 hex."""
 
     aggregate: bytes
     spam: bytes
@@ -49,7 +49,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event, its packed bytes, and what it is counted under: 32 hex, and 8 bytes among similar ones."""
+    """An event, its packed bytes, and the keys it is counted under: 32 hex, and 8 bytes among similar ones."""
 
     uid: str
     event: WireEvent
@@ -68,7 +68,7 @@ class Correlator:
         self._heard = lru_cache(maxsize=16_384)(self._make_cached)
 
     def keyed(self, uid: str, event: WireEvent, packed: bytes) -> KeyedEvent:
-        """The event with its keys: nothing is hashed of what was last said of the same."""
+        """Return the event with its keys: nothing is hashed if it repeats what was last said of its subject."""
         heard = self._heard(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
@@ -139,7 +139,7 @@ class Correlator:
 
 
 class _CachedKeys:
-    """A subject, and the keys of what was last said of it: a hot object says the same again and again."""
+    """A subject, and the keys of its last message: a hot object says the same again and again."""
 
     __slots__ = ("key", "local", "message", "subject")
 
@@ -175,7 +175,7 @@ class CallBuilder:
         return len(self._batches)
 
     def fits(self, events: Sequence[KeyedEvent]) -> bool:
-        """Whether a batch with these events keeps the call within its bounds; the first batch always does."""
+        """Return True if a batch with these events keeps the call within its bounds; the first batch always does."""
         if not self._batches:
             return True
         keys = len(self._event_keys | {event.key for event in events})
@@ -199,7 +199,7 @@ class CallBuilder:
         self._batches.append(pack_argument([entry, clock_ms, position, rows, list(burials), start, minute]))
 
     def call(self) -> RecordCall:
-        """The call, ready to be sent."""
+        """Return the call, ready to be sent."""
         return RecordCall(list(self._index), pack_argument(self._subject_rows), self._batches)
 
     def _row(self, keyed: KeyedEvent) -> tuple[Any, ...]:
@@ -248,6 +248,6 @@ _pack = msgpack.Packer(unicode_errors="surrogatepass").pack
 
 
 def _two_keys(person: bytes, parts: tuple[str, ...]) -> tuple[bytes, bytes]:
-    """32 hex each: for the state that *parts* share, and for the object that is written for it."""
+    """Compute two keys of 32 hex: for the state that *parts* share, and for the object that is written for it."""
     digest = blake2b(_pack(parts), digest_size=32, person=person).hexdigest().encode()
     return digest[:32], digest[32:]

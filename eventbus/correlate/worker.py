@@ -1,4 +1,4 @@
-"""The store's sink worker as threads of this process: one a partition."""
+"""Runs the store's sink worker as threads of this process: one a partition."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class SinkRunner:
         self._housekeeper.start()
 
     def vitals(self) -> list[LoopHealth]:
-        """How each consumer does; safe to call from any thread."""
+        """Return the health of each consumer; safe to call from any thread."""
         return [consumer.vitals() for consumer in self._consumers]
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Finish what is being recorded, then stop; waits for at most *timeout_s* (0: only tells). Idempotent."""
+        """Finish what is being recorded, then stop; waits for at most *timeout_s* (0: only signals). Idempotent."""
         for consumer in self._consumers:
             consumer.stop()
         deadline = time.monotonic() + timeout_s
