@@ -1,4 +1,4 @@
-"""How long to wait before asking again: longer each time, and never the same for two."""
+"""The reflector's back-off: pauses that grow each time and are never the same for two."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Backoff:
         self._reset_at = clock.monotonic()
 
     def next_s(self) -> float:
-        """Seconds to wait now."""
+        """Return the seconds to wait now."""
         now = self._clock.monotonic()
         if now - self._reset_at > RESET_AFTER_S:
             self._next_s, self._reset_at = FIRST_S, now

@@ -1,4 +1,4 @@
-"""The queue between what is watched and what is cached: for each object, what happened to it, oldest first."""
+"""The queue between the watch and the cache: for each object its changes, oldest first."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class FifoClosed(EventBusError):
 
 
 class KnownObjects(Protocol[T_co]):
-    """What the reader of the queue holds; an `Indexer` is one."""
+    """The objects that the reader of the queue holds; an `Indexer` is one."""
 
     def list_keys(self) -> list[str]:
-        """All keys."""
+        """Return all keys."""
         ...
 
     def get_by_key(self, key: str) -> T_co | None:
-        """One object."""
+        """Return one object, or None."""
         ...
 
 
@@ -68,15 +68,15 @@ class DeltaFIFO(Generic[T]):
         self._closed = False
 
     def add(self, found: T) -> None:
-        """*found* is new. Raises: what the transform raises."""
+        """Queue that *found* is new. Raises: what the transform raises."""
         self._accept(DeltaType.ADDED, found)
 
     def update(self, found: T) -> None:
-        """*found* has changed. Raises: what the transform raises."""
+        """Queue that *found* has changed. Raises: what the transform raises."""
         self._accept(DeltaType.UPDATED, found)
 
     def delete(self, found: T) -> None:
-        """*found* is gone. Ignored if it is neither queued nor known. Raises: what the transform raises."""
+        """Queue that *found* is gone. Ignored if it is neither queued nor known. Raises: what the transform raises."""
         key = self._key_func(found)
         with self._changed:
             self._populated = True
@@ -84,7 +84,7 @@ class DeltaFIFO(Generic[T]):
                 self._append(DeltaType.DELETED, self._transformed(found))
 
     def replace(self, items: Iterable[T], resource_version: str = "") -> None:
-        """*items* is all there is: one delta for each, and a deletion for each other one that is queued or known.
+        """Take *items* as all there is: queue a delta for each, and a deletion for every other one queued or known.
 
         Raises: what the transform raises; then nothing has changed.
         """
@@ -109,7 +109,7 @@ class DeltaFIFO(Generic[T]):
                     self._append(DeltaType.SYNC, found)
 
     def pop(self, process: Callable[[Sequence[Delta[T]], bool], None]) -> Sequence[Delta[T]]:
-        """Take what happened to the oldest key, oldest first, and hand it to *process* before anything else comes in.
+        """Take the deltas of the oldest key, oldest first, and hand them to *process* before anything else comes in.
 
         Blocks until there is something. *process*' second argument says whether this belongs to the first list.
 
@@ -130,7 +130,7 @@ class DeltaFIFO(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether all of the first `replace` has been popped and processed, or something else came first."""
+        """Return True if all of the first `replace` has been popped and processed, or something else came first."""
         with self._changed:
             return self._is_synced()
 
@@ -147,7 +147,7 @@ class DeltaFIFO(Generic[T]):
             self._changed.notify_all()
 
     def __len__(self) -> int:
-        """Keys that are queued."""
+        """Return the number of keys that are queued."""
         with self._changed:
             return len(self._queue)
 
@@ -169,7 +169,7 @@ class DeltaFIFO(Generic[T]):
         self._changed.notify_all()
 
     def _missing(self, listed: dict[str, T]) -> list[DeletedFinalStateUnknown[T]]:
-        """Tombstones of what is not *listed*: the queued first, in their newest state, then the known."""
+        """Return tombstones of the objects not *listed*: the queued first, in their newest state, then the known."""
         missing = [
             DeletedFinalStateUnknown(key, last_state(deltas[-1].object))
             for key, deltas in self._items.items()

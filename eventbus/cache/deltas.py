@@ -1,4 +1,4 @@
-"""What happened to an object: a delta; and the key under which the object is known."""
+"""Deltas, which say what happened to an object, and the key under which an object is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KeyFunc: TypeAlias = Callable[[HasMetadata], str]
 
 
 class DeltaType(StrEnum):
-    """Why there is a delta."""
+    """The reason for a delta."""
 
     ADDED = "Added"
     UPDATED = "Updated"
@@ -41,18 +41,18 @@ class Delta(msgspec.Struct, Generic[T], frozen=True):
 
 
 def object_key(found: HasMetadata) -> str:
-    """`namespace/name`, or `name` without a namespace."""
+    """Return `namespace/name`, or `name` without a namespace."""
     metadata = found.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def last_state(found: T | DeletedFinalStateUnknown[T]) -> T:
-    """The object itself, also of a tombstone: what an `on_delete` handler mostly wants."""
+    """Return the object itself, also of a tombstone: what an `on_delete` handler mostly wants."""
     return found.object if isinstance(found, DeletedFinalStateUnknown) else found
 
 
 def key_of(found: T | DeletedFinalStateUnknown[T] | tuple[Delta[T], ...], key_func: KeyFunc = object_key) -> str:
-    """The key of an object, of a tombstone, or of what both happened to.
+    """Return the key of an object, of a tombstone, or of their deltas.
 
     Raises: ValueError: no deltas, no key.
     """

@@ -24,29 +24,29 @@ TweakListOptions: TypeAlias = Callable[[ListOptions], ListOptions]
 
 
 class InformedKind(Protocol[T_co]):
-    """What a factory must know of a kind."""
+    """The attributes of a kind that a factory needs."""
 
     @property
     def plural(self) -> str:
-        """Names it, as `nodes`; two kinds of one factory never share it."""
+        """Return its name in plural, as `nodes`; two kinds of one factory never share it."""
         ...
 
     @property
     def resource(self) -> str:
-        """Names it in errors: `nodes`, `leases.coordination.k8s.io`."""
+        """Return its name in errors: `nodes`, `leases.coordination.k8s.io`."""
         ...
 
     @property
     def type(self) -> type[T_co]:
-        """What its objects are."""
+        """Return the class of its objects."""
         ...
 
 
 class ObjectSource(Protocol):
-    """Where a factory reads all its kinds from."""
+    """The store from which a factory reads all its kinds."""
 
     def lister_watcher(self, kind: InformedKind[T]) -> ListerWatcher[T]:
-        """For one kind; used from the informer's threads only."""
+        """Return the lister-watcher of one kind; used from the informer's threads only."""
         ...
 
 
@@ -89,22 +89,22 @@ class SharedInformerFactory:
         self._stopped = False
 
     def informer_for(self, kind: InformedKind[T], *, resync_s: float | None = None) -> SharedInformer[T]:
-        """The informer of *kind*: the first call makes it, and says how often it resyncs. Started by `start`."""
+        """Return the informer of *kind*: the first call makes it, and sets how often it resyncs. Started by `start`."""
         with self._lock:
             if kind.plural not in self._informers:
                 self._informers[kind.plural] = self._make(kind, self._resync_s if resync_s is None else resync_s)
             return cast("SharedInformer[T]", self._informers[kind.plural])
 
     def events(self) -> SharedInformer[Event]:
-        """The informer of events."""
+        """Return the informer of events."""
         return self.informer_for(EVENT)
 
     def nodes(self) -> SharedInformer[Node]:
-        """The informer of nodes."""
+        """Return the informer of nodes."""
         return self.informer_for(NODE)
 
     def leases(self) -> SharedInformer[Lease]:
-        """The informer of leases."""
+        """Return the informer of leases."""
         return self.informer_for(LEASE)
 
     def start(self) -> None:
@@ -154,18 +154,18 @@ class SharedInformerFactory:
 
 
 class TweakedListerWatcher(Generic[T]):
-    """A lister-watcher whose options are changed on the way."""
+    """A lister-watcher that changes the options before it passes them to another."""
 
     def __init__(self, source: ListerWatcher[T], tweak: TweakListOptions) -> None:
         self._source = source
         self._tweak = tweak
 
     def list(self, options: ListOptions) -> ObjectList[T]:
-        """As the source."""
+        """List from the source, with tweaked options."""
         return self._source.list(self._tweak(options))
 
     def watch(self, options: ListOptions) -> Watch[T]:
-        """As the source."""
+        """Watch the source, with tweaked options."""
         return self._source.watch(self._tweak(options))
 
 

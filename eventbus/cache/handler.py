@@ -1,4 +1,4 @@
-"""The functions of one handler, behind its filter."""
+"""Calls the functions of one handler, behind its filter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What to call; None is not called.
+    """The functions of one handler; one that is None is not called.
 
     *filter* chooses objects: one that begins to pass comes to *on_add*, one that ceases to pass to *on_delete*.
     Source: client-go's ResourceEventHandler and FilteringResourceEventHandler. Departure: whether a delete is told
@@ -28,7 +28,7 @@ class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     filter: Callable[[T], bool] | None = None
 
     def handle(self, notification: Notification[T]) -> None:
-        """Call what is to be called. Raises: what it raises."""
+        """Call the function for *notification*. Raises: what it raises."""
         match notification:
             case Added(found, initial):
                 if self._passes(found):

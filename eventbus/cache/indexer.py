@@ -1,4 +1,4 @@
-"""The local copy: objects by key, and by whatever the index functions say of them."""
+"""The local copy: objects by key, and by the values that index functions return for them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Indexer(Generic[T]):
                     self._enter(name, key, found)
 
     def add(self, found: T) -> None:
-        """Put *found* in the place of what has its key."""
+        """Put *found* in the place of the object with its key."""
         key = self._key_func(found)
         with self._lock:
             self._leave_all(key)
@@ -70,7 +70,7 @@ class Indexer(Generic[T]):
         self.delete_key(self._key_func(found))
 
     def delete_key(self, key: str) -> None:
-        """Forget the object with that key; none is fine."""
+        """Forget the object with that key, if there is one."""
         with self._lock:
             self._leave_all(key)
             self._objects.pop(key, None)
@@ -84,28 +84,28 @@ class Indexer(Generic[T]):
                 self._enter_all(key, found)
 
     def resync(self) -> None:
-        """Nothing: an indexer tells nobody."""
+        """Do nothing: an indexer has nobody to notify."""
 
     def get(self, found: T) -> T | None:
-        """The held object with the key of *found*."""
+        """Return the held object with the key of *found*."""
         return self.get_by_key(self._key_func(found))
 
     def get_by_key(self, key: str) -> T | None:
-        """The held object with that key."""
+        """Return the held object with that key."""
         with self._lock:
             return self._objects.get(key)
 
     def list_keys(self) -> list[str]:
-        """All keys."""
+        """Return all keys."""
         with self._lock:
             return list(self._objects)
 
     def __len__(self) -> int:
-        """How many objects it holds."""
+        """Return the number of objects it holds."""
         return len(self._objects)
 
     def index(self, name: str, found: T) -> list[T]:
-        """Objects that share a value of *found* in this index; *found* need not be held.
+        """Return the objects that share a value of *found* in this index; *found* need not be held.
 
         Raises: ValueError: no such index.
         """
@@ -115,17 +115,17 @@ class Indexer(Generic[T]):
             return self._held(keys)
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """Objects that have *value* in this index. Raises: ValueError: no such index."""
+        """Return the objects that have *value* in this index. Raises: ValueError: no such index."""
         with self._lock:
             return self._held(self._index(name).get(value, ()))
 
     def index_keys(self, name: str, value: str) -> list[str]:
-        """Keys of `by_index`. Raises: ValueError: no such index."""
+        """Return the keys of `by_index`. Raises: ValueError: no such index."""
         with self._lock:
             return list(self._index(name).get(value, ()))
 
     def index_values(self, name: str) -> list[str]:
-        """All values in this index. Raises: ValueError: no such index."""
+        """Return all values in this index. Raises: ValueError: no such index."""
         with self._lock:
             return list(self._index(name))
 
@@ -166,7 +166,7 @@ class Indexer(Generic[T]):
 
     # The last one: from here on `list` is not the type.
     def list(self) -> list[T]:
-        """All objects."""
+        """Return all objects."""
         with self._lock:
             return list(self._objects.values())
 

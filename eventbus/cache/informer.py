@@ -1,4 +1,4 @@
-"""The local copy of the objects of one kind, and those who are told of its changes."""
+"""The informer: keeps a local copy of the objects of one kind, and notifies handlers of changes."""
 
 from __future__ import annotations
 
@@ -89,31 +89,33 @@ class SharedInformer(Generic[T]):
 
     @property
     def indexer(self) -> Indexer[T]:
-        """The local copy. Read only; indexes may be added at any time."""
+        """Return the local copy. Read only; indexes may be added at any time."""
         return self._indexer
 
     def lister(self) -> Lister[T]:
-        """Reads the local copy."""
+        """Return a lister, which reads the local copy."""
         return Lister(self._indexer, self._resource)
 
     @property
     def has_started(self) -> bool:
-        """Whether `start` was called."""
+        """Return True if `start` was called."""
         return bool(self._threads)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Return True if `stop` was called."""
         return self._stopped
 
     @property
     def has_synced(self) -> bool:
-        """Whether the local copy holds all of the first list. Handlers may not have been told yet: ask theirs."""
+        """Return True if the local copy holds all of the first list.
+
+        Handlers may not have been called yet: ask theirs."""
         return self._fifo.has_synced
 
     @property
     def last_sync_resource_version(self) -> str:
-        """Up to where the source has been read; "" before the first list."""
+        """Return the version up to which the source has been read; "" before the first list."""
         return self._reflector.last_sync_resource_version if self._reflector is not None else ""
 
     def wait_for_cache_sync(self, timeout_s: float | None = None) -> bool:
@@ -129,7 +131,7 @@ class SharedInformer(Generic[T]):
         filter: Callable[[T], bool] | None = None,
         resync_s: float | None = None,
     ) -> HandlerRegistration[T]:
-        """Tell these functions of all there is and of all that happens, in a thread of their own.
+        """Call these functions for every object and every change, in a thread of their own.
 
         To a running informer too: then what is there comes first, marked as initial.
 
@@ -158,11 +160,13 @@ class SharedInformer(Generic[T]):
         return registration
 
     def remove_event_handler(self, registration: HandlerRegistration[T]) -> None:
-        """Tell it nothing more. What it is handling now it finishes, later; a stranger's or removed one is no error."""
+        """Call the handler no more. A call under way goes on; one that is foreign or was removed is no error."""
         self._processor.remove(registration)
 
     def shut_down_event_handler(self, registration: HandlerRegistration[T], timeout_s: float | None = None) -> bool:
-        """As `remove_event_handler`, and wait for it, at most *timeout_s*. Returns: whether it has ended."""
+        """Remove a handler as `remove_event_handler`, and wait for it, at most *timeout_s*.
+
+        Returns: whether it has ended."""
         self._processor.remove(registration)
         return registration.join(timeout_s)
 
@@ -216,7 +220,9 @@ class SharedInformer(Generic[T]):
         )
 
     def _agree_resync(self, wanted_s: float) -> float:
-        """How often a new handler resyncs; before the start the informer looks as often as any handler wants."""
+        """Return how often a new handler resyncs.
+
+        Before the start the informer checks as often as any handler wants."""
         if wanted_s <= 0:
             return 0
         if wanted_s < MIN_RESYNC_S:

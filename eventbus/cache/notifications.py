@@ -1,4 +1,4 @@
-"""What a handler is told, and the buffer in which it waits for a handler that is slow."""
+"""Notifications for handlers, and the buffer in which they wait for a slow one."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Added(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Updated(msgspec.Struct, Generic[T], frozen=True):
-    """The object has changed; or it has not, and is shown again (resync)."""
+    """The object has changed; or it has not, and is sent again (resync)."""
 
     old: T
     new: T
 
 
 class Deleted(msgspec.Struct, Generic[T], frozen=True):
-    """The object is gone. *held* is the state that handlers were told of last; *object* may be a later one."""
+    """The object is gone. *held* is the state that handlers last received; *object* may be a later one."""
 
     object: T | DeletedFinalStateUnknown[T]
     held: T
@@ -60,7 +60,7 @@ class NotificationBuffer(Generic[T]):
         self._closed = False
 
     def put(self, key: str, notification: Notification[T]) -> None:
-        """Let *notification* about the object *key* wait; after `close` it is dropped."""
+        """Add *notification* about the object *key*; after `close` it is dropped."""
         with self._changed:
             if self._closed or self._fold(key, notification):
                 return
@@ -71,7 +71,7 @@ class NotificationBuffer(Generic[T]):
             self._changed.notify()
 
     def get(self) -> Notification[T] | None:
-        """The oldest; blocks for it. None after `close`."""
+        """Take the oldest; blocks until there is one. None after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._numbers or self._closed)
             if self._closed:
@@ -92,7 +92,7 @@ class NotificationBuffer(Generic[T]):
             self._changed.notify_all()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of notifications that wait."""
         return len(self._numbers)
 
     def _fold(self, key: str, notification: Notification[T]) -> bool:

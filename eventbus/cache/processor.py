@@ -1,4 +1,4 @@
-"""The handlers of one informer."""
+"""Distributes notifications to the handlers of one informer."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Processor(Generic[T]):
         return len(self._registrations)
 
     def add(self, registration: HandlerRegistration[T]) -> None:
-        """Include it from the next notification on."""
+        """Include the handler from the next notification on."""
         with self._lock:
             self._registrations.append(registration)
             if self._started:
                 registration.start()
 
     def remove(self, registration: HandlerRegistration[T]) -> bool:
-        """Take it out; what waits for it is forgotten. Returns: whether it was in."""
+        """Take the handler out; what waits for it is forgotten. Returns: whether it was in."""
         with self._lock:
             if registration not in self._registrations:
                 return False
@@ -63,21 +63,21 @@ class Processor(Generic[T]):
         return all([registration.join(timeout_s) for registration in registrations])
 
     def distribute(self, key: str, notification: Notification[T], *, sync: bool) -> None:
-        """Tell all; with *sync* only those that are due for a resync."""
+        """Pass the notification to all handlers; with *sync* only to those that are due for a resync."""
         with self._lock:
             for registration in self._registrations:
                 if not sync or registration.wants_sync():
                     registration.tell(key, notification)
 
     def should_resync(self) -> bool:
-        """Whether any handler is due; asked when the informer's check period is over."""
+        """Return True if any handler is due; called when the informer's check period is over."""
         now = self._clock.monotonic()
         with self._lock:
             # A list: each has to be asked.
             return any([registration.check_resync(now) for registration in self._registrations])
 
     def limit_resync(self, check_s: float) -> None:
-        """No handler resyncs more often than the informer looks."""
+        """Let no handler resync more often than the informer checks."""
         with self._lock:
             for registration in self._registrations:
                 wanted = registration.requested_resync_s

@@ -1,4 +1,4 @@
-"""Mirroring a store's objects of one kind: list, watch from the list's version, list again where changes were lost."""
+"""Mirrors a store's objects of one kind: lists, then watches from the list's version; lists again after a loss."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _NO_VERSION: Final = frozenset({"", "0"})
 
 
 class VeryShortWatch(EventBusError):
-    """The watch ended at once and told nothing. Cure: back off, list again."""
+    """The watch ended at once without an event. Cure: back off, list again."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(f"very short watch: {resource}: closed within {SHORTEST_WATCH_S:g} s, no events received")
 
 
 class ReflectorStore(Protocol[T_contra]):
-    """What a reflector writes into: a `DeltaFIFO` or an `Indexer`. Called by its threads only."""
+    """The store that a reflector writes into: a `DeltaFIFO` or an `Indexer`. Called by its threads only."""
 
     def add(self, found: T_contra) -> None: ...
     def update(self, found: T_contra) -> None: ...
@@ -98,11 +98,11 @@ class Reflector(Generic[T]):
 
     @property
     def last_sync_resource_version(self) -> str:
-        """The version up to which the store has been told; "" before the first list."""
+        """Return the version up to which the store has been filled; "" before the first list."""
         return self._version
 
     def run(self, stop: StopSignal) -> None:
-        """`list_and_watch` again and again, with a pause after each, until *stop* is set. Raises nothing."""
+        """List and watch again and again, with a pause after each, until *stop* is set. Raises nothing."""
         while not stop.is_set():
             try:
                 self.list_and_watch(stop)
@@ -147,7 +147,7 @@ class Reflector(Generic[T]):
         return found
 
     def _watch(self, ended: StopSignal) -> None:
-        """One watch, from the last version, to its end."""
+        """Run one watch, from the last version, to its end."""
         started = self._clock.monotonic()
         try:
             watch = self._source.watch(self._watch_options())
@@ -168,7 +168,7 @@ class Reflector(Generic[T]):
         return ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
 
     def _apply_all(self, watch: Iterable[WatchEvent[T]], ended: StopSignal) -> int:
-        """Tell the store what the watch tells. Returns: how many events. Raises: the error the watch tells."""
+        """Apply the events of the watch to the store. Returns: how many. Raises: the error that the watch reports."""
         n = 0
         moves = self._version not in _NO_VERSION
         for event in watch:
@@ -203,7 +203,7 @@ class Reflector(Generic[T]):
 
     @contextmanager
     def _resyncing(self, ended: StopSignal, first: float) -> Iterator[None]:
-        """Inside the block, resync when it is time; a failure sets *ended*."""
+        """Resync whenever it is time, inside the block; a failure sets *ended*."""
         if self._resync_s <= 0:
             yield
             return

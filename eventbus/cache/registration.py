@@ -1,4 +1,4 @@
-"""One handler of an informer: its buffer, its thread, and when it wants to see everything again."""
+"""One handler of an informer: its buffer, its thread, and its schedule of resyncs."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ class HandlerRegistration(Generic[T]):
 
     @property
     def folded(self) -> int:
-        """Updates that were folded into an update that waited, because the handler is slow."""
+        """Return how many updates were folded into a waiting update, because the handler is slow."""
         return self._buffer.folded
 
     @property
     def pending(self) -> int:
-        """Notifications that wait for the handler."""
+        """Return how many notifications wait for the handler."""
         return len(self._buffer)
 
     @property
     def has_synced(self) -> bool:
-        """Whether the informer has its first list, and the handler has been given all of it."""
+        """Return True if the informer has its first list, and the handler has been given all of it."""
         return self.wait_for_sync(timeout_s=0)
 
     def wait_for_sync(self, timeout_s: float | None = None) -> bool:
@@ -90,7 +90,7 @@ class HandlerRegistration(Generic[T]):
         self._buffer.close()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """After `close`: wait for the handler to come back. Returns: whether the thread has ended, or is this one."""
+        """Wait, after `close`, for the handler to return. Returns: whether the thread has ended, or is this one."""
         if self._thread is None or self._thread is threading.current_thread():
             return True
         self._thread.join(timeout_s)
@@ -98,22 +98,22 @@ class HandlerRegistration(Generic[T]):
 
     @property
     def is_running(self) -> bool:
-        """Whether its thread lives."""
+        """Return True while its thread lives."""
         return self._thread is not None and self._thread.is_alive()
 
     def wants_sync(self) -> bool:
-        """Whether it is shown what has not changed: if it was due for a resync when last asked."""
+        """Return True if it was due for a resync at the last check. Then it is sent unchanged objects too."""
         return self._wants_sync
 
     def check_resync(self, now: float) -> bool:
-        """Whether a resync is due; then the next one is due *resync_s* later."""
+        """Return True if a resync is due, and schedule the next one *resync_s* later."""
         self._wants_sync = self.resync_s > 0 and now >= self._next_resync
         if self._wants_sync:
             self._next_resync = now + self.resync_s
         return self._wants_sync
 
     def set_resync(self, resync_s: float, now: float) -> None:
-        """Resync so often from now on."""
+        """Set the period of its resyncs from now on."""
         self.resync_s = resync_s
         self._next_resync = now + resync_s
 

@@ -1,4 +1,4 @@
-"""Telling threads to stop, also those that sleep or block in a watch."""
+"""Tells threads to stop, also those that sleep or block in a watch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_EVERY_S = 0.01
 
 
 class StopSignal:
-    """Set once, from any thread; ends every sleep on it and calls who asked to be called."""
+    """A signal set once, from any thread; it ends every sleep on it and runs the registered callbacks."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class StopSignal:
         self._callbacks: list[Callable[[], None]] = []
 
     def set(self) -> None:
-        """Stop. Runs the callbacks, in this thread. Again: no effect."""
+        """Set the signal, and run the callbacks in this thread. Again: no effect."""
         with self._lock:
             self._event.set()
             callbacks, self._callbacks = self._callbacks, []
@@ -30,7 +30,7 @@ class StopSignal:
             callback()
 
     def is_set(self) -> bool:
-        """Whether it is time to stop."""
+        """Return True if it is time to stop."""
         return self._event.is_set()
 
     def sleep(self, seconds: float) -> bool:
@@ -38,7 +38,7 @@ class StopSignal:
         return self.sleep_until(self._clock.monotonic() + seconds)
 
     def sleep_until(self, due: float) -> bool:
-        """As `sleep`, until the clock's `monotonic` says *due*."""
+        """Sleep until the clock's `monotonic` is *due*, or until the signal is set. Returns: whether it is set."""
         longest = float("inf") if isinstance(self._clock, SystemClock) else LOOK_EVERY_S
         while (left := due - self._clock.monotonic()) > 0:
             if self._event.wait(min(left, longest)):
@@ -47,7 +47,7 @@ class StopSignal:
 
     @contextmanager
     def calling(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Inside the block, `set` runs *callback*; at once if it is set already."""
+        """Have `set` run *callback* inside the block; at once if it is set already."""
         with self._lock:
             is_set = self._event.is_set()
             if not is_set:
@@ -63,7 +63,7 @@ class StopSignal:
 
     @contextmanager
     def child(self) -> Iterator[StopSignal]:
-        """Inside the block, a signal that is set with this one, and can be set without it. It is set at the end."""
+        """Yield a signal that is set with this one, can be set without it, and is set at the end of the block."""
         child = self._new()
         with self.calling(child.set):
             try:
