@@ -1,4 +1,4 @@
-"""What a shell may offer of a bus that is up: names, had in a moment, with nothing made, started or said."""
+"""Reads names for a shell's completion from a bus that is up, quickly, without making, starting or logging anything."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ class BusNames:
         self._partitions = partitions
 
     def groups(self) -> list[str]:
-        """Redis: XINFO GROUPS on the first partition's stream; every group is on all of them."""
+        """Return the consumer groups.
+
+        Redis: XINFO GROUPS on the first partition's stream; every group is on all of them."""
         return [_text(group["name"]) for group in self._client.xinfo_groups(self._partitions[0].incoming)]
 
     def sinks(self) -> list[str]:
-        """`export:NAME` of each external sink that ever had a worker. Redis: HGETALL on meta."""
+        """Return `export:NAME` for each external sink that ever had a worker. Redis: HGETALL on meta."""
         fields = [field for keys in self._partitions for field in self._client.hgetall(keys.meta)]
         return sorted({_text(field) for field in fields if field.startswith(b"export:")})
 
     def namespaces(self) -> list[str]:
-        """Those that hold events. Redis: ZRANGE on index:name, once a namespace."""
+        """Return the namespaces that hold events. Redis: ZRANGE on index:name, once a namespace."""
         return sorted({name for keys in self._partitions for name in self._namespaces(keys)})
 
     def _namespaces(self, keys: Keys) -> Iterator[str]:
@@ -53,7 +55,7 @@ class BusNames:
             start = namespace + b"0"  # the character behind the slash: what follows is of another namespace
 
     def objects(self, namespace: str, begin: str) -> list[tuple[str, str]]:
-        """Kind, in lower case, and name of what events are about, where `kind/name` begins so.
+        """Return kind, in lower case, and name of the objects of events, where `kind/name` begins with *begin*.
 
         Redis: ZRANGE on index:object.
         """
@@ -77,7 +79,7 @@ def _timeout_s() -> float:
 
 
 def ask_bus(question: Callable[[BusNames], list[Any]]) -> list[Any]:
-    """The answer, or nothing: the bus is away, slow, not there yet, or not ours to read. Main thread."""
+    """Return the answer to *question*; [] if the bus is away, slow, not there yet, or not ours to read. Main thread."""
     before = signal.signal(signal.SIGALRM, _on_timeout)
     signal.setitimer(signal.ITIMER_REAL, _timeout_s())
     try:
@@ -113,7 +115,7 @@ def _glimpse() -> Iterator[BusNames | None]:
 
 
 def _url(settings: Settings) -> str | None:
-    """As `session.find_url`, but nobody starts a server by pressing Tab."""
+    """Find the bus as `session.find_url` does, but start no server: nobody does that by pressing Tab."""
     if settings.redis_url:
         from eventbus.broker.connection.client import resolve_url
 

@@ -69,17 +69,17 @@ def completion(shell: str) -> None:
 
 
 def complete_files(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[CompletionItem[Any]]:
-    """The shell does it."""
+    """Leave the completion of file names to the shell."""
     return [CompletionItem(begin, type="file")]
 
 
 def complete_forms(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """What `-o` of `eventbus get` takes."""
+    """Offer the values of `-o` of `eventbus get`."""
     return _beginning(["wide", "json", "yaml", "name", "jsonpath=", "custom-columns="], begin)
 
 
 def complete_types(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """The types of events, also behind the comma of another."""
+    """Offer the types of events, also behind the comma of another."""
     from eventbus.event import EventType
 
     before, comma, last = begin.rpartition(",")
@@ -87,7 +87,7 @@ def complete_types(ctx: click.Context, parameter: click.Parameter, begin: str) -
 
 
 def complete_options(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """`burst=` and the others of `eventbus options set`."""
+    """Offer `burst=` and the others of `eventbus options set`."""
     import msgspec
 
     from eventbus.settings import Options
@@ -96,28 +96,28 @@ def complete_options(ctx: click.Context, parameter: click.Parameter, begin: str)
 
 
 def complete_groups(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Consumer groups."""
+    """Offer consumer groups."""
     from eventbus.cli.bus_names import ask_bus
 
     return _beginning(ask_bus(lambda bus: bus.groups()), begin)
 
 
 def complete_deletable(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """What `eventbus group delete` takes: consumer groups, and `export:NAME` of each external sink."""
+    """Offer the arguments of `eventbus group delete`: consumer groups, and `export:NAME` of each external sink."""
     from eventbus.cli.bus_names import ask_bus
 
     return _beginning(ask_bus(lambda bus: [*bus.groups(), *bus.sinks()]), begin)
 
 
 def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Those with events in them."""
+    """Offer the namespaces that hold events."""
     from eventbus.cli.bus_names import ask_bus
 
     return _beginning(ask_bus(lambda bus: bus.namespaces()), begin)
 
 
 def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """`pod/web-0`, and after the word `pod` its names; where none is known, kinds."""
+    """Offer `pod/web-0`, and behind the word `pod` its names; where none is known, kinds."""
     from eventbus.cli.bus_names import ask_bus
     from eventbus.cli.input.kind_names import known_kinds, meant_kinds
 

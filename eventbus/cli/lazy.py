@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """`node/n1` is the command `node` and its argument `n1`, as in kubectl."""
+        """Split `node/n1` into the command `node` and its argument `n1`, as kubectl does."""
         word, slash, name = args[0].partition("/")
         if slash and self.get_command(ctx, word) is not None:
             args = [word, name, *args[1:]]
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
         return found
 
     def _unknown(self, ctx: click.Context, word: str) -> str:
-        """click looks for what was meant only among commands that are imported, and only in its later versions."""
+        """Suggest a command for *word*: click looks only among imported ones, and only in its later versions."""
         names = self.list_commands(ctx)
         if said := self.unknown(word, names):
             return said
@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """As click's, without importing the commands for their help."""
+        """Complete as click does, without importing the commands for their help."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         options = super(click.Group, self).shell_complete(ctx, incomplete)
         return [*(CompletionItem(name, help=self._help_of(name)) for name in names), *options]
@@ -119,7 +119,7 @@ class Program(LazyGroup):
 
 
 def _forget_output() -> None:
-    """What could not be written stays in its buffer, and Python would fail at it once more when it ends."""
+    """Drop what could not be written from its buffer, or Python would fail at it once more when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,4 +1,4 @@
-"""List, then watch from the list's version, and list again where changes were lost; nothing is shown twice."""
+"""Lists, then watches from the list's version, and lists again where changes were lost; nothing is shown twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAUSE_S = 1.0
 
 
 class ObjectFollower:
-    """What has been shown, and what has not.
+    """Follows the objects asked for, and remembers what has been shown.
 
     Args: list_all: everything that is asked for.  watch: the same, from a version.  wanted: whether to show it.
     """
@@ -35,7 +35,7 @@ class ObjectFollower:
         self._version = ""
 
     def fetch(self) -> list[Any]:
-        """All that is wanted and new since the last list or change, in the store's order."""
+        """Return all that is wanted and new since the last list or change, in the store's order."""
         found = self._list_all()
         self._version = found.resource_version
         fresh = [one for one in found.items if self._is_new(one)]
@@ -43,7 +43,7 @@ class ObjectFollower:
         return [one for one in fresh if self._wanted(one)]
 
     def follow(self) -> Iterator[Sequence[PrintedChange]]:
-        """What happens, in order for each object, deletions too; never ends. Waits through an absent Redis.
+        """Yield changes, in order for each object, deletions too; never ends. Waits through an absent Redis.
 
         Call `fetch` first. What was deleted while changes were lost is not told.
         """

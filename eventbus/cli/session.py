@@ -1,4 +1,4 @@
-"""What a command needs of the bus, from the environment: settings, the opened bus, a client, the store."""
+"""Opens what a command needs of the bus, from the environment: settings, the bus, a client, the store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Session:
 
     @cached_property
     def store(self) -> ObjectStore:
-        """The store, read with this session's client; closed with the session."""
+        """Return the store, read with this session's client; closed with the session."""
         from eventbus.store.object_store import ObjectStore
 
         return ObjectStore(self.bus, self.client)
@@ -60,7 +60,7 @@ def open_session(environ: Mapping[str, str] | None = None) -> Iterator[Session]:
 
 
 def find_url(settings: Settings, environ: Mapping[str, str] | None = None) -> str:
-    """Where the bus is; the embedded server is started where it is missing. May hold a password: show `safe_url`.
+    """Return the url of the bus; start the embedded server if it is missing. May hold a password: show `safe_url`.
 
     Raises: ConfigError: there is none (`EVENTBUS_REDIS_URL=none`), or it cannot be used.
     """

@@ -33,7 +33,7 @@ Pause = Callable[[float], int]
 
 
 class Restart(StrEnum):
-    """When a command that ended is run again: the restart policies of a pod."""
+    """The conditions under which a command that ended runs again: the restart policies of a pod."""
 
     NEVER = "never"
     ON_FAILURE = "on-failure"
@@ -129,7 +129,7 @@ def exec_(
 
 
 def supervise(command: Command, diary: CommandEvents, *, restart: Restart, backoff: Backoff, pause: Pause) -> Outcome:
-    """Run *command* until *restart* or a signal has it be; the last outcome.
+    """Run *command* until *restart* or a signal ends it; return the last outcome.
 
     Args:   pause: waits for so many seconds; the number of the signal that ended it before, or 0.
     Raises: CannotStart: not even once. Later it counts as a failed run: the program may be about to be replaced.
@@ -164,7 +164,7 @@ def _reference(about: str | None, namespace: str, name: str) -> ObjectReference:
 
 
 def _pause(signals: SignalQueue) -> Pause:
-    """Wait; a signal that asks to end, ends it. Any other has nobody to go to but us."""
+    """Make a pause that a signal to end cuts short. Other signals have no command to go to."""
     import time
 
     from eventbus.process.signal_queue import ENDING

@@ -1,4 +1,4 @@
-"""What `eventbus exec` records, under the kubelet's reasons; never in the way of the command."""
+"""Records the life of a command for `eventbus exec`, under the kubelet's reasons; never in the way of the command."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CommandEvents:
         self._write(NORMAL, "Killing", f"Stopped while waiting to restart {self._command} ({signal_name(number)})")
 
     def close(self) -> str:
-        """Send what is left; one line that says what could not be, empty: all was.
+        """Send what is left; return one line that says what could not be sent, empty: all was.
 
         Blocks for at most the settings' `flush_s`, `AWAY_S` if the bus is away, not at all for one that never will do.
         """
@@ -99,7 +99,7 @@ class CommandEvents:
             self._recorder.event(self._about, event_type, reason, message)
 
     def _open(self) -> None:
-        """At the first event: the command is already running while all this is imported."""
+        """Open the bus at the first event, when the command is already running, since imports take time."""
         logger = logging.getLogger("eventbus")
         logger.addHandler(self._problem)
         logger.propagate = False  # standard error is the command's; one line at the end says what was wrong

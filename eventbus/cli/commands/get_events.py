@@ -97,7 +97,7 @@ class _Groups:
 
 
 def _list_about(session: Session, asked: GetOptions, reference: ObjectReference) -> ObjectList[Event]:
-    """By the index of objects where there is a namespace; what else was asked is looked at here."""
+    """List by the index of objects if there is a namespace; the other conditions are checked here."""
     from eventbus.store.selection import Selection
 
     options = asked.list_options(EVENT)
@@ -123,7 +123,7 @@ def _filter(
 
 
 def _hints(session: Session) -> list[str]:
-    """What an empty list may mean."""
+    """Return explanations of an empty list."""
     kept = human_duration(session.bus.options.event_ttl_s)
     hints = [f"An event is kept for {kept} after it was last seen."]
     if hint := no_worker(session):

@@ -1,4 +1,4 @@
-"""What every `eventbus get` has in common; `get nodes` and `get leases`."""
+"""The common part of every `eventbus get`; `get nodes` and `get leases`."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watches(self) -> bool:
-        """Whether it goes on until Ctrl-C."""
+        """Return True if the command goes on until Ctrl-C."""
         return self.watch or self.watch_only
 
     def names_of(self, kind: Kind[Any]) -> tuple[str, ...]:
-        """The names; the kind may stand before each. Raises: UsageError: they do not go with other options."""
+        """Return the names; the kind may stand before each. Raises: UsageError: they do not go with other options."""
         if not self.names:
             return ()
         if self.all_namespaces:
@@ -68,7 +68,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(_without_kind(kind, name) for name in self.names)
 
     def place(self, kind: Kind[Any]) -> str:
-        """The namespace; "": all, or none. Raises: BadParameter."""
+        """Return the namespace; "": all, or none. Raises: BadParameter."""
         if self.all_namespaces or not kind.namespaced:
             return ""
         if not is_dns_label(self.namespace):
@@ -76,7 +76,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.namespace
 
     def list_options(self, kind: Kind[Any]) -> ListOptions:
-        """What the store is asked."""
+        """Return the options of the list that the store is asked for."""
         name = "".join(f"metadata.name={escape_value(name)}" for name in self.names_of(kind)[:1])
         return ListOptions(
             namespace=self.place(kind),
@@ -160,7 +160,7 @@ def run_get(request: Request) -> None:
 
 
 def _show_named(request: Request, session: Session, printer: Printer, order: Order) -> None:
-    """What there is of the named objects, one as it is, several as a list; and what there is not."""
+    """Print the named objects, one alone or several as a list, and say which do not exist."""
     kind, asked = request.kind, request.asked
     objects: ObjectWriter[Any] = session.store.objects(kind)
     found, missing = [], []

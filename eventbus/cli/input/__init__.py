@@ -1,1 +1,1 @@
-"""What people type, and what it means."""
+"""Parses what people type: kinds, objects, options, times."""

@@ -1,4 +1,4 @@
-"""Which events are meant: the options that `eventbus events` and `eventbus get events` share."""
+"""The options of `eventbus events` and `eventbus get events` that choose events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbus.event import Event, EventType, ObjectReference
 
 
 def _parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) -> frozenset[str]:
-    """kubectl's rule and words: case does not matter, nothing else is a type."""
+    """Parse the types by kubectl's rule and words: case does not matter, nothing else is a type."""
     if text is None:
         return frozenset()
     known = {kind.lower(): kind.value for kind in EventType}
@@ -49,7 +49,7 @@ types_option = click.option(
 
 
 def events_about(reference: ObjectReference | None, types: frozenset[str]) -> Callable[[Event], bool]:
-    """Whether an event is about *reference*, its kind as people type it, and of one of *types*; None, none: any."""
+    """Return a test: is an event about *reference*, its kind as typed, and of one of *types*? None, none: any."""
     kinds = frozenset() if reference is None else frozenset(meant_kinds(reference.kind))
 
     def is_one(event: Event) -> bool:

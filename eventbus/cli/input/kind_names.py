@@ -1,4 +1,4 @@
-"""What people type for a kind: `po`, `pods`, `deployments.apps`. Events know only `Pod` and `Deployment`."""
+"""Resolves typed kinds, as `po`, `pods` or `deployments.apps`. Events know only `Pod` and `Deployment`."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ _SPELLED: Final = {
 
 
 def known_kinds() -> list[str]:
-    """The kinds that people type, in lower case."""
+    """Return the kinds that people type, in lower case."""
     return sorted(_SPELLED)
 
 
 def recorded_reference(text: str, namespace: str) -> ObjectReference:
-    """The object that KIND/NAME on a command line means, so that its events count with those of programs.
+    """Return the object that KIND/NAME on a command line means, so that its events count with those of programs.
 
     kubectl's own words become the kind they stand for (`pod`, `po` and `pods` are `Pod`); any other stays as typed.
 
@@ -99,7 +99,7 @@ def recorded_reference(text: str, namespace: str) -> ObjectReference:
 
 
 def object_from_words(words: tuple[str, ...], namespace: str) -> ObjectReference:
-    """`pod/web-0`, or `pod web-0` as in kubectl; the kind as it was typed.
+    """Parse `pod/web-0`, or `pod web-0` as in kubectl; the kind stays as typed.
 
     Raises: InvalidEvent: neither.
     """
@@ -111,7 +111,7 @@ def object_from_words(words: tuple[str, ...], namespace: str) -> ObjectReference
 
 
 def meant_kinds(typed: str) -> Iterator[str]:
-    """The kinds, in lower case, that *typed* may mean, the likeliest first; a group behind a dot does not matter."""
+    """Yield the kinds, in lower case, that *typed* may mean, the likeliest first. A group behind a dot is ignored."""
     word = typed.lower()
     yield word
     plain = word.partition(".")[0]

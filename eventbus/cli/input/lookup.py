@@ -1,4 +1,4 @@
-"""Finding the object that a person named and its events, and saying why there are none."""
+"""Finds the object that a person named and its events, and explains why there are none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HINTS = 5
 
 
 def list_about(store: ObjectStore, namespace: str | None, reference: ObjectReference) -> EventList:
-    """The events about *reference* in *namespace* (None: all), its kind as people type it."""
+    """List the events about *reference* in *namespace* (None: all), its kind as people type it."""
     lists = [
         store.list(namespace, kind=kind, name=reference.name) for kind in dict.fromkeys(meant_kinds(reference.kind))
     ]
@@ -30,12 +30,12 @@ def list_about(store: ObjectStore, namespace: str | None, reference: ObjectRefer
 
 
 def stored_kind(typed: str) -> Kind[Any] | None:
-    """The kind of stored objects that *typed* means."""
+    """Return the kind of stored objects that *typed* means, if any."""
     return next((kind for word in meant_kinds(typed) if (kind := KINDS.named(word))), None)
 
 
 def find_stored(store: ObjectStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
-    """The object *name* as it is stored; namespace None: those of all of them."""
+    """Find the stored objects called *name*; namespace None: in all namespaces."""
     objects = store.objects(kind)
     if namespace is None and kind.namespaced:
         found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={name}"))
@@ -47,19 +47,19 @@ def find_stored(store: ObjectStore, kind: Kind[Any], namespace: str | None, name
 
 
 def find_stored_beginning(store: ObjectStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
-    """All objects whose names begin so."""
+    """Find all stored objects whose names begin with *begin*."""
     place = namespace if namespace and kind.namespaced else ""
     found, _ = list_all(store.objects(kind), ListOptions(namespace=place))
     return [Stored(kind, one) for one in found.items if one.metadata.name.startswith(begin)]
 
 
 def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
-    """Whether the event's object has *name* and one of *kinds*, which are in lower case."""
+    """Return True if the event's object has *name* and one of *kinds*, which are in lower case."""
     return event.involved_object.name == name and event.involved_object.kind.lower() in kinds
 
 
 def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, stored: Sequence[Stored] = ()) -> list[str]:
-    """What a person may have meant: the same object in another namespace, the same name of another kind."""
+    """Suggest what a person may have meant: the same object in another namespace, the same name of another kind."""
     places = [(event.metadata.namespace, event.involved_object.kind, event.involved_object.name) for event in events]
     found: Counter[str] = Counter()
     for namespace, kind, known in (*places, *(one.identity for one in stored)):
@@ -70,7 +70,7 @@ def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, store
 
 
 def waiting(session: Session) -> str:
-    """One sentence when events lie in the stream and nobody brings them into the store; else ''."""
+    """Return a sentence if events wait in the stream and no worker stores them; else ''."""
     from eventbus.broker.health.bus_status import read_unread
     from eventbus.broker.keys import SINK_GROUP
 
@@ -82,7 +82,7 @@ def waiting(session: Session) -> str:
 
 
 def no_worker(session: Session) -> str:
-    """As `waiting`, also when nothing lies there."""
+    """Return a sentence if no sink worker is alive, whether or not events wait; else ''."""
     lag, alive = _sink_group(session)
     return "" if alive else _waiting(lag) if lag else _START.capitalize()
 
@@ -96,7 +96,7 @@ _START = "no sink worker is alive: start one with `eventbus worker sink`"
 
 
 def _sink_group(session: Session) -> tuple[int, int]:
-    """How many events wait for it, and its live workers; who may not know it is told that all is well."""
+    """Return how many events wait for the group `sink`, and its live workers; (0, 1) if this user may not know."""
     from eventbus.broker.health.bus_status import read_status
     from eventbus.broker.keys import SINK_GROUP
 

@@ -1,4 +1,4 @@
-"""What `eventbus get` says of a kind that the store does not have: kubectl's users ask for pods."""
+"""The message of `eventbus get` for a kind that the store does not hold: kubectl's users ask for pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def no_such_kind(word: str, stored: Sequence[str]) -> str:
-    """A sentence for *word*, as `pods` or `pod/web-0`; empty: it is no kind that anybody knows, perhaps a slip.
+    """Return a sentence for *word*, as `pods` or `pod/web-0`; empty: it is no known kind, perhaps a slip.
 
     Args: stored: what can be asked for.
     """

@@ -1,4 +1,4 @@
-"""Options as people write them: `KEY=VALUE`, or one JSON object; and as they are shown. Nothing speaks Redis here."""
+"""Parses options as people write them, `KEY=VALUE` or one JSON object, and prints them. No Redis here."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _FIELDS = {
 
 
 def shown(options: Options) -> dict[str, Any]:
-    """Field → plain value, in the order of `Options`."""
+    """Return field → plain value, in the order of `Options`."""
     return named(msgspec.to_builtins(options))
 
 
 def named(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Field → value of *plain* (names as in Redis), in the order of `Options`; the default of what is not there."""
+    """Return field → value of *plain* (names as in Redis), in the order of `Options`; defaults fill what is absent."""
     defaults: dict[str, Any] = msgspec.to_builtins(Options())
     return {name: plain.get(encoded, defaults[encoded]) for name, encoded in _ENCODED.items()}
 
 
 def shown_value(value: Any) -> str:
-    """A value as `KEY=VALUE` takes it."""
+    """Return a value as `KEY=VALUE` takes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -39,7 +39,7 @@ def shown_value(value: Any) -> str:
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
-    """`["burst=50", "exempt_types=Warning,Normal"]` as field → value. Raises: ConfigError: names the pair."""
+    """Parse `["burst=50", "exempt_types=Warning,Normal"]` into field → value. Raises: ConfigError: names the pair."""
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -53,7 +53,7 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Options:
-    """Options from one JSON object; what it leaves out is the default. Raises: ConfigError."""
+    """Parse options from one JSON object; what it leaves out is the default. Raises: ConfigError."""
     try:
         loaded = json.loads(text)
     except ValueError as error:
@@ -64,7 +64,7 @@ def parse_json(text: str) -> Options:
 
 
 def with_changes(plain: Mapping[str, Any], changes: Mapping[str, Any]) -> Options:
-    """*plain* (names as in Redis) with other values, checked as `Options` does.
+    """Return *plain* (names as in Redis) with other values, checked as `Options` does.
 
     Raises: ConfigError: names the option.
     """
@@ -86,7 +86,7 @@ def _field(key: str) -> str:
 
 
 def _value(field: str, text: str) -> Any:
-    """What the text means for a field of that type; `Options` has the last word."""
+    """Parse the text by the type of the field; `Options` has the last word."""
     if not is_clean(text):
         raise ConfigError(f"option {field}: is not valid UTF-8")
     default = getattr(Options(), field)
