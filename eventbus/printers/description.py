@@ -1,4 +1,4 @@
-"""One object as `eventbus describe` shows it: itself and what its events tell of it. Pure functions."""
+"""Describes one object as `eventbus describe` prints it: itself and its events. Pure functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = 8
 
 
 class Reason(msgspec.Struct, frozen=True, rename="camel"):
-    """How often the object's events of one type and reason happened."""
+    """The count of the object's events of one type and reason."""
 
     type: str
     reason: str
@@ -34,7 +34,7 @@ class Reason(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """One object: the events about it, sorted by when they were last seen, and itself where it is stored."""
+    """One object: the events about it, sorted by when they were last seen, and itself if it is stored."""
 
     kind: str
     namespace: str  #: empty: it is in none
@@ -44,29 +44,29 @@ class Description(msgspec.Struct, frozen=True):
 
     @property
     def uids(self) -> list[str]:
-        """The latest first: an object that was made anew has another."""
+        """Return its uids, the latest first: an object that was made anew has another."""
         own = [self.stored.object.metadata.uid] if self.stored else []
         return _distinct([*own, *(event.involved_object.uid for event in reversed(self.events))])
 
     @property
     def api_versions(self) -> list[str]:
-        """The latest first."""
+        """Return its API versions, the latest first."""
         own = [self.stored.kind.api_version] if self.stored else []
         return _distinct([*own, *(event.involved_object.api_version for event in reversed(self.events))])
 
     @property
     def first_seen(self) -> datetime | None:
-        """Of all that is still stored."""
+        """Return the earliest time of the events that are still stored."""
         return min((time for event in self.events if (time := event.first_timestamp or event.event_time)), default=None)
 
     @property
     def last_seen(self) -> datetime | None:
-        """The same, of the latest."""
+        """Return the latest time of the events that are still stored."""
         return max((time for event in self.events if (time := event.last_seen)), default=None)
 
     @property
     def reasons(self) -> list[Reason]:
-        """The most frequent first, warnings before others; without what was held back."""
+        """Return the reasons, warnings first, then the most frequent; not that of reports of suppression."""
         found: dict[tuple[str, str], list[Event]] = {}
         for event in self.events:
             if event.reason != SUPPRESSED_REASON:
@@ -76,17 +76,17 @@ class Description(msgspec.Struct, frozen=True):
 
     @property
     def sources(self) -> list[str]:
-        """`kubelet, node-1`, the latest first."""
+        """Return the sources, as `kubelet, node-1`, the latest first."""
         return _distinct(_source(event) for event in reversed(self.events))
 
     @property
     def suppressed(self) -> int:
-        """How often its events were held back as spam, as far as that has been written down."""
+        """Count how often its events were held back as spam, as far as that has been stored."""
         return sum(seen(event) for event in self.events if event.reason == SUPPRESSED_REASON)
 
 
 def describe_objects(events: Iterable[Event], stored: Iterable[Stored] = ()) -> list[Description]:
-    """One description an object: namespace, kind and name."""
+    """Make one description for each object: namespace, kind and name."""
     about: dict[tuple[str, str, str], list[Event]] = {}
     itself = {one.identity: one for one in stored}
     for event in by_last_seen(events):
@@ -99,7 +99,7 @@ def describe_objects(events: Iterable[Event], stored: Iterable[Stored] = ()) -> 
 
 
 def _identity(event: Event) -> tuple[str, str, str]:
-    """The object's, as `Stored.identity`. That of a node has no namespace, though its events lie in one."""
+    """Return the object's identity, as `Stored.identity`. A node has no namespace, though its events lie in one."""
     about, namespace = event.involved_object, event.metadata.namespace
     kind = next((one for one in KINDS if one.name.lower() == about.kind.lower()), None)
     if kind is None:
@@ -108,7 +108,7 @@ def _identity(event: Event) -> tuple[str, str, str]:
 
 
 def format_description(described: Description, *, now: datetime, show_events: bool = True, colour: bool = False) -> str:
-    """The page of one object, with kubectl's Events section at its end."""
+    """Format the page of one object, with kubectl's Events section at its end."""
     lines = _lines(described, now)
     width = max(len(label) for label, _ in lines) + 3
     parts = [_line(label, values, width) for label, values in lines]
@@ -140,7 +140,7 @@ def _lines(described: Description, now: datetime) -> list[Line]:
 
 
 def description_to_json(described: Description) -> dict[str, Any]:
-    """The same as JSON-like data; events in the form of core/v1."""
+    """Return the description as JSON-like data; events in the form of core/v1."""
     return {
         "kind": described.kind,
         "namespace": described.namespace,
@@ -158,12 +158,12 @@ def description_to_json(described: Description) -> dict[str, Any]:
 
 
 def seen(event: Event) -> int:
-    """How often it happened; a lone event has no count."""
+    """Return how often the event happened; a lone event has no count."""
     return event.series.count if event.series is not None else event.count or 1
 
 
 def _line(label: str, values: Sequence[str], width: int) -> str:
-    """A label and its values, one a line, as many as LINES."""
+    """Format a label and its values, one a line, as many as LINES."""
     shown = [printable(value) for value in values[:LINES]] or ["<none>"]
     if len(values) > LINES:
         shown.append(f"and {len(values) - LINES} more")

@@ -1,4 +1,4 @@
-"""How long ago, as kubectl says it: `119s`, `3m27s`, `11m`, `2d3h`, `<unknown>`."""
+"""Formats durations as kubectl does: `119s`, `3m27s`, `11m`, `2d3h`, `<unknown>`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _YEAR: Final = 365 * _DAY
 
 
 def human_duration(seconds: float) -> str:
-    """Say *seconds* in two units at most, the coarser the longer; what is cut off is not rounded.
+    """Format *seconds* in two units at most, the coarser the longer; what is cut off is not rounded.
 
     Returns: `<invalid>` for whole seconds below -1; -1 is still `0s`, because clocks differ a little.
     Source:  apimachinery `pkg/util/duration` HumanDuration, which drops fractions towards zero first.
@@ -43,7 +43,7 @@ def human_duration(seconds: float) -> str:
 
 
 def age(now: datetime, then: datetime | None) -> str:
-    """Say how long before *now* it was; both aware. `<unknown>` if there is no *then*."""
+    """Format how long before *now* it was; both aware. `<unknown>` if *then* is None."""
     return UNKNOWN if then is None else human_duration((now - then).total_seconds())
 
 

@@ -1,4 +1,4 @@
-"""Objects of any kind in the form that `-o` names; at once, or one by one under `-w`."""
+"""Prints objects of any kind in the form that `-o` names; at once, or one by one under `-w`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FORMS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,â
 
 
 class PrintedChange(NamedTuple):
-    """An object, and what happened to it, as `ADDED`."""
+    """An object, and its change, as `ADDED`."""
 
     type: str
     object: Any
 
 
 class PrintOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How things are shown."""
+    """The options of printing: the form, the columns, the colours."""
 
     form: str = ""  #: what -o says; "" a narrow table
     namespaces: bool = False  #: a first column with the namespace
@@ -42,19 +42,19 @@ class PrintOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Printer(Protocol):
-    """Makes text of objects; whole lines, or nothing."""
+    """Formats objects as text: whole lines, or nothing."""
 
     def listed(self, items: Sequence[Any]) -> str:
-        """A list that is not going to be watched."""
+        """Format a list that is not going to be watched."""
         ...
 
     def watched(self, told: Sequence[PrintedChange]) -> str:
-        """More of a watch; the first may be its list."""
+        """Format the next changes of a watch; the first call may have its list."""
         ...
 
 
 def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
-    """Raises: ValueError: the form is none, or its template cannot be read."""
+    """Make the printer of a form. Raises: ValueError: unknown form, or a template that cannot be parsed."""
     form, _, argument = look.form.partition("=")
     if argument and form == "jsonpath":
         return _Templates(kind, look, Template(argument))
@@ -73,7 +73,7 @@ def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
 
 
 def plain_of(kind: Kind[Any], found: Any) -> dict[str, Any]:
-    """The object's JSON."""
+    """Return the object's JSON."""
     return core_of(found) if isinstance(found, Event) else kind.encode(found)
 
 
@@ -174,13 +174,13 @@ class _CustomColumns:
 
 
 def _document(kind: Kind[Any], look: PrintOptions, told: PrintedChange) -> dict[str, Any]:
-    """What is printed of one event of a watch."""
+    """Return the document printed for one event of a watch."""
     plain = plain_of(kind, told.object)
     return {"type": told.type, "object": plain} if look.watch_events else plain
 
 
 def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
-    """kubectl's own list: it has no version to go on from."""
+    """Make kubectl's own list object: it has no version to watch from."""
     return {
         "apiVersion": "v1",
         "items": [plain_of(kind, found) for found in items],

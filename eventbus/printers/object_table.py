@@ -27,25 +27,25 @@ class Columns(NamedTuple):
 
 
 def columns_of(kind: Kind[Any]) -> Columns:
-    """Those of the kind; of a user's own, its name and age."""
+    """Return the columns of the kind; for a kind defined by a user, name and age."""
     return _COLUMNS.get(kind.plural, _PLAIN)
 
 
 def object_name(kind: Kind[Any], name: str) -> str:
-    """As `-o name` prints it: `node/n1`, `lease.coordination.k8s.io/n1`."""
+    """Format the name as `-o name` does: `node/n1`, `lease.coordination.k8s.io/n1`."""
     group, slash, _ = kind.api_version.rpartition("/")
     return f"{kind.name.lower()}.{group}/{name}" if slash else f"{kind.name.lower()}/{name}"
 
 
 def node_status(node: Node) -> str:
-    """Source: kubernetes `pkg/printers/internalversion/printers.go` printNode."""
+    """Format a node's status. Source: kubernetes `pkg/printers/internalversion/printers.go` printNode."""
     ready = node.status.condition("Ready")
     status = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
     return status + (",SchedulingDisabled" if node.spec.unschedulable else "")
 
 
 def node_roles(node: Node) -> str:
-    """From the labels; `<none>` without any."""
+    """Format a node's roles from its labels; `<none>` without any."""
     labels = node.metadata.labels
     roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE) and key != _ROLE}
     roles |= {value for key, value in labels.items() if key == "kubernetes.io/role" and value}

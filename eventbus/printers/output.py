@@ -1,4 +1,4 @@
-"""Writing to standard output: text that no encoding stops, JSON that no text breaks, colours only for a terminal."""
+"""Writes to standard output: text in any encoding, JSON in ASCII, colours only for a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """The same for bytes, as they are, to standard output."""
+    """Write bytes, as they are, to standard output. Otherwise as `write`."""
     stream = _opened(sys.stdout)
     stream.buffer.write(data)
     stream.flush()
@@ -47,24 +47,26 @@ def _opened(stream: TextIO | None) -> TextIO:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether *stream* is a terminal; None: it was closed when the program started."""
+    """Return True if *stream* is a terminal; None: it was closed when the program started."""
     return stream is not None and stream.isatty()
 
 
 def wants_colour(stream: TextIO | None, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether *stream* is a terminal that may be coloured: NO_COLOR is empty, TERM is not `dumb`."""
+    """Return True if *stream* is a terminal that may be coloured: NO_COLOR is empty, TERM is not `dumb`."""
     environ = os.environ if environ is None else environ
     return is_terminal(stream) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def dump_json(value: Any, *, indent: int | None = 4) -> str:
-    """JSON in ASCII, keys sorted as kubectl does; *indent* None: one line without a space. No newline at its end."""
+    """Format JSON in ASCII, keys sorted as kubectl does; *indent* None: one line without a space.
+
+    No newline at its end."""
     separators = (",", ":") if indent is None else None
     return json.dumps(value, ensure_ascii=True, allow_nan=False, sort_keys=True, indent=indent, separators=separators)
 
 
 def core_of(event: Event) -> dict[str, Any]:
-    """`to_core`, also of an event with NUL in its texts, which a producer of another make may have sent."""
+    """Return an event's core/v1 JSON; NUL in its texts, which a foreign producer may send, is repaired."""
     try:
         return to_core(event)
     except InvalidEvent:

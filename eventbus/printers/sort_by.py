@@ -1,4 +1,4 @@
-"""`--sort-by`: how a list is ordered. What a watch tells later comes in its own order."""
+"""The order of a list by `--sort-by`. Later changes of a watch come in their own order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FieldMissing(EventBusError):
 
 
 def order_of(kind: Kind[Any], text: str | None) -> Order:
-    """What *text* says: `none`, or a JSONPath; by default events by when they were last seen.
+    """Return the order that *text* names: `none`, or a JSONPath; None: events by when they were last seen.
 
     Objects without the field come first, numbers before texts. Two texts are compared as times or quantities if both
     are, else naturally: n2 before n10.
@@ -54,7 +54,7 @@ def _first(values: list[Any]) -> Any:
 
 
 def _compare(one: Any, two: Any) -> int:
-    """Below, at or above zero: *one* comes before, with, or after *two*."""
+    """Compare as numbers below, at or above zero: *one* comes before, with, or after *two*."""
     if isinstance(one, str) and isinstance(two, str):
         for read in (_moment, _quantity):
             if (left := read(one)) is not None and (right := read(two)) is not None:
@@ -80,7 +80,7 @@ def _ranked(value: Any) -> tuple[int, Any]:
 
 
 def _natural(text: str) -> tuple[list[tuple[int, int]], str]:
-    """Runs of digits count as numbers. Source: sortorder.NaturalLess."""
+    """Make a sort key in which runs of digits count as numbers. Source: sortorder.NaturalLess."""
     runs = re.findall(r"[0-9]+|[^0-9]", text)
     return [(48, int(run)) if run[0] in "0123456789" else (ord(run), 0) for run in runs], text
 
@@ -93,7 +93,7 @@ def _moment(text: str) -> float | None:
 
 
 def _quantity(text: str) -> Decimal | None:
-    """As Kubernetes writes them: `100m`, `1Gi`, `2.5`, `1e3`."""
+    """Parse a quantity as Kubernetes writes it: `100m`, `1Gi`, `2.5`, `1e3`; None: it is none."""
     found = _QUANTITY.fullmatch(text)
     if found is None:
         return None

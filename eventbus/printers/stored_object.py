@@ -1,4 +1,4 @@
-"""What `eventbus describe` says of an object that is itself in the store: kubectl's words. Nothing is fetched."""
+"""Describes an object that is itself in the store, for `eventbus describe`: kubectl's words. Nothing is fetched."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Stored(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Namespace, kind and name."""
+        """Return namespace, kind and name."""
         return self.object.metadata.namespace, self.kind.name, self.object.metadata.name
 
 
 def stored_lines(stored: Stored) -> list[Line]:
-    """What stands at the top of the page, a label each."""
+    """Return the lines at the top of the page, a label each."""
     found, metadata = stored.object, stored.object.metadata
     created = metadata.creation_timestamp
     lines: list[Line] = [
@@ -51,7 +51,7 @@ def stored_lines(stored: Stored) -> list[Line]:
 
 
 def stored_sections(stored: Stored) -> str:
-    """The rest of it. Source: kubectl's describeNode; any other kind as its generic describer does it."""
+    """Return the rest of the page. Source: kubectl's describeNode; for any other kind its generic describer."""
     plain = plain_of(stored.kind, stored.object)
     if stored.kind is not NODE:
         return _tree({key: plain[key] for key in sorted(plain.keys() - {"kind", "apiVersion", "metadata"})})
@@ -90,13 +90,13 @@ def _section(title: str, values: Mapping[str, Any] | None, label: Callable[[str]
 
 
 def _words(key: str) -> str:
-    """`holderIdentity` is `Holder Identity`."""
+    """Split words: `holderIdentity` becomes `Holder Identity`."""
     words = [word[:1].upper() + word[1:] for word in _WORD_BORDER.sub(" ", key).split()]
     return " ".join(_SPELLED.get(word, word) for word in words)
 
 
 def _tree(values: Mapping[str, Any], label: Callable[[str], str] = _words, indent: int = 0) -> str:
-    """A mapping, a label a line, what is inside of it further right."""
+    """Format a mapping, a label a line, with inner mappings indented."""
     labels = {key: printable(label(str(key))) + ":" for key in values}
     width = max(map(len, labels.values()), default=0) + 2
     text = ""

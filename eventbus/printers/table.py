@@ -1,4 +1,4 @@
-"""Columns of text as kubectl lines them up. Knows nothing about events."""
+"""Aligns columns of text as kubectl does. Knows nothing about events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.text import printable
 
 
 class Colour(StrEnum):
-    """What a cell is written in; the value is the number of ANSI's SGR."""
+    """The colour of a cell; the value is the number of ANSI's SGR."""
 
     PLAIN = ""
     YELLOW = "33"
@@ -34,7 +34,7 @@ _LINE_BREAK: Final = re.compile("[\f\n\r]")
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How columns stand: in characters of a terminal."""
+    """The layout of columns: widths and gaps, in characters of a terminal."""
 
     padding: int = 3  #: spaces between a cell and the next column, at least
     min_column: int = 6  #: narrowest column, padding included
