@@ -1,4 +1,4 @@
-"""How long to wait before a program that ended is started again: the kubelet's way."""
+"""The pauses before a program that ended is started again: the kubelet's crash-loop back-off."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Backoff:
         self._next_s = self._base_s
 
     def pause_after(self, ran_s: float) -> float:
-        """Seconds to wait after a run of *ran_s* seconds. Each call moves on to the next pause."""
+        """Return the seconds to wait after a run of *ran_s* seconds. Each call moves on to the next pause."""
         if ran_s >= HEALTHY_PAUSES * self._max_s:
             self._next_s = self._base_s
         pause_s = self._next_s

@@ -1,4 +1,4 @@
-"""How a run of a program ended, and how that is said."""
+"""The outcome of a program's run, and the words for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of_status(cls, status: int, ran_s: float, last_line: str = "") -> Outcome:
-        """From what `waitpid` says."""
+        """Make an outcome from the status of `waitpid`."""
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
             return cls(BY_SIGNAL - code, -code, ran_s, last_line)
@@ -35,14 +35,14 @@ class Outcome(NamedTuple):
         return self.code != 0
 
     def __str__(self) -> str:
-        """`exit code 3 after 12s: last line`."""
+        """Format as `exit code 3 after 12s: last line`."""
         ended = f"ended by {signal_name(self.by_signal)}" if self.by_signal else f"exit code {self.code}"
         said = f": {self.last_line}" if self.last_line and self.failed else ""
         return f"{ended} after {duration(self.ran_s)}{said}"
 
 
 def signal_name(number: int) -> str:
-    """`SIGTERM`; a real-time signal has only a number: `signal 40`."""
+    """Return `SIGTERM`; a real-time signal has only a number: `signal 40`."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -50,5 +50,7 @@ def signal_name(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In whole seconds as kubectl, `3m27s`, and `<1s`: equal words let the runs of a crash loop be counted as one."""
+    """Format whole seconds as kubectl does, `3m27s`, or `<1s`.
+
+    Equal words let the runs of a crash loop count as one."""
     return "<1s" if seconds < 1 else human_duration(seconds)

@@ -1,4 +1,4 @@
-"""The signals of this process as a queue, each with the answer to: has the command had it already?"""
+"""Queues the signals of this process, each marked whether the command has had it already."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BY_KERNEL = 0x80
 
 
 class Caught(NamedTuple):
-    """A signal. *from_terminal*: the whole foreground group had it, this process's children too."""
+    """A signal. *from_terminal*: the whole foreground group received it, this process's children too."""
 
     number: int
     from_terminal: bool = False
@@ -67,7 +67,7 @@ class SignalQueue:
             self._sort(OF_TERMINAL & handled)
 
     def wait(self, timeout_s: float | None = None) -> Caught | None:
-        """The next signal; None: something else has happened (a child ended, `wake` was called), or the time is up.
+        """Return the next signal; None: something else happened (a child ended, `wake` was called), or the time is up.
 
         Args: timeout_s: None is for ever.
         """
@@ -104,7 +104,7 @@ class SignalQueue:
         self._caught.append(Caught(number, number in OF_TERMINAL and in_foreground()))
 
     def _sort(self, numbers: frozenset[int]) -> None:
-        """Have a thread take *numbers* one by one with what the kernel knows of each: a handler is not told."""
+        """Have a thread take *numbers* one by one, with what the kernel knows of each, which a handler is not given."""
         if not numbers:
             return
         # Threads inherit the mask, so no other one can be interrupted by them either.
@@ -119,12 +119,12 @@ class SignalQueue:
 
 
 def passed_on() -> frozenset[int]:
-    """All signals that are passed on to a command: every one that can be caught and is not this process's own."""
+    """Return the signals that are passed on to a command: those that can be caught and are not this process's own."""
     return frozenset(int(number) for number in signal.valid_signals() if number not in _OURS)
 
 
 def in_foreground() -> bool:
-    """Whether this process belongs to the group that the terminal sends its signals to."""
+    """Return True if this process belongs to the group that the terminal sends its signals to."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads along with a command's standard error: every byte goes on untouched, the last line is remembered."""
+"""Relays a command's standard error: every byte goes on untouched, and the last line is remembered."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class StderrRelay:
         self._thread = threading.Thread(target=self._run, name="eventbus-stderr", daemon=True)
 
     def start(self) -> None:
-        """The command is running: from now on its end is its own."""
+        """Begin to relay: the command is running, and alone holds its end of the pipe from now on."""
         os.close(self.child_end)
         self._thread.start()
 
     def abandon(self) -> None:
-        """The command could not be started."""
+        """Close everything: the command could not be started."""
         for descriptor in (self.child_end, self._source, self._end_read, self._end_write):
             os.close(descriptor)
 
@@ -76,17 +76,17 @@ class StderrRelay:
                 fcntl.ioctl(self._source, termios.TIOCSWINSZ, size)
 
     def finish(self) -> None:
-        """The command has ended: carry over what is there, do not wait for others that hold its end."""
+        """Carry over what is there after the command's end; do not wait for others that hold its end of the pipe."""
         os.close(self._end_write)
 
     @property
     def finished(self) -> bool:
-        """Everything is carried over, or cannot be."""
+        """Return True if everything is carried over, or cannot be."""
         return self._finished.is_set()
 
     @property
     def last_line(self) -> str:
-        """The last line with anything to read in it, made printable; at most 512 bytes."""
+        """Return the last line with anything to read in it, made printable; at most 512 bytes."""
         return last_line(self._tail)
 
     def _run(self) -> None:
@@ -100,7 +100,7 @@ class StderrRelay:
             self._done()
 
     def _read(self) -> bytes:
-        """The next bytes; empty: there will be none."""
+        """Read the next bytes; empty: there will be none."""
         while self._left > 0:
             ready, _, _ = select.select([self._source, self._end_read], [], [])
             ended = self._end_read in ready
@@ -119,7 +119,7 @@ class StderrRelay:
 
 
 def same_file(one: int, other: int) -> bool:
-    """Whether two descriptors are one file, pipe or terminal; a closed one is none."""
+    """Return True if two descriptors are one file, pipe or terminal; a closed one is none."""
     try:
         return os.path.sameopenfile(one, other)
     except OSError:
@@ -140,7 +140,7 @@ def write_all(descriptor: int, data: bytes) -> bool:
 
 
 def last_line(output: bytes) -> str:
-    """The last line of *output* that has something to read in it, without colours; empty: there is none."""
+    """Return the last line of *output* that has something to read in it, without colours; empty: there is none."""
     text = _ESCAPES.sub("", output.decode("utf-8", "replace"))
     for line in reversed(re.split(r"[\r\n]+", text)):
         if line.strip():

@@ -50,7 +50,7 @@ class Supervised:
         return self._process is not None
 
     def start(self) -> Outcome | None:
-        """Start it. Returns how it ended if it could not even be started, else None."""
+        """Start it. Returns the outcome if it could not even be started, else None."""
         self.due = None
         self._began = self._clock.monotonic()
         try:
@@ -74,7 +74,7 @@ class Supervised:
         return None
 
     def ended(self) -> Outcome | None:
-        """How it ended, told once; None while it runs. What it has left running in its session is asked to end."""
+        """Return its outcome, once; None while it runs. What it has left running in its session is asked to end."""
         process = self._process
         if process is None:
             return None
@@ -91,13 +91,13 @@ class Supervised:
         return Outcome(BY_SIGNAL - code, -code, ran_s, said) if code < 0 else Outcome(code, 0, ran_s, said)
 
     def back_off(self, outcome: Outcome) -> float:
-        """Have it started again after the pause that is due; the pause in seconds."""
+        """Schedule its next start after the pause that is due; return the pause in seconds."""
         pause_s = self._backoff.pause_after(outcome.ran_s)
         self.due = self._clock.monotonic() + pause_s
         return pause_s
 
     def signal(self, number: signal.Signals) -> None:
-        """Send *number* to it and all it has started."""
+        """Send *number* to it and all that it has started."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
