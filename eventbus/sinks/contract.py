@@ -1,4 +1,4 @@
-"""What an external sink is: the contract between the export worker's loop and the systems events go to.
+"""The contract of an external sink, between the export worker's loop and the systems that events go to.
 
 A sink speaks to one system and knows nothing of Redis, of retries and of positions: it writes, or raises the error
 that says which of the two things went wrong: the system does not answer, or it answered and this event failed.
@@ -18,14 +18,14 @@ from eventbus.event import Event
 
 
 class SinkMode(StrEnum):
-    """What a repeated write does to the system."""
+    """The effect of a repeated write on the system."""
 
     UPSERT = "upsert"  #: one row, object or document an event; a repeat changes nothing
     APPEND = "append"  #: every write is kept; whoever reads tells repeats apart by the delivery id
 
 
 class Verb(StrEnum):
-    """Which of the sink's calls a write is."""
+    """The kind of a write, and the method of the sink that does it."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -33,7 +33,9 @@ class Verb(StrEnum):
 
 
 class EventPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repeat changes. The values are absolute, so applying a patch twice, or only the last of many, is the same.
+    """The change of an event by a repeat.
+
+    The values are absolute: to apply a patch twice, or only the last, is the same.
 
     *name* and *version* are what this sink returned last for the event, from any worker ("" where it returned none):
     the name to address it by, and the version it has there.
@@ -46,7 +48,7 @@ class EventPatch(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
     def body(self) -> dict[str, Any]:
-        """The strategic merge patch as client-go sends it: count, lastTimestamp (null if unset), message unless empty.
+        """Return the strategic merge patch of client-go: count, lastTimestamp (null if unset), message unless empty.
 
         Source: tools/record/events_cache.go, eventObserve. Departure: a last time of 1970-01-01T00:00:00Z is sent too.
         """
@@ -69,7 +71,7 @@ class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, verb: Verb, event: Event, patch: EventPatch | None = None) -> SinkWrite:
-        """The write with its delivery id."""
+        """Make a write with its delivery id."""
         return cls(verb=verb, event=event, patch=patch, delivery_id=delivery_id(event))
 
 
@@ -96,7 +98,7 @@ class EventSink(Protocol):
 
     @property
     def name(self) -> str:
-        """Who it is, [a-z0-9.-]{1,63}: its position, what it returned and its figures are kept under this name."""
+        """Return its name, [a-z0-9.-]{1,63}, under which its position, its replies and its figures are kept."""
         ...
 
     @property
@@ -146,7 +148,9 @@ class OpeningSink(EventSink, Protocol):
 
 
 def delivery_id(event: Event) -> str:
-    """`<event uid>/<count>`: what an appending sink writes beside the event, and a webhook sends as Idempotency-Key."""
+    """Return `<event uid>/<count>`.
+
+    Appending sinks write it beside the event; a webhook sends it as Idempotency-Key."""
     return f"{event.metadata.uid}/{event.count}"
 
 

@@ -31,14 +31,14 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}\Z")
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What every sink is made with besides its URL. *name* is never empty."""
+    """The arguments of every sink besides its URL. *name* is never empty."""
 
     name: str
     environ: Mapping[str, str] = {}
     timeout_s: float = 10.0  #: longest wait for one answer; what takes longer counts as unreachable
 
     def secret(self, variable: str) -> str:
-        """The value of *variable*, or what the file named by <variable>_FILE holds (that wins), or "".
+        """Return the value of *variable*, or the content of the file named by <variable>_FILE (that wins), or "".
 
         White space around it is taken off: a newline at its end is the editor's.
 
@@ -56,7 +56,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"{variable}_FILE cannot be read: it is no UTF-8") from None
 
     def ascii_secret(self, variable: str) -> str:
-        """The same, for what goes into a header. Raises: ConfigError: also if it is not printable ASCII."""
+        """Return the secret for a header. Raises: ConfigError: also if it is not printable ASCII."""
         value = self.secret(variable)
         if not (value.isascii() and value.isprintable()):
             # Not the value: the error goes into logs.
@@ -83,7 +83,7 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
 
 
 def make_sink(url: str, environ: Mapping[str, str], *, name: str = "", timeout_s: float = 10.0) -> EventSink:
-    """Return the sink that *url* names. It connects to nothing yet.
+    """Make the sink that *url* names. It connects to nothing yet.
 
     A scheme that is none of ours is looked for among the entry points of `ENTRY_POINTS`: each names a SinkMaker.
 
@@ -122,14 +122,18 @@ def _make_registered(url: str, scheme: str, options: SinkOptions) -> EventSink:
 
 
 def check_name(name: str) -> str:
-    """*name*, if it can be a sink's. Raises: ConfigError."""
+    """Return *name*, if it can be a sink's. Raises: ConfigError."""
     if not _NAME.match(name):
         raise ConfigError(f"sink name {name!r} must match [a-z0-9][a-z0-9.-]{{0,62}}")
     return name
 
 
 def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
-    """Scheme, and six hex digits of what is written to, not of how: a new password or option makes no new sink.
+    """Return the scheme and six hex digits of what is written to.
+
+    How it is written to does not count: a new password or option makes no new sink.
+
+    Only where to matters, and not how: a new password or option makes no new sink.
 
     file: the host's name and the whole path; stdout: the host's name; postgresql: host, port, database, schema;
     kubernetes: the API server's URL and the namespace; others: the URL without user and password, since only they know
@@ -154,7 +158,7 @@ def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def given_url(to: str, environ: Mapping[str, str]) -> str:
-    """The sink's URL: *to*, from the command line, else EVENTBUS_EXPORT_TO or what is in EVENTBUS_EXPORT_TO_FILE.
+    """Return the sink's URL: *to*, from the command line, else that of EVENTBUS_EXPORT_TO or of its _FILE.
 
     Raises: ConfigError: there is none, or *to* holds a password: every user of the machine can read a command line.
     """
@@ -174,7 +178,7 @@ def given_url(to: str, environ: Mapping[str, str]) -> str:
 
 
 def split_counts(url: str) -> tuple[str, str]:
-    """*url* without its `counts=written` or `counts=shown`, which is the export's and no sink's, and which it was.
+    """Take `counts=written` or `counts=shown` out of *url*: it is the export's and no sink's. Return both.
 
     Raises: ConfigError: it is another word.
     """
@@ -191,8 +195,9 @@ def split_counts(url: str) -> tuple[str, str]:
 
 
 def safe_sink_url(url: str) -> str:
-    """*url* as it may be shown and logged: without user, password, query and fragment, and without a webhook's path,
-    which often is its password.
+    """Return *url* for messages and logs: without user, password, query and fragment.
+
+    The path of a webhook is left out too: often it is its password.
     """
     parts = urlsplit(url)
     host = f"//{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""

@@ -41,7 +41,7 @@ _LONGEST_LINE: Final = 1 << 20
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """When a file is full, how many former ones stay, and when what was written is safe."""
+    """The options of a rotating file: its largest size and age, how many former ones stay, and when it is synced."""
 
     max_bytes: int = 0  #: 0: no bound
     max_age_s: int = 0  #: 0: no bound
@@ -53,7 +53,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
-    """Raises: ConfigError: no path, one that cannot be written to, or an unknown or wrong option."""
+    """Make a sink. Raises: ConfigError: no path, one that cannot be written to, or an unknown or wrong option."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     if "\0" in path:
@@ -66,7 +66,7 @@ def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
 
 
 def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
-    """Raises: ConfigError: `stdout:` takes nothing behind the colon."""
+    """Make a sink. Raises: ConfigError: `stdout:` takes nothing behind the colon."""
     if url != "stdout:":
         raise ConfigError(f"sink {url!r}: give stdout:")
     return JsonLinesSink(options.name, _write_stdout)
@@ -92,7 +92,9 @@ class JsonLinesSink:
         return self._write_one(Verb.PATCH, event, patch)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """One append. Raises: SinkUnreachable: the disk is full, the folder is gone.  SinkGone: nobody reads."""
+        """Append all in one write. Raises: SinkUnreachable: the disk is full, the folder is gone.
+
+        SinkGone: nobody reads."""
         lines, answers = [], list[SinkAnswer]()
         for write in writes:
             try:
@@ -108,7 +110,7 @@ class JsonLinesSink:
         return answers
 
     def close(self) -> None:
-        """Make safe what was written. Nothing is kept open. Raises: OSError."""
+        """Sync what was written. Nothing is kept open. Raises: OSError."""
         self._close()
 
     def _write_one(self, verb: Verb, event: Event, patch: EventPatch | None = None) -> Event:
@@ -133,7 +135,7 @@ class RotatingFile:
         self._lock_path = path.with_name(path.name + ".lock")
 
     def check(self) -> None:
-        """Whether it could be written to now; nothing is made. Raises: ConfigError: waiting would not help."""
+        """Check that the file could be written to now; make nothing. Raises: ConfigError: waiting would not help."""
         folder = self._path.parent
         if not folder.is_dir():
             raise ConfigError(f"file sink: there is no folder {folder}: make it, or give another path")
@@ -201,7 +203,7 @@ class RotatingFile:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
 
     def _sync_folder(self) -> None:
-        """A new file's name must be as safe as what is in it."""
+        """Sync the folder: a new file's name must be as safe as its content."""
         if self._options.fsync_every_s >= 0:
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -253,7 +255,7 @@ def _write_whole(file: int, data: bytes) -> None:
 
 
 def _after_torn_line(file: int) -> bytes:
-    """Cut off a line of ours that a crash left unfinished; one that is not ours is ended: what to write first."""
+    """Cut off our own line that a crash left unfinished, and return b"", or return what ends a foreign one."""
     size = os.fstat(file).st_size
     start = max(0, size - _LONGEST_LINE)
     if not size or os.pread(file, 1, size - 1) == b"\n":
@@ -302,7 +304,7 @@ def _parse_options(query: str) -> FileOptions:
 
 
 def _mode(text: str) -> int:
-    """As chmod takes it. Without the owner's own rights the file could not be opened again."""
+    """Parse a mode as chmod takes it. Without the owner's own rights the file could not be opened again."""
     if not re.fullmatch(r"0?[67][0-7]{2}", text):
         raise ValueError(text)
     return int(text, 8)

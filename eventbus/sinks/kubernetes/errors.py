@@ -1,4 +1,4 @@
-"""What an answer of the API server, or none, means to the export loop (reference: Status objects of the API)."""
+"""Translates answers of the API server, or their absence, for the export loop (reference: Status of the API)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _TERMINATING: Final = "NamespaceTerminating"
 
 
 class Conflict(SinkError):
-    """Somebody else changed it since it was read. Cure: read it again; it never leaves the sink."""
+    """Another client changed it since it was read. Cure: read it again; it never leaves the sink."""
 
 
 def translate(error: BaseException, *, create: bool) -> EventBusError | None:
-    """The error to raise; None: it is none of the client's.
+    """Return the error to raise; None: it is not one of the client's.
 
     Args:     create: a 409 then means that it exists, a 404 that its namespace does not.
     """
@@ -75,7 +75,7 @@ def _of_answer(response: httpx2.Response, *, create: bool) -> EventBusError:
 
 
 def _is_terminating(status: dict[str, Any]) -> bool:
-    """The namespace is being deleted: no event will ever get in, while all others do."""
+    """Return True if the namespace is being deleted: no event will ever get in, while all others do."""
     details = status.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     return any(isinstance(cause, dict) and cause.get("reason") == _TERMINATING for cause in causes or ())

@@ -45,7 +45,7 @@ _EVENTS: Final = create_namespaced_resource("", "v1", "Event", "events", verbs=[
 
 
 def make_kubernetes_sink(url: str, options: SinkOptions) -> KubernetesSink:
-    """The sink of `kubernetes:…`. Reads the kubeconfig, connects to nothing. Raises: ConfigError."""
+    """Make the sink of `kubernetes:…`. Reads the kubeconfig, connects to nothing. Raises: ConfigError."""
     config, namespace = _read_url(url, options.environ)
     try:
         client = lightkube.Client(
@@ -57,13 +57,13 @@ def make_kubernetes_sink(url: str, options: SinkOptions) -> KubernetesSink:
 
 
 def server_of(url: str, environ: Mapping[str, str]) -> str:
-    """Which cluster `kubernetes:…` stands for here: the URL of its API server. Raises: ConfigError."""
+    """Return the URL of the API server that `kubernetes:…` stands for here. Raises: ConfigError."""
     server: str = _read_url(url, environ)[0].cluster.server
     return server
 
 
 def _read_url(url: str, environ: Mapping[str, str]) -> tuple[SingleConfig, str]:
-    """The cluster and, if only that one is written to, the namespace."""
+    """Return the cluster and, if only that one is written to, the namespace."""
     parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     context, namespace = given.pop("context", ""), given.pop("namespace", "")
@@ -188,7 +188,7 @@ class KubernetesSink:
 
 
 class _Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event is to become in the cluster."""
+    """The state that an event is to have in the cluster."""
 
     namespace: str
     name: str
@@ -199,7 +199,7 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
     core: dict[str, Any]
 
     def whole(self) -> Any:
-        """To be created: without what the server sets itself, and refuses."""
+        """Return the event to create, without the fields that the server sets itself, and refuses."""
         theirs = {"uid", "resourceVersion", "creationTimestamp"}
         metadata = {key: value for key, value in self.core["metadata"].items() if key not in theirs}
         metadata["namespace"] = self.namespace
@@ -208,7 +208,7 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
         return _EVENTS(**self.core | {"metadata": metadata})
 
     def changes(self) -> dict[str, Any]:
-        """What a repeat changes, as `EventPatch.body`; null takes a time away."""
+        """Return the fields that a repeat changes, as `EventPatch.body`; null removes a time."""
         body: dict[str, Any] = {"count": self.count, "lastTimestamp": self.core["lastTimestamp"]}
         return body | {key: self.core[key] for key in ("message", "series") if key in self.core}
 
@@ -217,7 +217,7 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
         return any(about.get(key, "") != self.about.get(key, "") for key in ("kind", "namespace", "name", "uid"))
 
     def is_no_newer_than(self, found: dict[str, Any]) -> bool:
-        """By our version; an event that never had one is compared by its count."""
+        """Compare by our version; an event that never had one is compared by its count."""
         marked = str((found["metadata"].get("annotations") or {}).get(VERSION, ""))
         version = int(marked) if marked.isascii() and marked.isdecimal() else -1
         count = found.get("count") or 0

@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means to the export loop, by its SQLSTATE (PostgreSQL, appendix A)."""
+"""Translates errors of PostgreSQL for the export loop, by their SQLSTATE (PostgreSQL, appendix A)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _PAUSE_S: Final = 0.2
 
 
 def translate(error: psycopg.Error) -> SinkError:
-    """The error to raise or, if it is of one row alone (`hits_one_row`), to answer. It holds no value of a row."""
+    """Return the error to raise or, if it is of one row alone (`hits_one_row`), to answer.
+
+    It holds no value of a row."""
     text = _describe(error)
     kind = (error.sqlstate or "")[:2]
     if kind in _BUSY:

@@ -84,8 +84,9 @@ CLASHES: Final[LiteralString] = """
 
 
 def migrate(connection: psycopg.Connection[Any], *, lock_timeout_ms: int) -> None:
-    """Bring the tables to the newest version. Workers that start at once take turns; a role without DDL rights may
-    run on tables that somebody else has made.
+    """Bring the tables to the newest version.
+
+    Workers that start at once take turns; a role without DDL rights may run on tables that somebody else has made.
 
     Raises:   SinkUnreachable: the tables are of a newer version.  psycopg.Error.
     """

@@ -46,7 +46,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
-    """The sink of `postgresql://…`: libpq's URL, all of its parameters. Raises: ConfigError."""
+    """Make the sink of `postgresql://…`: libpq's URL, all of its parameters. Raises: ConfigError."""
     parameters = _parameters(url)
     options.secret(PASSWORD)  # a file that cannot be read is said at once
     return PostgresSink(
@@ -55,7 +55,7 @@ def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
 
 
 def target_of(url: str, environ: Mapping[str, str]) -> str:
-    """Which tables `postgresql://…` leads to: server, port, database, and search_path if it is given.
+    """Return the database and tables of `postgresql://…`: server, port, database, and search_path if it is given.
 
     Who writes, and how the connection is made, is no part of it. Raises: ConfigError.
     """
@@ -79,7 +79,7 @@ def _parameters(url: str) -> dict[str, Any]:
 
 
 def _unknown_parameters(url: str) -> list[str]:
-    """The names in the query that libpq does not know; none where what looks like one may be a piece of a password."""
+    """Return the names in the query that libpq does not know; none that may be a piece of a password."""
     query = urlsplit(url).query
     if "@" in query or "password" in query:
         return []
@@ -234,17 +234,17 @@ class _Batch:
         self._left = sorted(rows, key=lambda row: row.key)
 
     def next(self, limit: int) -> list[_Row]:
-        """The first of those that are not settled."""
+        """Return the first rows that are not settled."""
         return self._left[:limit]
 
     def settle(self, rows: Sequence[_Row], error: SinkError | None = None) -> None:
-        """*rows*, which are the next ones, are written, or failed."""
+        """Note that *rows*, which are the next ones, are written, or failed with *error*."""
         for row in rows if error else ():
             self.answers[row.place] = error or self.answers[row.place]
         self._left = self._left[len(rows) :]
 
     def fail(self, error: SinkError) -> None:
-        """All that are not settled."""
+        """Note that all rows not settled failed."""
         self.settle(list(self._left), error)
 
     def _row(self, place: int, event: Event) -> _Row | None:

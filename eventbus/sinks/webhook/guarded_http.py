@@ -1,4 +1,4 @@
-"""One POST at a time to a host that may be hostile. The only module that knows the HTTP client.
+"""Sends one POST at a time to a host that may be hostile. The only module that knows the HTTP client.
 
 The client's lower layer is used, because there a connection can be made by us: to the address that was checked, while
 TLS and the Host header keep the name. It follows no redirect, keeps no cookie, and reads no proxy from the environment.
@@ -91,11 +91,11 @@ class _GuardedBackend(httpcore2.NetworkBackend):
         self._deadline = 0.0
 
     def begin(self, timeout_s: float) -> None:
-        """An exchange begins that must be over in *timeout_s*."""
+        """Begin an exchange that must be over in *timeout_s*."""
         self._deadline = time.monotonic() + timeout_s
 
     def out_of_time(self) -> bool:
-        """Whether the exchange should be over."""
+        """Return True if the exchange should be over."""
         return self._left_s() <= 0
 
     def connect_tcp(

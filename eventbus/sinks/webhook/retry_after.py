@@ -1,4 +1,4 @@
-"""How long a server asks to be left alone."""
+"""Parses the Retry-After header: how long a server asks to be left alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_RETRY_AFTER_S: Final = 600.0
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """Seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3); None if it is absent or neither."""
+    """Parse a Retry-After header, a number or a date (RFC 9110, 10.2.3), into seconds; None: absent, or neither."""
     if not header:
         return None
     text = header.strip()

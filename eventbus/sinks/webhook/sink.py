@@ -53,7 +53,7 @@ _UNREACHABLE: Final = frozenset({401, 403, 404, 405, 407, 408, 410, 415, 421, 50
 
 
 class Mode(StrEnum):
-    """How a CloudEvent lies in HTTP."""
+    """The form of a CloudEvent in HTTP."""
 
     STRUCTURED = "structured"
     BINARY = "binary"
@@ -68,7 +68,7 @@ class Secrets(msgspec.Struct, frozen=True):
 
 
 def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
-    """The sink of `https://…`. Raises: ConfigError."""
+    """Make the sink of `https://…`. Raises: ConfigError."""
     environ = options.environ
     guard = Guard(
         allow_private=_flag(environ, "EVENTBUS_WEBHOOK_ALLOW_PRIVATE"),
@@ -156,12 +156,15 @@ class WebhookSink:
 
 
 class BatchWebhookSink(WebhookSink):
-    """Up to 100 events a request, in one CloudEvents batch; Idempotency-Key is then of the whole batch, and each
-    event's id is what tells repeats. A batch that is refused is halved until the culprit is found.
+    """Sends up to 100 events a request, in one CloudEvents batch.
+
+    Idempotency-Key is then of the whole batch, and each event's id is what tells repeats. A batch that is refused is
+    halved
+    until the culprit is found.
     """
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Send all of them; from the first request that nobody answers on, that is the answer to all that are left."""
+        """Send all of them. The error of a request that nobody answers is the answer to all that are left."""
         answers: list[SinkAnswer] = [write.event for write in writes]
         messages: dict[int, Message] = {}
         for place, write in enumerate(writes):
@@ -198,7 +201,7 @@ class BatchWebhookSink(WebhookSink):
 
 
 def sign(key: str, timestamp: str, body: bytes) -> str:
-    """Hex HMAC-SHA256 of `<timestamp>.<body>`; the timestamp is in seconds since 1970."""
+    """Return the hex HMAC-SHA256 of `<timestamp>.<body>`; the timestamp is in seconds since 1970."""
     return hmac.new(key.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Where a webhook may go: nobody who can choose an URL, or a name's addresses, reaches the network we stand in.
+"""Decides where a webhook may go, so that nobody who can choose an URL, or a name's addresses, reaches our own network.
 
 Only rules and the resolver; the connection is `guarded_http`'s. Source: reference, reliability, security of webhooks.
 """
@@ -66,7 +66,7 @@ _DISGUISED: Final = tuple(
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """What a webhook may connect to.
+    """The rules for the hosts that a webhook may connect to.
 
     *allow_private* trusts every host, *allow_hosts* these (lower case): they may be on any port, without TLS, and
     inside our own network; link-local and multicast addresses are refused even so.
@@ -76,7 +76,7 @@ class Guard(msgspec.Struct, frozen=True):
     allow_hosts: frozenset[str] = frozenset()
 
     def check_url(self, url: str) -> SplitResult:
-        """The parts of *url*, if it may be used; its name is not resolved yet. Raises: ConfigError."""
+        """Return the parts of *url*, if it may be used; its name is not resolved yet. Raises: ConfigError."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
@@ -108,7 +108,7 @@ class Guard(msgspec.Struct, frozen=True):
         return self.allow_private or host.lower() in self.allow_hosts
 
     def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses of *host*, all of them checked: connect to one of these, never to the name.
+        """Return the addresses of *host*, all of them checked: connect to one of these, never to the name.
 
         Blocks as long as the system's resolver does. Raises: SinkUnreachable: none, or one that is refused.
         """
@@ -120,7 +120,7 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 def is_allowed(address: Address, *, trusted: bool) -> bool:
-    """Whether a webhook may go to *address*; *trusted*: its host was allowed by name."""
+    """Return True if a webhook may go to *address*; *trusted*: its host was allowed by name."""
     plain = _undisguised(address)
     if _is_in(plain, _NEVER) or _is_in(address, _NEVER):
         return False
@@ -128,7 +128,7 @@ def is_allowed(address: Address, *, trusted: bool) -> bool:
 
 
 def _look_up(host: str, port: int) -> list[str]:
-    """At least one address. Raises: SinkUnreachable."""
+    """Resolve *host*; returns at least one address. Raises: SinkUnreachable."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
