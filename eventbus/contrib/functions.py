@@ -1,4 +1,4 @@
-"""A decorator: what becomes of a function's calls, as events."""
+"""A decorator that records the outcome of a function's calls as events."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Calls:
         self._gave_up = False
 
     def object_of(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """What this call is about; None: nobody can say, and the log says why."""
+        """Return the object of this call; None: it cannot be determined, and the log says why."""
         if not callable(self._about):
             return self._about
         try:
@@ -92,7 +92,9 @@ class _Calls:
             recorder.event(about, event_type, reason, cut_bytes(message, MAX_NEW_MESSAGE))
 
     def _find_recorder(self) -> EventRecorder | None:
-        """None: there cannot be one, which the log says at the first call; a function's result is worth more."""
+        """Return the recorder.
+
+        None: there cannot be one, which is logged at the first call; a function's result is worth more."""
         if self._recorder is None and not self._gave_up:
             try:
                 self._recorder = make_event_recorder(self._module)
@@ -103,7 +105,7 @@ class _Calls:
 
 
 def described(error: BaseException) -> str:
-    """`ValueError: its text`; an exception may fail even at that."""
+    """Return `ValueError: its text`; the type alone if the exception cannot give its text."""
     try:
         text = str(error)
     except Exception:

@@ -72,7 +72,7 @@ class EventHandler(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Tell now what is held back."""
+        """Record now what is held back."""
         self.acquire()
         try:
             timer, self._timer = self._timer, None
@@ -83,7 +83,7 @@ class EventHandler(logging.Handler):
             self.release()
 
     def close(self) -> None:
-        """As `flush`, and end."""
+        """Record what is held back, and end."""
         self.flush()
         super().close()
 
@@ -128,13 +128,13 @@ class _Limit:
 
 
 def is_of_eventbus(record: logging.LogRecord) -> bool:
-    """Whether recording it could make more of its kind."""
+    """Return True if the record is eventbus's own: to record it could make more of its kind."""
     name = record.name
     return name == "eventbus" or name.startswith("eventbus.") or threading.current_thread().name == SENDER
 
 
 def reason_of(record: logging.LogRecord) -> str:
-    """The record's own `reason`, else logger and function in CamelCase."""
+    """Return the record's own `reason`, else logger and function in CamelCase."""
     given = getattr(record, "reason", None)
     if isinstance(given, str) and given:
         return cut_bytes(given, MAX_REASON)
@@ -144,7 +144,7 @@ def reason_of(record: logging.LogRecord) -> str:
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """What was logged, with the exception's own text."""
+    """Return the message that was logged, with the exception's own text."""
     message = record.getMessage()
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
