@@ -1,4 +1,4 @@
-"""A watch that is fed by hand."""
+"""A watch that a test feeds by hand."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ class FakeWatch(Generic[T]):
             self._on_stop(self)
 
     def offer(self, *events: WatchEvent[T]) -> None:
-        """Tell *events*, after what waits."""
+        """Deliver *events*, after what waits."""
         with self._changed:
             self._events += events
             self._changed.notify_all()
 
     def hold(self, held: bool) -> None:
-        """While *held*, tell nothing."""
+        """Deliver nothing while *held*."""
         with self._changed:
             self._held = held
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Tell what waits, then end."""
+        """Deliver what waits, then end."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def end(self) -> None:
-        """End; what waits is never told."""
+        """End at once; what waits is never delivered."""
         with self._changed:
             self._events.clear()
             self._ended = True
             self._changed.notify_all()
 
     def fail(self, error: EventBusError) -> None:
-        """Tell ERROR instead of what waits, and end."""
+        """Deliver ERROR instead of what waits, and end."""
         with self._changed:
             self._events = deque([WatchEvent.failed(error)])
             self._ended = True
@@ -75,7 +75,7 @@ class FakeWatch(Generic[T]):
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits to be told."""
+        """Return True if something waits to be delivered."""
         with self._changed:
             return any(event.object is not None for event in self._events)
 

@@ -84,36 +84,36 @@ class FakeWatchSource(Generic[T]):
             return gone
 
     def bookmark(self) -> None:
-        """Tell open watches that allow it how far they are."""
+        """Send a bookmark to the open watches that allow it."""
         with self._changed:
             for watch, selection in self._open.items():
                 if selection.options.allow_bookmarks:
                     watch.offer(WatchEvent.bookmark(str(self._version)))
 
     def drop_watches(self) -> None:
-        """End every open watch; what it has not told yet it never tells."""
+        """End every open watch; what it has not delivered is lost."""
         with self._changed:
             for watch in tuple(self._open):
                 watch.end()
                 self._forget(watch)
 
     def break_watches(self, error: EventBusError) -> None:
-        """Make every open watch tell ERROR and end."""
+        """Make every open watch deliver ERROR and end."""
         with self._changed:
             for watch in tuple(self._open):
                 watch.fail(error)
                 self._forget(watch)
 
     def hold_watches(self) -> None:
-        """Let watches, open and new, tell nothing for now."""
+        """Have all watches, open and new, deliver nothing for now."""
         self._hold(True)
 
     def release_watches(self) -> None:
-        """Let watches tell what was held back, and go on."""
+        """Have watches deliver what was held back, and go on."""
         self._hold(False)
 
     def expire(self) -> None:
-        """Forget all changes up to now: watches behind it, open or new, and continued lists are told `Expired`."""
+        """Forget all changes up to now: watches behind it, open or new, and continued lists get `Expired`."""
         with self._changed:
             self._floor = self._version
             self._changes.clear()
@@ -134,12 +134,12 @@ class FakeWatchSource(Generic[T]):
 
     @property
     def version(self) -> str:
-        """Of the last write."""
+        """Return the version of the last write."""
         return str(self._version)
 
     @property
     def objects(self) -> dict[tuple[str, str], T]:
-        """All objects by namespace and name: a copy."""
+        """Return all objects by namespace and name: a copy."""
         with self._changed:
             return dict(self._objects)
 
@@ -202,7 +202,7 @@ class FakeWatchSource(Generic[T]):
         return tuple(event for event in seen if event is not None)
 
     def _initial_events(self, options: ListOptions, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
-        """All there is, and a bookmark if its end is to be told; nobody can go on from the middle of it."""
+        """Return all there is, and a bookmark if its end is asked for; nobody can go on from the middle of it."""
         found = [one for one in self._objects.values() if selection.matches(one)]
         places = [UNFINISHED] * (len(found) - 1) + [self.version]
         told = [WatchEvent(WatchEventType.ADDED, one, place) for one, place in zip(found, places, strict=False)]
@@ -246,7 +246,7 @@ class FakeWatchSource(Generic[T]):
 
 
 class _Selection(Generic[T]):
-    """What a reader asked for."""
+    """The objects that a reader asked for."""
 
     def __init__(self, options: ListOptions, fields: Mapping[str, Callable[[T], str]]) -> None:
         self.options = options
@@ -271,7 +271,7 @@ class _Change(msgspec.Struct, Generic[T], frozen=True):
     last: T
 
     def seen_by(self, selection: _Selection[T]) -> WatchEvent[T] | None:
-        """What a watch is told: to leave its selection is to be deleted, to come into it is to be added."""
+        """Return the event for a watch: what leaves its selection is deleted, what comes into it is added."""
         match selection.matches(self.old), selection.matches(self.new):
             case False, True:
                 return WatchEvent(WatchEventType.ADDED, self.last)
