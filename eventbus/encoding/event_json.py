@@ -133,8 +133,9 @@ def to_events_v1(event: Event) -> dict[str, Any]:
 
 
 def with_event_time(event: Event) -> Event:
-    """*event* as clients of events.k8s.io/v1 must be given it: an unset event_time is the first timestamp, else the
-    creation time, in whole seconds.
+    """Return *event* with an event_time, as clients of events.k8s.io/v1 need it.
+
+    An unset event_time becomes the first timestamp, else the creation time, in whole seconds.
 
     For what is handed out only: sent back, it would be an event that has an event_time of its own.
     """
@@ -164,7 +165,7 @@ def _put(target: dict[str, Any], **values: str | int) -> None:
 
 
 def metadata_to_json(meta: ObjectMeta) -> dict[str, Any]:
-    """The metadata of any object as Go writes it."""
+    """Return the metadata of any object as Go writes it."""
     plain: dict[str, Any] = {}
     _put(plain, name=meta.name, generateName=meta.generate_name, namespace=meta.namespace)
     _put(plain, uid=meta.uid, resourceVersion=meta.resource_version, generation=meta.generation)
@@ -192,12 +193,12 @@ def _owner_to_json(owner: OwnerReference) -> dict[str, Any]:
 
 
 def seconds_to_json(time: datetime | None) -> str | None:
-    """A metav1.Time: whole seconds in UTC, cut off; None if unset."""
+    """Format a metav1.Time: whole seconds in UTC, cut off; None if unset."""
     return None if (utc := _in_utc(time)) is None else utc.isoformat(timespec="seconds")[:19] + "Z"
 
 
 def micros_to_json(time: datetime | None) -> str | None:
-    """A metav1.MicroTime: UTC with six digits; None if unset."""
+    """Format a metav1.MicroTime: UTC with six digits; None if unset."""
     return None if (utc := _in_utc(time)) is None else utc.isoformat(timespec="microseconds")[:26] + "Z"
 
 
@@ -232,7 +233,7 @@ def _from_shape(shape: _EventsV1) -> Event:
 
 
 def _finish(event: Event) -> Event:
-    """What the shape cannot say: text that can be stored, times in UTC, Go's zero time as None."""
+    """Do what the shape cannot: check that text can be stored, put times in UTC, make Go's zero time None."""
     check_values(event)
     metadata, series = event.metadata, event.series
     created, deleted = _in_utc(metadata.creation_timestamp), _in_utc(metadata.deletion_timestamp)

@@ -1,4 +1,4 @@
-"""Reading JSON, or a mapping that was JSON or YAML, into a typed shape. `codec` knows what the shapes mean."""
+"""Reads JSON, or a mapping that was JSON or YAML, into a typed shape. `event_json` knows what the shapes mean."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TYPE_META: Final = msgspec.json.Decoder(_TypeMeta)
 
 
 def decode_fast(decoder: msgspec.json.Decoder[Shape], data: bytes | str, version: str) -> Shape | None:
-    """The shape of well-formed data; None if only the slow way can read it, or say what is wrong with it."""
+    """Decode well-formed data; None if only the slow way can read it, or say what is wrong with it."""
     try:
         encoded = data.encode() if isinstance(data, str) else data
         if _LONG_FRACTION.search(encoded):
@@ -86,7 +86,7 @@ def convert(mapping: Mapping[str, Any], shape: type[Shape], version: str) -> Sha
 
 
 def as_go_reads(value: Any, shape: type) -> Any:
-    """*value*, which was JSON, with what Go makes of null and of fine fractions where *shape* has them.
+    """Return *value*, which was JSON, with what Go makes of null and of fine fractions where *shape* has them.
 
     null is an unset field, and elsewhere the zero value; what is typed Any keeps it. Times are cut, not rounded, to
     microseconds. Unknown keys and wrong types are left for msgspec to pass over and to name.
@@ -127,7 +127,7 @@ def _read_fields(value: Mapping[str, Any], info: Info) -> dict[str, Any]:
 
 
 def _member(value: Any, info: Info) -> Info | None:
-    """Which of a union's types *value* is read as, where that is plain."""
+    """Return which of a union's types *value* is read as, where that is plain."""
     members = [one for one in info.types if type(one).__name__ != "NoneType"]
     if len(members) > 1:
         tagged = [one for one in members if getattr(one, "tag_field", None)] if isinstance(value, Mapping) else []
@@ -136,7 +136,7 @@ def _member(value: Any, info: Info) -> Info | None:
 
 
 def _zero(name: str) -> Any:
-    """What Go makes of a null that stands in a list or mapping."""
+    """Return what Go makes of a null in a list or mapping."""
     return _ZEROS[name]() if name in _ZEROS else None
 
 
@@ -149,7 +149,7 @@ def _info(shape: type) -> Info:
 
 @cache
 def _fields(shape: type) -> dict[str, Info]:
-    """The types of a shape's fields, by their names in JSON."""
+    """Return the types of a shape's fields, by their names in JSON."""
     return {field.encode_name: field.type for field in _info(shape).fields}
 
 
