@@ -1,5 +1,4 @@
-"""The texts by which readers choose objects, read and worded as the API server does: field selectors, and (from
-`label_selector`) label selectors."""
+"""Field selectors: parsed, applied and refused in the words of the API server."""
 
 from __future__ import annotations
 
@@ -83,11 +82,11 @@ class FieldSelector(Generic[T]):
         return cls(terms, fields)
 
     def matches(self, found: T) -> bool:
-        """Whether the object is selected."""
+        """Return True if the object is selected."""
         return all((self._fields[term.field](found) == term.value) is not term.negated for term in self.terms)
 
     def required(self, field: str) -> str | None:
-        """The one value that *field* must have, for whoever can look it up in an index; None if any will do."""
+        """Return the one value that *field* must have, for a look-up in an index; None if any will do."""
         return next((term.value for term in self.terms if term.field == field and not term.negated), None)
 
 
@@ -104,7 +103,7 @@ def _field_term(text: str, part: str) -> FieldTerm:
 
 
 def _unknown(field: str, fields: Mapping[str, object]) -> str:
-    """The API server has other words for kinds with no fields of their own."""
+    """Word the error for an unknown field: the API server has other words for kinds with no fields of their own."""
     if fields.keys() == OBJECT_FIELDS.keys():
         return f'"{field}" is not a known field selector: only {", ".join(map(_quoted, fields))}'
     return f"field label not supported: {field}"

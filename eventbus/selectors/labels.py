@@ -1,4 +1,4 @@
-"""Label selectors: read, applied and refused in the words of the API server."""
+"""Label selectors: parsed, applied and refused in the words of the API server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InvalidSelector(EventBusError, ValueError):
 
 
 class LabelOperator(StrEnum):
-    """How a requirement relates a label to its values; `=` and `==` are IN, `!=` is NOT_IN, each with one value."""
+    """The relation of a label to a requirement's values; `=` and `==` are IN, `!=` is NOT_IN, each with one value."""
 
     IN = "in"
     NOT_IN = "notin"
@@ -38,7 +38,7 @@ class Requirement(msgspec.Struct, frozen=True):
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* fulfil it. A missing label fulfils NOT_IN, as in Kubernetes."""
+        """Return True if *labels* fulfil it. A missing label fulfils NOT_IN, as in Kubernetes."""
         match self.operator:
             case LabelOperator.EXISTS:
                 return self.key in labels
@@ -73,7 +73,7 @@ class LabelSelector(msgspec.Struct, frozen=True):
         return cls(tuple(_LabelParser(text).requirements()))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
+        """Return True if an object with these labels is selected."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
@@ -145,7 +145,7 @@ class _LabelParser:
         return frozenset({self._identifier()})
 
     def _values(self) -> frozenset[str]:
-        """A bracketed list, where nothing between two commas or brackets is the empty value."""
+        """Parse a bracketed list, where nothing between two commas or brackets is the empty value."""
         opening = self._take()
         if opening.text != "(":
             raise InvalidSelector(f"found '{opening.text}' expected: '('")
