@@ -1,4 +1,4 @@
-"""What makes a type frozen all the way down, so that a cache can hand out what it holds."""
+"""Supports types that are frozen all the way down: decodes FrozenDicts, and finds parts that could be changed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MUTABLE: Final = (inspect.ByteArrayType, inspect.CustomType, inspect.MemoryView
 
 
 def decode_frozen(wanted: type, value: Any) -> Any:
-    """msgspec's dec_hook: a FrozenDict, which msgspec does not know. Raises: msgspec.ValidationError."""
+    """Decode a FrozenDict, which msgspec does not know: its dec_hook. Raises: msgspec.ValidationError."""
     if wanted is FrozenDict:
         return FrozenDict(msgspec.convert(value, dict[str, str]))
     raise NotImplementedError(wanted)
 
 
 def mutable_parts(shape: type[msgspec.Struct]) -> Iterator[str]:
-    """The fields of *shape*, and of what is in it, that could be changed in place: `Robot.arms: list`."""
+    """Yield the fields of *shape*, and of what is in it, that could be changed in place: `Robot.arms: list`."""
     yield from _mutable_parts(inspect.type_info(shape), shape.__name__, set(), frozen=False)
 
 

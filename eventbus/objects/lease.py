@@ -1,4 +1,4 @@
-"""Who holds something, and until when: coordination.k8s.io/v1 Lease."""
+"""Lease of coordination.k8s.io/v1: a record of who holds something, and until when."""
 
 from __future__ import annotations
 

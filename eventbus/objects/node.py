@@ -1,4 +1,4 @@
-"""A machine or process that others watch: core/v1 Node, what the scheduler and cloud parts of it left out."""
+"""Node of core/v1: a machine or process that others watch. Fields for the scheduler and the cloud are left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Taint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What somebody wants of the node."""
+    """The desired state of the node."""
 
     provider_id: str = msgspec.field(default="", name="providerID")
     unschedulable: bool = False
@@ -29,7 +29,7 @@ class NodeSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing that is so, is not, or is not known: *type* Ready and others; *status* True, False, Unknown."""
+    """A condition: true, false or unknown. *type* is Ready and others; *status* is True, False, Unknown."""
 
     type: str = ""
     status: str = ""
@@ -40,14 +40,14 @@ class NodeCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeAddress(msgspec.Struct, frozen=True, rename="camel"):
-    """Where to reach it: *type* is Hostname, InternalIP, ExternalIP, …"""
+    """An address of the node: *type* is Hostname, InternalIP, ExternalIP, …"""
 
     type: str = ""
     address: str = ""
 
 
 class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """What the node is made of."""
+    """Facts about the node's machine and system."""
 
     machine_id: str = msgspec.field(default="", name="machineID")
     system_uuid: str = msgspec.field(default="", name="systemUUID")
@@ -62,7 +62,7 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeStatus(FrozenStruct, frozen=True, rename="camel"):
-    """What the node says of itself. Capacities are quantities as text, `4`, `16Gi`."""
+    """The state that the node reports of itself. Capacities are quantities as text, `4`, `16Gi`."""
 
     capacity: Mapping[str, str] = EMPTY
     allocatable: Mapping[str, str] = EMPTY
@@ -71,7 +71,7 @@ class NodeStatus(FrozenStruct, frozen=True, rename="camel"):
     node_info: NodeSystemInfo = NodeSystemInfo()
 
     def condition(self, type: str) -> NodeCondition | None:
-        """The condition of that type."""
+        """Return the condition of that type."""
         return next((condition for condition in self.conditions if condition.type == type), None)
 
 
