@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the package needs of time."""
+    """The clock that the rest of the package uses."""
 
     def time_ns(self) -> int:
-        """Nanoseconds since 1970, UTC."""
+        """Return nanoseconds since 1970, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for intervals only."""
+        """Return seconds that never go back, for intervals only."""
         ...
 
     def sleep(self, seconds: float) -> None:

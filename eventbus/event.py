@@ -24,7 +24,7 @@ Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class EventType(StrEnum):
-    """The two types there are (core/v1): case matters. A member equals its plain string."""
+    """The two types of events (core/v1): case matters. A member equals its plain string."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -32,7 +32,9 @@ class EventType(StrEnum):
 
 # gc=False below: values hold only values, so they cannot be part of a cycle, and a full outbox holds 10 000 of them.
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Which object an event is about. An empty string means unset; *namespace* is empty for cluster-scoped objects."""
+    """The object that an event is about.
+
+    An empty string means unset; *namespace* is empty for cluster-scoped objects."""
 
     kind: str = ""
     namespace: str = ""
@@ -44,7 +46,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults
 
 
 class EventSource(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Who speaks: the component, and the host it runs on."""
+    """The source of an event: the component, and the host it runs on."""
 
     component: str = ""
     host: str = ""
@@ -69,7 +71,10 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ObjectMeta(FrozenStruct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """What every stored object carries. Times are aware; mappings are frozen copies of what was given.
+    """The metadata of every stored object. Times are aware; mappings are frozen copies of what was given.
+
+    *generation* counts the changes of the object's desired state, its spec; 0: of a kind that has none.
+    *managed_fields* is kept and given back as it came: nobody here reads it.
 
     *generation* counts the changes of what somebody wants of the object, its spec; 0: of a kind that has none.
     *managed_fields* is kept and given back as it came: nobody here reads it.
@@ -128,17 +133,17 @@ class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
 
     @property
     def kind(self) -> str:
-        """Always "Event"."""
+        """Return "Event"."""
         return "Event"
 
     @property
     def api_version(self) -> str:
-        """Always "v1"; the same event is also served as events.k8s.io/v1 (see `codec`)."""
+        """Return "v1"; the same event is also served as events.k8s.io/v1 (see `eventbus.encoding.event_json`)."""
         return "v1"
 
     @property
     def last_seen(self) -> datetime | None:
-        """When it happened last: of the series, else last, event, first, creation time; None if none is set."""
+        """Return when it happened last: of the series, else last, event, first, creation time; None if none is set."""
         if self.series is not None and self.series.last_observed_time is not None:
             return self.series.last_observed_time
         return self.last_timestamp or self.event_time or self.first_timestamp or self.metadata.creation_timestamp

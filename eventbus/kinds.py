@@ -21,7 +21,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What the store must know of a kind.
+    """The description of a kind that the store needs.
 
     Its values are `msgspec.Struct`s, frozen all the way down (see `eventbus.frozen`), with `metadata: ObjectMeta` and
     the class attributes `kind` and `api_version`, so that every object handed out carries them.
@@ -74,7 +74,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """As `v1`, `coordination.k8s.io/v1`."""
+        """Return the apiVersion, as `v1` or `coordination.k8s.io/v1`."""
         if self.version:
             return self.version
         found: Any = self.type
@@ -82,12 +82,12 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def resource(self) -> str:
-        """As errors name it: `nodes`, `leases.coordination.k8s.io`."""
+        """Return the name that errors use: `nodes`, `leases.coordination.k8s.io`."""
         group, slash, _ = self.api_version.rpartition("/")
         return f"{self.plural}.{group}" if slash else self.plural
 
     def encode(self, found: T) -> dict[str, Any]:
-        """The plain dict that is the object's JSON, with kind and apiVersion."""
+        """Return the plain dict that is the object's JSON, with kind and apiVersion."""
         if self.to_json is not None:
             return self.to_json(found)
         struct = cast("msgspec.Struct", found)
@@ -145,7 +145,7 @@ LEASE: Kind[Lease] = Kind(
 
 
 class Kinds:
-    """The kinds a process knows. Changes of other kinds it passes over."""
+    """The kinds that a process knows. It passes over changes of other kinds."""
 
     def __init__(self, kinds: Iterable[Kind[Any]] = (EVENT, NODE, LEASE)) -> None:
         self._by_plural = {kind.plural: kind for kind in kinds}
@@ -154,18 +154,18 @@ class Kinds:
         return iter(tuple(self._by_plural.values()))
 
     def register(self, kind: Kind[T]) -> Kind[T]:
-        """Know *kind* too. Returns: it. Raises: ValueError: another kind has this plural."""
+        """Add *kind*. Returns: it. Raises: ValueError: another kind has this plural."""
         held = self._by_plural.setdefault(kind.plural, kind)
         if held is not kind:
             raise ValueError(f"{kind.plural} are of the kind {held.name} already")
         return kind
 
     def get(self, plural: str) -> Kind[Any] | None:
-        """The kind of that plural."""
+        """Return the kind of that plural."""
         return self._by_plural.get(plural)
 
     def named(self, word: str) -> Kind[Any] | None:
-        """What a person means by *word*: name, plural or short name, in any case."""
+        """Return the kind that a person means by *word*: name, plural or short name, in any case."""
         word = word.lower()
         return next((kind for kind in self if word in (kind.name.lower(), kind.plural, *kind.short_names)), None)
 

@@ -1,4 +1,4 @@
-"""The contract between those who hold objects and those who mirror them: list, then watch from the list's version.
+"""The contract between stores of objects and their mirrors: list, then watch from the list's version.
 
 Values and protocols only. The store implements them, `eventbus.cache` reads through them.
 """
@@ -20,7 +20,7 @@ class HasMetadata(Protocol):
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Namespace, name, resource version, labels."""
+        """Return namespace, name, resource version, labels."""
         ...
 
 
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class VersionMatch(StrEnum):
-    """What a list's resource version asks for."""
+    """The meaning of a list's resource version."""
 
     UNSET = ""  #: not older than it
     NOT_OLDER_THAN = "NotOlderThan"
@@ -36,7 +36,7 @@ class VersionMatch(StrEnum):
 
 
 class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to list or watch. Change it with `msgspec.structs.replace`.
+    """The options of a list or watch. Change them with `msgspec.structs.replace`.
 
     *resource_version* of a list: "" the newest, "0" any, else not older than it (or exactly it, by *version_match*).
     Of a watch: everything behind it; "" or "0": first ADDED for all there is.
@@ -63,7 +63,7 @@ class ObjectList(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WatchEventType(StrEnum):
-    """What a watch tells."""
+    """The type of a watch's event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -73,7 +73,7 @@ class WatchEventType(StrEnum):
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
-    """One thing a watch tells.
+    """One event of a watch.
 
     *object* is set iff the type is ADDED, MODIFIED or DELETED (then the last state, with the deletion's version);
     *error* iff it is ERROR. *position* is the version to go on watching from after this event; "" means the
@@ -89,17 +89,17 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
 
     @classmethod
     def bookmark(cls, position: str) -> Self:
-        """Nothing happened up to *position*."""
+        """Make a bookmark: nothing happened up to *position*."""
         return cls(WatchEventType.BOOKMARK, position=position)
 
     @classmethod
     def failed(cls, error: EventBusError) -> Self:
-        """The last event of a watch that cannot go on."""
+        """Make the last event of a watch that cannot go on."""
         return cls(WatchEventType.ERROR, error=error)
 
     @property
     def resource_version(self) -> str:
-        """Where to go on from: *position*, else the object's version."""
+        """Return where to go on from: *position*, else the object's version."""
         return self.position or (self.object.metadata.resource_version if self.object is not None else "")
 
 
@@ -107,7 +107,7 @@ class Watch(Protocol[T]):
     """Changes as they come, in order for each object. Read by one thread."""
 
     def __iter__(self) -> Iterator[WatchEvent[T]]:
-        """Blocks for the next event. Ends after `stop`, when the time is over, or when the connection is lost.
+        """Yield events as they come; blocks. Ends after `stop`, when the time is over, or when the connection is lost.
 
         Raises: Expired: changes were lost; list again. An ERROR event says the same.
         """
@@ -119,10 +119,10 @@ class Watch(Protocol[T]):
 
 
 class ListerWatcher(Protocol[T]):
-    """Where objects of one kind are read from."""
+    """A source from which the objects of one kind are read."""
 
     def list(self, options: ListOptions) -> ObjectList[T]:
-        """One page. Returns within bounded time.
+        """Read one page. Returns within bounded time.
 
         Raises: Expired: the asked version, or the page's continuation, is gone. BusUnavailable: call again.
                 InvalidSelector: fix the caller.
@@ -130,7 +130,7 @@ class ListerWatcher(Protocol[T]):
         ...
 
     def watch(self, options: ListOptions) -> Watch[T]:
-        """Everything behind *options.resource_version*, from now until it is stopped. The caller stops it.
+        """Watch everything behind *options.resource_version*, from now until it is stopped. The caller stops it.
 
         Raises: as `list`.
         """
@@ -138,7 +138,7 @@ class ListerWatcher(Protocol[T]):
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether *version* of an object was before *than*. What is not a number cannot be compared: no."""
+    """Return True if *version* of an object is smaller than *than*; False if either is not a number."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 

@@ -1,4 +1,4 @@
-"""What Kubernetes accepts as a name: three shapes, all of them ASCII."""
+"""Tests for the names that Kubernetes accepts: three shapes, all of them ASCII."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _QUALIFIED: Final = re.compile("[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def is_dns_label(text: str) -> bool:
-    """DNS-1123 label: 1..63 of a-z, 0-9 and "-", beginning and ending with a letter or digit."""
+    """Return True for a DNS-1123 label: 1..63 of a-z, 0-9 and "-", beginning and ending with a letter or digit."""
     return len(text) <= MAX_LABEL and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """DNS-1123 subdomain: labels joined by ".", 1..253 characters in all."""
+    """Return True for a DNS-1123 subdomain: labels joined by ".", 1..253 characters in all."""
     return len(text) <= MAX_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Qualified name: 1..63 of letters, digits, "-", "_", ".", with an optional DNS subdomain and "/" before it."""
+    """Return True for 1..63 of letters, digits, "-", "_", ".", with an optional DNS subdomain and "/" before it."""
     prefix, slash, name = text.rpartition("/")
     if slash and not is_dns_subdomain(prefix):
         return False

@@ -20,14 +20,14 @@ MIB = 1024 * 1024
 
 
 class FullBuffer(StrEnum):
-    """What a recorder does when the outbox is full."""
+    """The policy of a recorder when the outbox is full."""
 
     DROP = "drop"  #: the newest event is dropped and counted
     WAIT = "wait"  #: the caller waits for room, at most *buffer_wait_s*; never for the network itself
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process may decide for itself."""
+    """The settings that each process chooses for itself."""
 
     redis_url: str = ""  #: empty: the embedded server; `none`: no bus, events are only logged
     redis_password: str = ""  #: joined to redis_url, so that the url may be shown
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def password(self) -> str | None:
-        """The password for Redis, or None."""
+        """Return the password for Redis, or None."""
         if self.redis_password_file:
             try:
                 with open(self.redis_password_file, encoding="utf-8") as file:
@@ -92,7 +92,7 @@ _BOUNDS = {
 
 
 class SpamKey(StrEnum):
-    """What shares one token bucket."""
+    """The choice of events that share one token bucket."""
 
     OBJECT = "object"  #: source and object: client-go before 0.32
     OBJECT_TYPE = "object+type"  #: client-go since 0.32
@@ -100,14 +100,16 @@ class SpamKey(StrEnum):
 
 
 class AggregateKey(StrEnum):
-    """Which events count as similar."""
+    """The choice of events that count as similar."""
 
     REASON = "reason"  #: client-go's EventAggregatorByReasonFunc
     REASON_FIELD_PATH = "reason+fieldPath"  #: keeps the containers of one pod apart
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the whole bus correlates and what it keeps. Defaults are client-go's where client-go has them."""
+    """The options of the whole bus: how it correlates, and what it keeps.
+
+    Defaults are client-go's where it has them."""
 
     burst: int = 25  #: tokens of a full bucket; 0 holds back everything that is not exempt
     qps: float = 1 / 300  #: tokens a second; rounded to float32, as client-go does; 0: what is spent stays spent
@@ -156,7 +158,7 @@ _MOST |= dict(refresh_s=86_400, occurrences_s=14 * 86_400)
 
 
 def float32(number: float) -> float:
-    """*number* as client-go's float32 holds it, widened again; infinite if it is too large for one."""
+    """Return *number* as client-go's float32 holds it, widened again; infinite if it is too large for one."""
     try:
         widened: float = struct.unpack("<f", struct.pack("<f", number))[0]
     except OverflowError:
