@@ -1,4 +1,4 @@
-"""One event as one line of the fleet's log, and the uid found again in such a line.
+"""Formats one event as one line of the fleet's log, and finds the uid in such a line again.
 
 Lines hold nothing that could fool a terminal or a parser: whatever the event says, it is one line with one uid.
 """
@@ -18,7 +18,7 @@ from eventbus.text import printable
 
 
 class Format(StrEnum):
-    """What `--format` may say."""
+    """The formats of a line, as `--format` names them."""
 
     TEXT = "text"
     JSON = "json"
@@ -37,12 +37,12 @@ _UID_OF_JSON = re.compile(rb'\A\{"kind":"Event",.*?"uid":"((?:[^"\\]|\\.)*)"')
 
 
 def formatter(form: Format) -> Callable[[Event], str]:
-    """The function from an event to its line, which ends with a newline."""
+    """Return the function from an event to its line, which ends with a newline."""
     return {Format.TEXT: text_line, Format.JSON: json_line, Format.LOGFMT: logfmt_line}[form]
 
 
 def text_line(event: Event) -> str:
-    """For eyes: time, namespace, type, reason, object, source, message, uid; two spaces between them."""
+    """Format for eyes: time, namespace, type, reason, object, source, message, uid; two spaces between them."""
     about, source = event.involved_object, event.source
     who = f"{source.component}, {source.host}" if source.host else source.component
     cells = (
@@ -58,12 +58,12 @@ def text_line(event: Event) -> str:
 
 
 def json_line(event: Event) -> str:
-    """The event as core/v1 JSON in ASCII; its uid is metadata.uid."""
+    """Format as core/v1 JSON in ASCII; the uid is metadata.uid."""
     return json.dumps(core_of(event), ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def logfmt_line(event: Event) -> str:
-    """key=value, the uid first; values in JSON's quotes where they need some."""
+    """Format as key=value, the uid first; values in JSON's quotes where they need some."""
     about, source = event.involved_object, event.source
     pairs = {
         "uid": _bare_uid(event),
@@ -81,7 +81,7 @@ def logfmt_line(event: Event) -> str:
 
 
 def uid_of_line(line: bytes) -> str | None:
-    """The uid in a line of any of the three formats, without its newline; None if it is no such line."""
+    """Return the uid in a line of any of the three formats, without its newline; None if it is no such line."""
     if found := _UID_OF_JSON.match(line):
         uid: str = json.loads(b'"' + found[1] + b'"')
         return uid
@@ -91,12 +91,12 @@ def uid_of_line(line: bytes) -> str | None:
 
 
 def line_uid(event: Event, form: Format) -> str:
-    """What `uid_of_line` finds in the line of *event*."""
+    """Return the uid that `uid_of_line` finds in the line of *event*."""
     return event.metadata.uid if form is Format.JSON else _bare_uid(event)
 
 
 def begins_like_ours(torn: bytes) -> bool:
-    """Whether a piece of a line may be the beginning of one of these, cut off by a crash."""
+    """Return True if a piece of a line may be the beginning of one of these, cut off by a crash."""
     marks = (b'{"kind":"Event",', b"uid=")
     return any(torn.startswith(mark) or mark.startswith(torn) for mark in marks) or _begins_with_time(torn)
 

@@ -1,4 +1,7 @@
-"""Where the log goes: a stream, which gets every event at least once, or a file, which gets each exactly once.
+"""Writes the log: to a stream, which gets every event at least once, or to a file, which gets each exactly once.
+
+A file may be shared by the log workers of one machine. A worker that writes holds a lock on it. The system releases the
+lock of a process that dies, so what is then found behind the last newline is a piece of a line that nobody will finish.
 
 A file may be shared by the log workers of one machine. Whoever writes holds a lock on it; the system lets go of the
 lock of a process that dies, so what is found behind the last newline then is the piece of a line that nobody will
@@ -40,7 +43,7 @@ class ReaderGone(EventBusError):
 
 
 class Line(NamedTuple):
-    """A line with its newline, and what `uid_of_line` finds in it."""
+    """A line with its newline, and the uid that `uid_of_line` finds in it."""
 
     uid: str
     text: bytes
@@ -71,7 +74,7 @@ class Output(Protocol):
 
 
 class StreamOutput:
-    """Standard output, a pipe, a device: what is redelivered is written again."""
+    """Standard output, a pipe, a device: redelivered events are written again."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -85,7 +88,7 @@ class StreamOutput:
         return [batch.id for batch in batches]
 
     def close(self) -> None:
-        """Nothing: the stream is not ours."""
+        """Do nothing: the stream is not ours."""
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(b"\n" + data if self._torn else data)
@@ -170,7 +173,7 @@ class FileOutput:
         self._descriptor = fresh
 
     def _append(self, descriptor: int, data: bytes) -> None:
-        """One write a batch; less than all of it is written only on a full disk, and is taken back."""
+        """Write each batch at once; a part of one, as on a full disk, is taken back."""
         if not data:
             return
         before = os.fstat(descriptor).st_size
@@ -197,7 +200,7 @@ class FileOutput:
 
 
 def open_output(path: str | None) -> Output:
-    """Standard output for None; else the file, or whatever else the path names. Raises: OutputUnavailable."""
+    """Return standard output for None; else the file, or whatever else the path names. Raises: OutputUnavailable."""
     if path is None:
         return StreamOutput(1)
     with _explained(Path(path)):
@@ -209,7 +212,7 @@ def open_output(path: str | None) -> Output:
 
 
 def find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
-    """Those of *wanted* that have a line in the file's last `TAIL_BYTES`; stops when all are found."""
+    """Return those of *wanted* that have a line in the file's last `TAIL_BYTES`; stops when all are found."""
     found: set[str] = set()
     for line in _lines_backwards(descriptor):
         uid = uid_of_line(line)
@@ -221,7 +224,7 @@ def find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
 
 
 def _lines_backwards(descriptor: int) -> Iterator[bytes]:
-    """Whole lines, the last first, without their newlines."""
+    """Yield whole lines, the last first, without their newlines."""
     at = os.fstat(descriptor).st_size
     stop = max(0, at - TAIL_BYTES)
     rest = b""

@@ -1,4 +1,4 @@
-"""The group `log` as threads of this process: one consumer a partition, and the housekeeping."""
+"""Runs the group `log` as threads of this process: one consumer a partition, and the housekeeping."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LogRunner:
         self._housekeeper.start()
 
     def vitals(self) -> list[LoopHealth]:
-        """How each consumer does; safe to call from any thread."""
+        """Return the health of each consumer; safe to call from any thread."""
         return [consumer.vitals() for consumer in self._consumers]
 
     def stop(self, timeout_s: float) -> None:
@@ -72,7 +72,7 @@ class LogRunner:
 
 
 class LogHandler:
-    """Makes lines of deliveries and has them written; what cannot be read is buried. Any thread."""
+    """Formats deliveries as lines and has them written; what cannot be decoded is buried. Any thread."""
 
     def __init__(self, context: Context, *, output: Output, form: Format) -> None:
         self._output = output

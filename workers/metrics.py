@@ -1,4 +1,4 @@
-"""A worker's port: Prometheus metrics, liveness and readiness. Read from the worker's loops; nothing asks Redis.
+"""Serves a worker's port: Prometheus metrics, liveness and readiness, read from the worker's loops; nothing asks Redis.
 
 Labels are component, group (or `export:<sink>`) and partition: what is bounded, never the name of an object.
 """
@@ -50,7 +50,7 @@ GAUGES = {
 
 
 class Health:
-    """What the two health paths answer; its arguments are asked at each request. *draining*: the worker ends."""
+    """The answers of the two health paths; the arguments are called at each request. *draining*: the worker ends."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Health:
         self._monotonic = monotonic
 
     def live(self) -> tuple[bool, str]:
-        """Whether every loop still comes round; a worker that waits for Redis or a sink lives."""
+        """Check that every loop still comes round; a worker that waits for Redis or a sink lives."""
         hanging = [
             f"{vitals.group}, partition {vitals.partition}: no sign for {age:.0f} s"
             for vitals in self._vitals()
@@ -73,7 +73,7 @@ class Health:
         return not hanging, "\n".join(hanging) or "ok"
 
     def ready(self) -> tuple[bool, str]:
-        """Whether every loop has Redis, and the worker does not end."""
+        """Check that every loop has Redis, and that the worker does not end."""
         found = self._vitals()
         waiting = [
             f"{vitals.group}, partition {vitals.partition}: waits for Redis" for vitals in found if not vitals.ready
@@ -85,7 +85,7 @@ class Health:
 
 
 class Collector:
-    """Makes metrics of vitals when they are asked for."""
+    """Turns the loops' health into metrics at each scrape."""
 
     def __init__(self, component: str, vitals: Callable[[], Sequence[LoopHealth]]) -> None:
         self._component = component
@@ -149,7 +149,7 @@ class MetricsServer:
         log.info("metrics and health on port %d of %s", self.port, self.host or "every interface")
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop serving. Idempotent."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -165,7 +165,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `9108` (of this machine alone), `host:9108` or `[::1]:9108`. Raises: ConfigError."""
+    """Parse host and port: `9108` (of this machine alone), `host:9108` or `[::1]:9108`. Raises: ConfigError."""
     host, colon, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"--metrics-port {text!r}: give a port, or host:port")
@@ -206,6 +206,6 @@ def _handler(health: Health, render: Callable[[], bytes]) -> type[BaseHTTPReques
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """A scrape a few seconds apart is no news."""
+            """Log nothing: a scrape a few seconds apart is no news."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Opening the bus for a worker: patient with a Redis that is away, not with one that will never do."""
+"""Opens the bus for a worker: waits for a Redis that is away, but not for one that will never do."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Opener:
                 return None
 
     def news(self, bus: Bus, client: Client) -> str:
-        """What has changed in the options since *bus* was opened, in one line; empty: nothing.
+        """Describe in one line what has changed in the options since *bus* was opened; empty: nothing.
 
         A bus that is gone (FLUSHALL) is no news: the consumers are just making it anew as it was.
 
@@ -78,6 +78,6 @@ class Opener:
 
 
 def explicit_options(environ: Mapping[str, str]) -> Options | None:
-    """What EVENTBUS_OPTIONS says: a JSON object; options it leaves out have their default. Raises: ConfigError."""
+    """Parse EVENTBUS_OPTIONS: a JSON object; options it leaves out have their default. Raises: ConfigError."""
     text = environ.get(OPTIONS_VARIABLE, "")
     return parse_json(text) if text.strip() else None

@@ -1,4 +1,4 @@
-"""What all workers' command lines have in common."""
+"""The options that all workers' command lines have in common."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ metrics_option = click.option(
 
 
 def worker_help() -> str:
-    """The end of each worker's --help."""
+    """Return the end of each worker's --help."""
     return """Any number of these may run; each event reaches one of them, and what a dead one had begun is taken over
     after 15 s. SIGTERM and Ctrl-C finish what is begun, a second one ends at once. Without Redis the worker waits, with
     a line every 10 s.

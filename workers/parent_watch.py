@@ -22,7 +22,7 @@ class ParentPipe:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a worker is told of it."""
+        """Return the environment variable by which a worker finds the pipe."""
         return {VARIABLE: str(self.passed)}
 
     def close(self) -> None:

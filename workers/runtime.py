@@ -1,4 +1,4 @@
-"""A worker's life: open the bus, run, and stop with a deadline. What it works on is a `Part`."""
+"""Runs a worker process: opens the bus, runs a `Part`, and stops with a deadline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOOK_EVERY_S = 1.0
 
 
 class Part(Protocol):
-    """What a worker runs: threads of its own, from `start` until `stop`."""
+    """The work of a worker process: threads of its own, from `start` until `stop`."""
 
     def start(self) -> None: ...
 
@@ -51,24 +51,26 @@ class Part(Protocol):
         ...
 
     def vitals(self) -> Sequence[LoopHealth]:
-        """How each of its loops does; safe to call from any thread."""
+        """Return the health of each of its loops; safe to call from any thread."""
         ...
 
 
 class Running:
-    """What a worker process runs now: nothing while it waits for Redis, another part after other options."""
+    """The part that a worker process runs now: none while it waits for Redis, another one after a change of options."""
 
     part: Part | None = None
     stopping = False
 
     def vitals(self) -> Sequence[LoopHealth]:
-        """Those of the part; safe to call from any thread."""
+        """Return the health of the part's loops; safe to call from any thread."""
         part = self.part
         return part.vitals() if part else ()
 
 
 class Context(NamedTuple):
-    """What a part is built of. *on_change*: for consumers.  *end*: ends the worker with an exit code."""
+    """The collaborators that a part is built with. *on_change*: for consumers.
+
+    *end*: ends the worker with an exit code."""
 
     bus: Bus
     settings: Settings
@@ -108,7 +110,7 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "") -> 
 
 
 def open_metrics(address: str, component: str, running: Running) -> MetricsServer | None:
-    """The metrics of what is running, started; None for no *address*. Raises: ConfigError."""
+    """Start serving the metrics of what is running; None for no *address*. Raises: ConfigError."""
     if not address:
         return None
     server = MetricsServer(address, component=component, vitals=running.vitals, draining=lambda: running.stopping)
@@ -135,7 +137,7 @@ def _run(component: str, build: Build, settings: Settings, signals: Signals, run
 
 
 class Worker:
-    """One process of workers, its bus open. It speaks about itself as Worker/<name>."""
+    """One process of workers with its bus open. It records events about itself as Worker/<name>."""
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class Worker:
         self._diary = WorkerEvents(self._broadcaster.new_recorder(component), self._name)
 
     def run(self) -> int:
-        """Blocks until the end; see `run` above."""
+        """Run until the end; blocks. See `run` above."""
         self._diary.write("Starting", f"Starting {self._component}.")
         log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
         deadline = 0.0
@@ -200,7 +202,7 @@ class Worker:
         return part
 
     def _look_after(self) -> str:
-        """Wait for the end, or for other options: then says what changed."""
+        """Wait for the end, or for a change of options, which it then describes."""
         client = self._bus.client(name="eventbus-options")
         try:
             while not self._signals.wait(LOOK_EVERY_S):
@@ -220,7 +222,7 @@ class Worker:
 
 
 def drain(part: Part, deadline: float) -> bool:
-    """Stop *part*, until *deadline* of the monotonic clock; False if it did not manage in time."""
+    """Stop *part* until *deadline* of the monotonic clock; False if it did not manage in time."""
     # In a thread, which gives up long after we do: a part that gave up first would look as if it had finished.
     stopper = threading.Thread(target=part.stop, args=(STOP_S,), name="eventbus-stop", daemon=True)
     stopper.start()
@@ -229,7 +231,7 @@ def drain(part: Part, deadline: float) -> bool:
 
 
 class WorkerEvents:
-    """What a worker records about itself."""
+    """Records a worker's events about itself."""
 
     def __init__(self, recorder: EventRecorder, name: str) -> None:
         self._recorder = recorder
@@ -241,7 +243,9 @@ class WorkerEvents:
         self._recorder.event(self._about, event_type, reason, message)
 
     def on_change(self) -> Callable[[str, str], None]:
-        """For the consumers of one part: of all that lose Redis the first is noted, of all that find it the last."""
+        """Return a callback for one part's consumers that records LostRedis and Reconnected.
+
+        LostRedis is recorded when the first consumer loses Redis, Reconnected when the last has it again."""
         lost = 0
 
         def note(reason: str, message: str) -> None:

@@ -144,7 +144,7 @@ class Everything:
         return self
 
     def run(self) -> bool:
-        """Blocks until the end; see `Supervisor.run`."""
+        """Run until the end; blocks. See `Supervisor.run`."""
         assert self._supervisor is not None
         if self._output.is_broken:
             self._supervisor.stop()
@@ -176,7 +176,9 @@ class Everything:
         )
 
     def _make_stages(self, url: str) -> list[list[Supervised]]:
-        """The workers below, the Procfile's lines above: who records ends before who stores."""
+        """Make the stages: workers below, the Procfile's lines above.
+
+        Programs that record end before workers that store."""
         environ = environment(os.environ, url)
         workers = {
             name: [sys.executable, "-P", "-m", "eventbus_command", "worker", name, *self._ports[name]]
@@ -229,7 +231,7 @@ class Everything:
 
 
 def metrics_options(metrics: str) -> dict[str, list[str]]:
-    """What each worker is given of `--metrics-port`: its own port, one after the other. Raises: ConfigError."""
+    """Return each worker's own `--metrics-port`, one number after the other. Raises: ConfigError."""
     if not metrics:
         return {name: [] for name in WORKERS}
     host, first = parse_address(metrics)
@@ -242,7 +244,7 @@ def metrics_options(metrics: str) -> dict[str, list[str]]:
 
 
 def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
-    """What every process is given: the bus, `eventbus` on its PATH, and Python that does not hold lines back."""
+    """Return the environment of every process: the bus, `eventbus` on PATH, and a Python that buffers no lines."""
     path = environ.get("PATH", os.defpath)
     if shutil.which("eventbus", path=path) is None:
         path = os.pathsep.join((path, str(Path(sys.executable).parent)))
@@ -250,7 +252,7 @@ def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
 
 
 def log_with(tell: Callable[[str], object]) -> None:
-    """Have what the library logs printed as lines of ours."""
+    """Have the library's log printed as lines of ours."""
     logger = logging.getLogger("eventbus")
     logger.addHandler(_Teller(tell))
     logger.propagate = False
