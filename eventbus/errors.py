@@ -1,7 +1,4 @@
-"""Every error that leaves the package: one base, a few leaves, each with a cure in its docstring.
-
-Errors of redis are translated in `eventbus.broker` and nowhere else.
-"""
+"""Defines every error that leaves the package: one base, a few leaves, each with a cure in its docstring."""
 
 from __future__ import annotations
 

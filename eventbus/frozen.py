@@ -25,7 +25,7 @@ class FrozenDict(dict[str, Any]):
         return made
 
     def __init__(self, *_items: Any, **_more: Any) -> None:
-        """Nothing: `__new__` has filled it, and dict's own would change it when called again."""
+        """Do nothing: `__new__` has filled it, and dict's own would change it when called again."""
 
     def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise TypeError("the mappings of an object are frozen; build a new object")
@@ -64,7 +64,7 @@ class FrozenStruct(msgspec.Struct, frozen=True):
 
 
 def freeze(value: Any) -> Any:
-    """*value* with FrozenDicts for mappings, tuples for lists, frozensets for sets; itself if it is frozen."""
+    """Return *value* with FrozenDicts for mappings, tuples for lists, frozensets for sets; itself if it is frozen."""
     kind = type(value)
     if kind is str or kind is FrozenDict or isinstance(value, msgspec.Struct):
         return value

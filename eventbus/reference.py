@@ -1,4 +1,4 @@
-"""From what a caller calls an object to an ObjectReference, and from its name to an event's name."""
+"""Makes an ObjectReference of what a caller gives for an object, and an event's name of the object's."""
 
 from __future__ import annotations
 

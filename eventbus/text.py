@@ -1,4 +1,4 @@
-"""Text from outside: making it storable, printable, short enough. Pure functions; clean ASCII is nearly free."""
+"""Makes text from outside storable, printable, short enough. Pure functions; clean ASCII is nearly free."""
 
 from __future__ import annotations
 

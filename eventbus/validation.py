@@ -1,4 +1,4 @@
-"""The rules an event must keep: those of core/v1, and our limits in bytes of UTF-8. Checks only, repairs nothing."""
+"""Checks the rules of an event: those of core/v1, and our limits in bytes of UTF-8. Repairs nothing."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _check_required(field: str, text: str) -> None:
 
 
 def _strings(event: Event) -> list[str]:
-    """Every string of *event*: joining them checks all types and all text in three passes over the characters."""
+    """Return every string of *event*: joined, they are checked for type and text in three passes over the characters."""
     meta, source = event.metadata, event.source
     strings = [
         *_reference_strings(event.involved_object),

@@ -35,7 +35,7 @@ class BusWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns at once: a Redis that does not answer must not hold up the end."""
+        """Stop asking; returns at once, since a Redis that does not answer must not hold up the end."""
         self._stop.set()
 
     def _run(self) -> None:

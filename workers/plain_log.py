@@ -14,7 +14,7 @@ _Info: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | Non
 
 
 class PlainFormatter(logging.Formatter):
-    """`2024-01-01T12:00:00.123Z WARNING text`: one line unless there is a traceback, and nothing a terminal obeys."""
+    """Formats as `2024-01-01T12:00:00.123Z WARNING text`: one line unless there is a traceback, safe for terminals."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -28,7 +28,7 @@ class PlainFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: _Info) -> str:
-        """The newlines of the traceback itself stay; those in what an exception says begin no line of their own."""
+        """Format a traceback: its own newlines stay, those in an exception's text begin no line of their own."""
         lines: list[str] = []
         for part in traceback.TracebackException(*ei).format() if ei[0] else ():
             is_frames = part.startswith("  ")

@@ -1,4 +1,4 @@
-"""Being asked to end: the first signal asks, the second ends at once."""
+"""Ends this process by signals: the first asks, the second ends at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Signals:
         self.idle = True
 
     def install(self) -> None:
-        """From now on; the main thread calls it."""
+        """Handle the signals from now on; the main thread calls it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
@@ -36,7 +36,7 @@ class Signals:
 
     @property
     def exit_code(self) -> int | None:
-        """None until somebody asked to end."""
+        """Return the exit code; None until somebody asked to end."""
         return self._exit_code
 
     def wait(self, seconds: float) -> bool:

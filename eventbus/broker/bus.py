@@ -1,4 +1,4 @@
-"""One bus: where it is, how many partitions it has, which options it keeps; opened once a process."""
+"""Opens a bus, once a process: its address, its partitions and its options."""
 
 from __future__ import annotations
 

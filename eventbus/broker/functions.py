@@ -1,4 +1,4 @@
-"""The function library on the server: loading it, and one typed method a function.
+"""Loads the function library on the server, and calls it: one typed method a function.
 
 Parameters are those of the Lua headers in `lua/`. Nothing here retries: callers know which calls may be repeated.
 """
@@ -365,7 +365,7 @@ def _written(reply: Sequence[bytes]) -> Written:
 
 
 def _note_of_group(keys: Keys, group: str) -> bytes:
-    """The store's own group shares the note of the events that it writes."""
+    """Return the note's key for a group; the store's own group shares the one of the events that it writes."""
     return keys.note_of(EVENTS if group == SINK_GROUP else f"group:{group}")
 
 

@@ -1,4 +1,4 @@
-"""Taking a consumer group off the bus, with everything that is kept for it."""
+"""Takes a consumer group off the bus, with everything that is kept for it."""
 
 from __future__ import annotations
 

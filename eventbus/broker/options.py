@@ -1,4 +1,4 @@
-"""The options in Redis: read with their version, and changed for all at once."""
+"""Reads the options in Redis with their version, and changes them for all at once."""
 
 from __future__ import annotations
 
@@ -18,20 +18,14 @@ from eventbus.settings import Options
 
 
 def read_options(client: Client, prefix: str) -> tuple[Options, int] | None:
-    """The bus's options and their version; None if the bus is gone (FLUSHALL).
-
-    Redis: HMGET on the bus's key.
-    """
+    """Read the bus's options and their version; None if the bus is gone (FLUSHALL)."""
     with redis_errors():
         found: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
     return _read(found)
 
 
 def read_values(client: Client, prefix: str) -> tuple[dict[str, Any], int] | None:
-    """The same as plain values by their names in Redis, valid or not; empty if they are no JSON object.
-
-    A version that is no number is 0.
-    """
+    """Read the options as plain values by their names in Redis, valid or not; empty if they are no JSON object."""
     with redis_errors():
         found: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
     return None if found[0] is None else (_values(found[0]), whole_number(found[1]) or 0)

@@ -1,4 +1,4 @@
-"""The function `publish`, as the outbox calls it: many in a pipeline. The others are methods of `Functions`."""
+"""Builds and parses calls of the function `publish`, which the outbox puts many of in a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the local copy: no request, no waiting, and as old as the informer is behind."""
+"""Reads the local copy: no request, no waiting, and as old as the informer is behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class NamespaceLister(Generic[T]):
-    """Objects of one namespace; of the namespace "" those that have none."""
+    """Reads objects of one namespace; of the namespace "" those that have none."""
 
     def __init__(self, indexer: Indexer[T], resource: str, namespace: str) -> None:
         self._indexer = indexer
@@ -22,11 +22,11 @@ class NamespaceLister(Generic[T]):
         self._namespace = namespace
 
     def list(self, selector: str | LabelSelector = "") -> list[T]:
-        """All that *selector* (of labels) selects, in no particular order. Raises: InvalidSelector."""
+        """Return all that *selector* (of labels) selects, in no particular order. Raises: InvalidSelector."""
         return _select(self._indexer.by_index(NAMESPACE, self._namespace), selector)
 
     def get(self, name: str) -> T:
-        """One object. Raises: NotFound: worded as the API server does."""
+        """Return one object. Raises: NotFound: worded as the API server does."""
         found = self._indexer.get_by_key(f"{self._namespace}/{name}" if self._namespace else name)
         if found is None:
             raise NotFound(f'{self._resource} "{name}" not found')
@@ -34,28 +34,22 @@ class NamespaceLister(Generic[T]):
 
 
 class Lister(Generic[T]):
-    """Objects of one kind.
-
-    Args: indexer: with `object_key` as its key function.  resource: for errors, as `leases.coordination.k8s.io`.
-    """
+    """Reads objects of one kind."""
 
     def __init__(self, indexer: Indexer[T], resource: str) -> None:
         self._indexer = indexer
         self._resource = resource
 
     def list(self, selector: str | LabelSelector = "") -> list[T]:
-        """All that *selector* (of labels) selects, of every namespace, in no particular order.
-
-        Raises: InvalidSelector: it cannot be read.
-        """
+        """Return all that *selector* (of labels) selects, of every namespace, in no particular order."""
         return _select(self._indexer.list(), selector)
 
     def get(self, name: str) -> T:
-        """One object of a kind without namespaces. Raises: NotFound: worded as the API server does."""
+        """Return one object of a kind without namespaces. Raises: NotFound: worded as the API server does."""
         return self.namespaced("").get(name)
 
     def namespaced(self, namespace: str) -> NamespaceLister[T]:
-        """The same for one namespace."""
+        """Return a lister of one namespace."""
         return NamespaceLister(self._indexer, self._resource, namespace)
 
 

@@ -1,4 +1,4 @@
-"""Listing in pages."""
+"""Lists objects page by page."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 def list_all(source: ListerWatcher[T], options: ListOptions) -> tuple[ObjectList[T], bool]:
-    """All pages as one list, and whether there was more than one page.
-
-    The version is that of the first page. A continuation that has expired is answered with one list of everything.
-
-    Raises: as `ListerWatcher.list`.
-    Source: client-go `tools/pager/pager.go`.
-    """
+    """Return all pages as one list, and whether there was more than one page."""
     page = source.list(options)
     if not page.continue_:
         return page, False

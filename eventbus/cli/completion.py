@@ -1,4 +1,4 @@
-"""`eventbus completion`, and what a shell offers where a command wants a name. Nothing here imports redis."""
+"""`eventbus completion`, and the names that it offers on Tab. Nothing here imports redis."""
 
 from __future__ import annotations
 

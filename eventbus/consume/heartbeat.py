@@ -1,4 +1,4 @@
-"""The heartbeat of a worker that is at work, from a thread of its own: the slow are not taken for dead."""
+"""Beats for a worker that is at work, from a thread of its own, so that the slow are not taken for dead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HUNG_S = 600.0
 
 
 class Heartbeater:
-    """Beats for *reader* every *every_s* while there is `working`. Start it once; it ends with `stop`."""
+    """Beats for *reader* every *every_s* inside `working`. Start it once; it ends with `stop`."""
 
     def __init__(self, *, reader: GroupReader, clock: Clock, every_s: float) -> None:
         self._reader = reader
@@ -34,7 +34,7 @@ class Heartbeater:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a beat that gets no answer is not waited for."""
+        """Stop beating; a beat that gets no answer is not waited for."""
         self._stop.set()
         self._thread.join(1.0)
 

@@ -95,7 +95,7 @@ class Housekeeper:
         return behind
 
     def _say_waiting(self, partition: int, name: str, problem: str) -> None:
-        """Once each problem, and not every second."""
+        """Log each problem once, and not every second."""
         if self._waiting.get((partition, name)) != problem:
             self._waiting[partition, name] = problem
             log.warning("housekeeping of partition %d waits, %s: %s", partition, name, problem)
@@ -179,7 +179,7 @@ class Housekeeper:
                 return
 
     def _candidates(self, client: Client, partition: int, now_ms: int | None) -> tuple[list[bytes], bool]:
-        """Keys to look at, and whether a call that was cut off has left something to do."""
+        """Return the keys to check, and whether a call that was cut off has left something to do."""
         keys, options = self._bus.keys[partition], self._bus.options
         now = now_ms if now_ms is not None else self._clock.time_ns() // 1_000_000
         due: list[bytes]

@@ -1,4 +1,4 @@
-"""Watchers of the whole bus: a handler that is called with each event, in order, until it is stopped."""
+"""Watches the whole bus: calls a handler with each event, in order, until it is stopped."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class GroupWatcher:
 
     @property
     def ended(self) -> bool:
-        """Stopped, and its last handler has returned."""
+        """Return True if it was stopped and its last handler has returned."""
         return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
 
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
@@ -95,7 +95,7 @@ class GroupWatcher:
         return done
 
     def _handle_batch(self, reader: GroupReader, delivery: Delivery) -> bool:
-        """False: it was buried whole, which acknowledges it."""
+        """Handle one batch. False: it was buried whole, which acknowledges it."""
         try:
             batch = unpack_batch(delivery.body)
         except PoisonBatch as poison:
@@ -156,7 +156,7 @@ class StreamWatcher:
 
     @property
     def missed(self) -> int:
-        """Events that were gone before this watcher could read them."""
+        """Return how many events were gone before this watcher could read them."""
         return sum(position.missed for position in self._positions)
 
     def start(self) -> None:
@@ -176,7 +176,7 @@ class StreamWatcher:
 
     @property
     def ended(self) -> bool:
-        """Stopped, and its last handler has returned."""
+        """Return True if it was stopped and its last handler has returned."""
         return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
 
     def _run(self, position: Position) -> None:

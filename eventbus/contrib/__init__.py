@@ -1,7 +1,4 @@
-"""Events from what a program already does: its log, its functions, its kopf handlers. A few lines each.
-
-`eventbus.contrib.kopf` is imported by itself, for it needs kopf.
-"""
+"""Records events from what a program already has: its log, its functions, its kopf handlers. A few lines each."""
 
 from eventbus.contrib.functions import recorded
 from eventbus.contrib.logging import EventHandler

@@ -1,4 +1,4 @@
-"""Events of a kopf operator on the bus: those of `kopf.event`, `info`, `warn` and `exception`, and of object loggers.
+"""Records the events of a kopf operator: those of `kopf.event`, `info`, `warn` and `exception`, and of object loggers.
 
     import kopf
     from eventbus import make_event_recorder

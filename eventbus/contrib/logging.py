@@ -59,7 +59,7 @@ class EventHandler(logging.Handler):
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called by `logging`, with the handler's lock held."""
+        """Record an event for *record*; `logging` calls it with the handler's lock held."""
         if is_of_eventbus(record):
             return
         try:

@@ -1,1 +1,1 @@
-"""Bytes and JSON of events and objects: what others read, and what lies on the stream. Speaks to nobody."""
+"""Encodes events and objects as bytes and JSON: for readers outside, and for the stream. No I/O."""

@@ -1,4 +1,4 @@
-"""Event to and from JSON, exactly as Go writes it: core/v1 and events.k8s.io/v1, two views of one event.
+"""Converts events to and from JSON, exactly as Go writes it: core/v1 and events.k8s.io/v1, two views of one event.
 
 Keys are in Go's order. Left out when empty are the keys that Go leaves out; `null` and `{}` stand where Go writes
 them. Characters outside ASCII, and <, > and &, are written as they are: to a JSON reader that is the same.

@@ -1,4 +1,4 @@
-"""Objects to and from the plain dicts that are their JSON: keys in Go's order, left out where Go leaves them out."""
+"""Converts objects to and from their JSON as plain dicts: keys in Go's order, left out where Go leaves them out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AT_PATH: Final = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$\.?(?P<path
 
 
 def node_to_json(node: Node) -> dict[str, Any]:
-    """*node* as core/v1 JSON, times as strings."""
+    """Return *node* as core/v1 JSON, times as strings."""
     return {
         "kind": Node.kind,
         "apiVersion": Node.api_version,
@@ -32,7 +32,7 @@ def node_to_json(node: Node) -> dict[str, Any]:
 
 
 def lease_to_json(lease: Lease) -> dict[str, Any]:
-    """*lease* as coordination.k8s.io/v1 JSON, times as strings."""
+    """Return *lease* as coordination.k8s.io/v1 JSON, times as strings."""
     spec = lease.spec
     given = {
         "holderIdentity": spec.holder_identity,
@@ -50,7 +50,7 @@ def lease_to_json(lease: Lease) -> dict[str, Any]:
 
 
 def struct_to_json(found: msgspec.Struct, *, kind: str, api_version: str) -> dict[str, Any]:
-    """Any other object: its fields as msgspec writes them, behind kind, apiVersion and metadata."""
+    """Return any other object: its fields as msgspec writes them, behind kind, apiVersion and metadata."""
     plain: dict[str, Any] = {"kind": kind, "apiVersion": api_version}
     plain["metadata"] = metadata_to_json(found.metadata)  # type: ignore[attr-defined]
     rest: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)

@@ -64,7 +64,7 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def reporter(self) -> tuple[str, str]:
-        """reportingComponent and reportingInstance, filled in."""
+        """Return reportingComponent and reportingInstance, filled in."""
         component, instance = self.reporting_component, self.reporting_instance
         return (
             self.source[0] if component is None else component,
@@ -76,23 +76,23 @@ _unpack_array = msgspec.msgpack.Decoder(WireEvent).decode
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """A record batch, opened: the events are still packed, each by itself."""
+    """An opened record batch: the events are still packed, each by itself."""
 
     producer: str
     first: int
     events: list[bytes]
 
     def uid(self, position: int) -> str:
-        """The uid of the event at *position* (from 0): `producer:sequence`."""
+        """Return the uid of the event at *position* (from 0): `producer:sequence`."""
         return f"{self.producer}:{self.first + position}"
 
     def alone(self, position: int) -> bytes:
-        """The event at *position* as a batch of its own, with the same uid: what is buried of it."""
+        """Pack the event at *position* as a batch of its own, with the same uid, to be buried."""
         return pack_batch(self.producer, self.first + position, [self.events[position]])
 
 
 def pack_batch(producer: str, first: int, events: Sequence[bytes]) -> bytes:
-    """One stream entry's body."""
+    """Pack the body of one stream entry."""
     packed: bytes = msgpack.packb([SCHEMA_VERSION, producer, first, CODEC_NONE, events])
     return packed
 
@@ -128,10 +128,7 @@ def unpack_batch(body: bytes) -> Batch:
 
 
 def unpack_wire(packed: bytes) -> WireEvent:
-    """One event's array, typed.
-
-    Raises: PoisonBatch: it is too long, no msgpack, or not an event; bury this event, its neighbours are fine.
-    """
+    """Unpack one event's array into a typed value."""
     if len(packed) > MAX_EVENT_BYTES:
         raise PoisonBatch("too-long")
     try:
@@ -146,7 +143,7 @@ def unpack_wire(packed: bytes) -> WireEvent:
 
 
 def pack_event(event: Event) -> bytes:
-    """Any Event as one array; what is only known to the store (uid, resourceVersion, creation) does not travel."""
+    """Pack any Event as one array; fields that only the store sets (uid, resourceVersion, creation) do not travel."""
     meta, source = event.metadata, event.source
     component: str | None = event.reporting_component
     instance: str | None = event.reporting_instance
@@ -183,7 +180,7 @@ def pack_event(event: Event) -> bytes:
 
 
 def to_event(wire: WireEvent, *, uid: str = "") -> Event:
-    """The Event that *wire* stands for."""
+    """Return the Event that *wire* stands for."""
     source, first_us = wire.source, wire.first_us
     component, instance = wire.reporting_component, wire.reporting_instance
     first = from_microseconds(first_us)
@@ -220,7 +217,7 @@ def _metadata(wire: WireEvent, uid: str) -> ObjectMeta:
 
 
 def reference_array(reference: ObjectReference) -> tuple[str, ...]:
-    """The reference's fields without the trailing empty ones."""
+    """Return the reference's fields without the trailing empty ones."""
     array = (
         reference.kind,
         reference.namespace,
@@ -237,12 +234,12 @@ def reference_array(reference: ObjectReference) -> tuple[str, ...]:
 
 
 def microseconds(moment: datetime | None) -> int | None:
-    """µs since 1970, exact."""
+    """Return µs since 1970, exact."""
     return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def from_microseconds(us: int | None) -> datetime | None:
-    """The aware UTC moment. Raises: PoisonBatch: beyond what a datetime holds."""
+    """Return the aware UTC moment. Raises: PoisonBatch: beyond what a datetime holds."""
     if us is None:
         return None
     if 0 <= us < _EXACT_US:

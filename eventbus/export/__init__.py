@@ -1,1 +1,1 @@
-"""Follows the store's changes for one external sink: what to write, when, and how far it has come."""
+"""Exports the store's changes to external sinks: decides what to write and when, and keeps the position."""

@@ -1,4 +1,4 @@
-"""Signs of life while a sink is being called: such a call may take longer than a dead worker is waited for."""
+"""Beats while a sink is being called: such a call may take longer than others wait for a dead worker."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ LONGEST_CALL_S = 900.0
 
 
 class Heartbeater:
-    """Calls *sign* every second from a thread of its own while a call is under way, for at most LONGEST_CALL_S
-    of *clock*.
+    """Calls *sign* every second from a thread of its own while a call is under way.
+
+    It does so for at most LONGEST_CALL_S of *clock*.
 
     Never while no call is, so that *sign* may use what belongs to the thread that calls.
     """

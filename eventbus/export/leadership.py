@@ -1,8 +1,4 @@
-"""The one live worker of a (sink, partition): who it is, that it lives, and taking over from a dead one.
-
-Heartbeat counters, no clocks: a counter is looked at by whoever stands by, with his own monotonic clock. The loop
-raises it when it comes round, and a thread while it is in a call of the sink.
-"""
+"""Elects the one live worker of a (sink, partition), keeps its lease alive, and takes over from a dead one."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ LONGEST_GAP_S = 6.0
 
 
 class LeaseLost(Exception):
-    """Another worker exports this partition now. What was not kept, it writes again."""
+    """Another worker exports this partition now, and writes again what was not kept."""
 
 
 class ExportLease:
@@ -104,7 +100,7 @@ class ExportLease:
                 return False
 
     def during_a_call(self) -> AbstractContextManager[None]:
-        """Signs of life while the body waits for the sink, and leaves Redis alone."""
+        """Beat inside the block, which waits for the sink and leaves Redis alone."""
         return self._pulse.during_a_call()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A bound on how many events a second go to a sink."""
+"""Limits how many events a second go to a sink."""
 
 from __future__ import annotations
 

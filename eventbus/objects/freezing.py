@@ -28,7 +28,9 @@ def mutable_parts(shape: type[msgspec.Struct]) -> Iterator[str]:
 
 
 def _mutable_parts(found: inspect.Type, where: str, known: set[type], *, frozen: bool) -> Iterator[str]:
-    """*frozen*: it is a field of a struct that freezes what it is given, or part of one."""
+    """Yield the mutable parts of *found*.
+
+    *frozen*: it is a field of a struct that freezes what it is given, or part of one."""
     cls = getattr(found, "cls", None)
     if (isinstance(found, _MUTABLE) and cls is not FrozenDict) or (isinstance(found, _FREEZABLE) and not frozen):
         word = type(found).__name__.removesuffix("Type").lower()

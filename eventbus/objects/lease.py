@@ -10,7 +10,7 @@ from eventbus.event import Instant, Int32, ObjectMeta
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """None is unset, as Go's pointers are; times have microseconds in JSON."""
+    """The holder and the times of a lease. None is unset, as Go's pointers are; times have microseconds in JSON."""
 
     holder_identity: str | None = None
     lease_duration_seconds: Int32 | None = None

@@ -1,1 +1,1 @@
-"""Objects, events and numbers as people read them: tables, YAML, JSON and JSONPath. Fetches nothing."""
+"""Formats objects, events and numbers for people: tables, YAML, JSON and JSONPath. Fetches nothing."""

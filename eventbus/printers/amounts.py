@@ -1,4 +1,4 @@
-"""Bytes, and how full something is, in a few characters."""
+"""Formats bytes, and how full something is, in a few characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from eventbus.broker.health.partition_status import Level
 
 
 def human_bytes(n: int) -> str:
-    """`512B`, `4.9KiB`, `256MiB`: three digits at most, cut and not rounded up."""
+    """Format as `512B`, `4.9KiB`, `256MiB`: three digits at most, cut and not rounded up."""
     size, unit = float(n), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
@@ -18,7 +18,7 @@ def human_bytes(n: int) -> str:
 
 
 def level_of_bytes(level: Level) -> str:
-    """`82MiB/256MiB (32%)`; `?` where the user may not look."""
+    """Format as `82MiB/256MiB (32%)`; `?` where the user may not look."""
     if level.used is None:
         return "?"
     if level.bound is None:
@@ -27,15 +27,15 @@ def level_of_bytes(level: Level) -> str:
 
 
 def used_bytes(level: Level) -> str:
-    """`82MiB (32%)`."""
+    """Format as `82MiB (32%)`."""
     return "?" if level.used is None else f"{human_bytes(level.used)}{percent(level)}"
 
 
 def used_keys(level: Level) -> str:
-    """`120`, `95000 (95%)`."""
+    """Format as `120`, `95000 (95%)`."""
     return "?" if level.used is None else f"{level.used}{percent(level)}"
 
 
 def percent(level: Level) -> str:
-    """` (32%)`, nothing below one per cent."""
+    """Format as ` (32%)`; nothing below one per cent."""
     return f" ({int(level.share * 100)}%)" if level.share >= 0.01 else ""

@@ -27,7 +27,7 @@ class Group(msgspec.Struct, kw_only=True):
 
 
 def group_events(events: Iterable[Event]) -> list[Group]:
-    """In the order of *events*: the group whose last event comes last is last."""
+    """Group events, in the order of *events*: the group whose last event comes last is last."""
     groups: dict[tuple[str, str, str], Group] = {}
     for event in events:
         about = event.involved_object
@@ -43,7 +43,7 @@ def group_events(events: Iterable[Event]) -> list[Group]:
 
 
 def groups_table(events: Iterable[Event], *, now: datetime, no_headers: bool, colour: bool) -> str:
-    """The table of the groups of *events*. Returns: whole lines."""
+    """Format the table of the groups of *events*. Returns: whole lines."""
     rows: list[Row] = [
         (
             age(now, group.last_seen),

@@ -43,7 +43,7 @@ class Path:
         self._steps = tuple(_steps(text.strip()))
 
     def find(self, value: Any) -> list[Any]:
-        """All it leads to, in order."""
+        """Return all values it leads to, in order."""
         found = [value]
         for step in self._steps:
             found = step(found)
@@ -65,17 +65,19 @@ class Template:
         self._nodes = _parse(text)
 
     def render(self, value: Any) -> str:
-        """The text for one value."""
+        """Return the text for one value."""
         return _render(self._nodes, value)
 
 
 def relaxed_path(text: str) -> Path:
-    """A path as people type it for `--sort-by` and custom columns: `{.a.b}`, `.a.b`, `a.b`. Raises: ValueError."""
+    """Parse a path as people type it for `--sort-by` and custom columns: `{.a.b}`, `.a.b`, `a.b`.
+
+    Raises: ValueError."""
     return Path(in_braces(text)[1:-1])
 
 
 def in_braces(text: str) -> str:
-    """The same path, typed in full: `{.a.b}`."""
+    """Return the same path, typed in full: `{.a.b}`."""
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
@@ -83,12 +85,12 @@ def in_braces(text: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as kubectl prints it: a string as it is, all else as JSON."""
+    """Format a value as kubectl prints it: a string as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def go_text(value: Any) -> str:
-    """A value as Go's fmt.Sprint has it, which is how kubectl fills custom columns: `map[a:b z:x]`, `[1 2]`."""
+    """Format a value as Go's fmt.Sprint does, with which kubectl fills custom columns: `map[a:b z:x]`, `[1 2]`."""
     match value:
         case str():
             return value
@@ -160,7 +162,7 @@ def _in_each(step: Step) -> WholeStep:
 
 
 def _union(paths: list[Path]) -> WholeStep:
-    """All that the first leads to, then all that the second does, as client-go has it."""
+    """Return all that the first path leads to, then all that the second does, as client-go does."""
     return lambda values: [found for path in paths for value in values for found in path.find(value)]
 
 

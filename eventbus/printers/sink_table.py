@@ -1,4 +1,4 @@
-"""The external sinks as tables for `status`. Pure functions from `SinkStatus` to text."""
+"""Formats the external sinks as tables for `status`. Pure functions from `SinkStatus` to text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADERS = ("Sink", "State", "Lag", "Behind", "Pending", "Retries", "Held", "Dead
 
 
 def format_sinks(sinks: Sequence[SinkStatus], *, now_ms: int, colour: bool = False) -> str:
-    """A line a sink, and one for each last error; empty without sinks."""
+    """Format a line a sink, and one for each last error; empty without sinks."""
     if not sinks:
         return ""
     errors = [
@@ -23,7 +23,7 @@ def format_sinks(sinks: Sequence[SinkStatus], *, now_ms: int, colour: bool = Fal
 
 
 def state_of(sink: SinkStatus, now_ms: int) -> str:
-    """In a few words what it does, or why it does nothing."""
+    """Say in a few words what the sink does, or why it does nothing."""
     paused = f"paused {_ago(now_ms, sink.paused_since_ms)}" if sink.paused_since_ms else ""
     orphans = len(sink.orphans)
     alone = "" if not orphans else "no worker" if orphans == len(sink.parts) else f"{orphans} without worker"

@@ -1,4 +1,4 @@
-"""The numbers of a bus as tables that fit into 100 columns. Pure functions from `BusStatus` to text."""
+"""Formats the numbers of a bus as tables that fit into 100 columns. Pure functions from `BusStatus` to text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LOST = {
 
 
 def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False) -> str:
-    """The whole page: the bus, its groups, workers, partitions, counters."""
+    """Format the whole page: the bus, its groups, workers, partitions, counters."""
     parts = [
         _head(status),
         _spoiled(status),
@@ -64,7 +64,7 @@ def _spoiled(status: BusStatus) -> str:
 
 
 def group_rows(groups: tuple[Group, ...], *, colour: bool = False) -> Iterator[Row]:
-    """The rows under GROUP_HEADERS."""
+    """Return the rows under GROUP_HEADERS."""
     for group in groups:
         dead = len(group.workers) - group.alive
         workers = f"{group.alive} ({dead} dead)" if dead else str(group.alive)
@@ -140,7 +140,7 @@ def _partition_row(partition: Partition, colour: bool) -> Row:
 
 
 def _bounds_row(partition: Partition) -> Row:
-    """The bounds come from the options, so they are the same for all."""
+    """Return the row of bounds, which come from the options, so they are the same for all."""
     streams = (partition.incoming, partition.changes, partition.dead)
     keys = (partition.stored, partition.records)
     return ("of", *(human_bytes(level.bound or 0) for level in streams), *(str(level.bound) for level in keys))

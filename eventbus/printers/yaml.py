@@ -40,7 +40,7 @@ def _shown(character: str) -> str:
 
 @cache
 def _dumper() -> type[SafeDumper]:
-    """PyYAML's own writer, the one in C where there is one, but for its strings. Imported for those who need it."""
+    """Return PyYAML's own writer, in C where available, with our strings. Imported only when it is needed."""
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

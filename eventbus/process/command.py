@@ -1,4 +1,4 @@
-"""One run of a command: started, given every signal that comes, waited for."""
+"""Runs a command once: starts it, passes on every signal that comes, waits for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IGNORED_BY_PYTHON = [signal.SIGPIPE, *([signal.SIGXFSZ] if hasattr(signal, "SIG
 
 
 class CannotStart(Exception):
-    """The command is not there, or is no program. *outcome* has the code that shells have for it."""
+    """The command is not there, or is no program. *outcome* has the code that shells use for it."""
 
     def __init__(self, error: OSError | ValueError) -> None:
         super().__init__(getattr(error, "strerror", None) or "No such command")

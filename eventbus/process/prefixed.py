@@ -1,4 +1,4 @@
-"""The output of many processes on one terminal: whole lines, each with the name of who wrote it."""
+"""Writes the output of many processes to one terminal: whole lines, each with its writer's name."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class PrefixedOutput:
                 self._add(name, line)
 
     def say(self, name: str, line: bytes) -> None:
-        """The same without waiting: it is thrown away if far too much waits already."""
+        """Print a line without waiting: it is thrown away if far too much waits already."""
         with self._changed:
             if len(self._lines) < 2 * MOST_LINES:
                 self._add(name, line)
 
     def hurry(self) -> None:
-        """The end has begun: from now on nobody waits for a paused terminal for longer than a moment."""
+        """Begin the end: from now on nobody waits for a paused terminal for longer than a moment."""
         with self._changed:
             self._patience_s = PAUSED_S
             self._changed.notify_all()
@@ -110,7 +110,7 @@ class PrefixedOutput:
                 self.write(name, line)
 
     def take_last_line(self, name: str) -> str:
-        """The last line copied for *name* since this was asked before, made printable; empty: none."""
+        """Return the last line copied for *name* since the last call, made printable; empty: none."""
         return last_line(self._last.pop(name, b""))
 
 

@@ -1,4 +1,4 @@
-"""A Procfile: `name: command` a line, as foreman and honcho read it."""
+"""Reads a Procfile: `name: command` a line, as foreman and honcho read it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESERVED = "up"
 
 
 def read_procfile(path: Path) -> dict[str, str]:
-    """The commands of *path* by name, in its order. Empty lines and those that begin with # do not count.
+    """Return the commands of *path* by name, in its order. Empty lines and those that begin with # do not count.
 
     Raises: ConfigError: it cannot be read, or a line is wrong; the message has its number.
     """

@@ -51,7 +51,7 @@ class AckCheckSchedule:
         return self._sent_at + self._pause_s - self._clock.monotonic()
 
     def is_unconfirmed(self, wanted_at: float) -> bool:
-        """True if a flush or close at *wanted_at* is unconfirmed and no check was sent since."""
+        """Return True if a flush or close at *wanted_at* is unconfirmed and no check was sent since."""
         return wanted_at - self._confirmed_at >= FIRST_S and self._sent_at < wanted_at
 
 

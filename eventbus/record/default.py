@@ -18,7 +18,7 @@ _recorders: dict[str, EventRecorder] = {}
 
 
 def make_event_recorder(component: str) -> EventRecorder:
-    """A recorder for *component*, wired as usual: events are logged here, and published if a bus is configured.
+    """Make a recorder for *component*, wired as usual: events are logged here, and published if a bus is configured.
 
     Idempotent: one broadcaster a process, one recorder a component. A bus is configured by EVENTBUS_REDIS_URL; without
     it the embedded server is used; with `none` events are only logged, which one warning says. Never raises for Redis:

@@ -1,4 +1,4 @@
-"""Running something of the bus as soon as the bus can be opened: for programs that may start before Redis does."""
+"""Runs something as soon as the bus can be opened: for programs that may start before Redis does."""
 
 from __future__ import annotations
 

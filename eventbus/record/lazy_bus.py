@@ -29,7 +29,7 @@ class LazyBus:
         return safe_url(self._url) if self._url else "the bus of the environment"
 
     def reset(self) -> None:
-        """Be unopened: at birth, and in a child after fork."""
+        """Forget the open bus: when made, and in a child after fork."""
         self._lock = threading.Lock()
         self._bus: Bus | None = None
 

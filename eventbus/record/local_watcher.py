@@ -1,4 +1,4 @@
-"""A watcher of this process's own recorders: a handler behind the mux, without Redis."""
+"""Watches this process's own recorders: a handler behind the mux, without Redis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LocalWatcher:
 
     @property
     def missed(self) -> int:
-        """Events it had no room for."""
+        """Return how many events it had no room for."""
         return self._watch.dropped
 
     @property

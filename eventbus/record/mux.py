@@ -165,7 +165,7 @@ class Mux(Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """Items that `action_or_drop` refused because incoming was full."""
+        """Return how many items `action_or_drop` refused because incoming was full."""
         return self._dropped
 
     def action_or_drop(self, item: T) -> bool:

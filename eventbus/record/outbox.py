@@ -141,7 +141,7 @@ class Outbox:
         return not self._count_unsent()
 
     def finish(self) -> None:
-        """After `begin_close`: wait until the flusher has ended, or do its work if there is none. Idempotent.
+        """Wait, after `begin_close`, until the flusher has ended; do its work if there is none. Idempotent.
 
         Every caller waits for the flusher and not for another caller: that one may be the frame that a signal handler,
         which now waits, has interrupted.

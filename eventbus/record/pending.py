@@ -1,7 +1,4 @@
-"""An event on its way out of the process: what the caller said, and how it is built and packed from that.
-
-Building is the flusher's work, not the caller's: `recorder.event()` only notes its arguments and the time.
-"""
+"""A recorder's call on its way out of the process, and how an event is built and packed from it."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
 def _checked(
     source: tuple[str, str], reference: ObjectReference, kind: str, reason: str
 ) -> tuple[str, tuple[str, ...]]:
-    """Namespace and reference array, once the rules are kept. Cached: sources repeat themselves."""
+    """Return namespace and reference array, once they are valid. Cached: sources repeat themselves."""
     namespace = reference.namespace or "default"
     validate_recorded(
         Event(
@@ -56,10 +53,7 @@ def _checked(
 
 
 def pack(pending: Pending) -> bytes:
-    """The event's wire bytes.
-
-    Raises: InvalidEvent: it breaks a rule; the caller's fault, to be counted and told.
-    """
+    """Return the event's wire bytes."""
     try:
         packed = pack_array(_array(pending))
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
@@ -70,7 +64,7 @@ def pack(pending: Pending) -> bytes:
 
 
 def build(pending: Pending) -> Event:
-    """The Event itself, for those who watch in this process. Raises: InvalidEvent."""
+    """Build the Event itself, for those who watch in this process. Raises: InvalidEvent."""
     return to_event(unpack_wire(pack(pending)))
 
 
@@ -101,7 +95,7 @@ def _array(pending: Pending) -> list[Any]:
 
 
 def _repaired(pending: Pending) -> Pending:
-    """The same with lone surrogates and NUL replaced, of plain strings; what is no text is refused."""
+    """Return *pending* with lone surrogates and NUL replaced in its texts. Raises: InvalidEvent: one is no text."""
     reference = ObjectReference(*(_text("involvedObject", part) for part in msgspec.structs.astuple(pending.reference)))
     annotations = {
         _text("metadata.annotations", key): _text("metadata.annotations", value)

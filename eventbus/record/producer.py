@@ -1,7 +1,4 @@
-"""One partition's numbered line of batches: what is sent, what is in doubt, and the ring that repairs a hole.
-
-Pure bookkeeping, no I/O: the flusher sends what `requests` gives and tells what was answered.
-"""
+"""One partition's numbered line of batches: those sent, those unconfirmed, and the ring that losses are sent from."""
 
 from __future__ import annotations
 
@@ -37,13 +34,7 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Producer:
-    """A producer id and everything that was said under it. Used by the flusher's thread alone.
-
-    Sequences are given out when events are packed into a batch. A batch stays *waiting* until Redis has answered OK or
-    DUP for it, then joins the *ring*. A GAP moves what the ring still has back to waiting, with the same borders.
-
-    Args: ring_bytes: memory that the ring takes at the most; 0: there is none.
-    """
+    """A producer id and everything that was sent under it. Used by the flusher's thread alone."""
 
     def __init__(self, *, clock: Clock, losses: Losses, ring_bytes: int) -> None:
         self._clock = clock
@@ -82,26 +73,28 @@ class Producer:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits for its acknowledgement."""
+        """Return True if nothing waits for its acknowledgement."""
         return not self.waiting
 
     @property
     def silent_ms(self) -> int:
-        """Since Redis last accepted something."""
+        """Return the ms since Redis last accepted something."""
         return int((self._clock.monotonic() - self._accepted_at) * 1000)
 
     @property
     def maybe_forgotten(self) -> bool:
-        """Redis may soon know nothing of this id. It then takes any batch, so that only one may be on its way."""
+        """Return True if Redis may soon have forgotten this id.
+
+        It then takes any batch, so only one may be on its way."""
         return self.silent_ms > PRODUCER_LIFE_MS // 2
 
     @property
     def remembered(self) -> bool:
-        """Redis should know the last sequence of this id."""
+        """Return True if Redis should know the last sequence of this id."""
         return self._next > 1 and not self.maybe_forgotten
 
     def check_in_s(self, wanted_at: float = -math.inf) -> float:
-        """Seconds until the next ack check, of a flush or close at *wanted_at* too; 0 or less: now; inf: none."""
+        """Return the seconds until the next ack check, with a flush or close at *wanted_at*; 0 or less: now; inf: none."""
         if not self.idle or not self.remembered:
             return math.inf
         return 0.0 if self.check.is_unconfirmed(wanted_at) else self.check.due_in_s
@@ -156,7 +149,7 @@ class Producer:
             self._ring_bytes -= self._ring.popleft().size
 
     def _rewind(self, last: int) -> None:
-        """Redis has forgotten everything after *last*: send it again, as far as the ring reaches back."""
+        """Send again everything after *last*, which Redis has forgotten, as far as the ring reaches back."""
         while self._ring and self._ring[-1].first > last:
             batch = self._ring.pop()
             self._ring_bytes -= batch.size
@@ -168,7 +161,7 @@ class Producer:
             self._renumber()
 
     def _renumber(self) -> None:
-        """A hole that cannot be repaired: the rest goes on under a fresh id."""
+        """Go on with the rest under a fresh id, since a hole cannot be repaired."""
         batches = list(self.waiting)
         self._start_anew()
         self.waiting.clear()

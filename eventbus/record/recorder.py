@@ -52,13 +52,13 @@ class EventRecorder:
             self._record(obj, event_type, reason, message)
 
     def eventf(self, obj: object, event_type: str, reason: str, message_format: str, *args: object) -> None:
-        """`event` with the message made by `message_format % args`, the way `logging` does it."""
+        """Record as `event` does, with the message made by `message_format % args`, the way `logging` does it."""
         self._format(obj, event_type, reason, message_format, args)
 
     def past_eventf(
         self, obj: object, timestamp: datetime, event_type: str, reason: str, message_format: str, *args: object
     ) -> None:
-        """`eventf` about another time: first and last timestamp are *timestamp*; name and correlation keep now.
+        """Record as `eventf` does, about another time: *timestamp* is first and last; name and correlation keep now.
 
         Args:     timestamp: aware; within ten years of now.
         """
@@ -78,7 +78,7 @@ class EventRecorder:
         message_format: str,
         *args: object,
     ) -> None:
-        """`eventf` with annotations: at most 16, 4 KiB together."""
+        """Record as `eventf` does, with annotations: at most 16, 4 KiB together."""
         self._format(obj, event_type, reason, message_format, args, annotations=annotations)
 
     def _format(

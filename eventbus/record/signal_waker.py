@@ -28,7 +28,7 @@ class SignalWaker:
         self._ends: tuple[int, ...] = ()
 
     def start(self) -> None:
-        """Begin; where the program has such a pipe of its own, that wakes the main thread. Idempotent."""
+        """Begin; if the program has such a pipe of its own, that one wakes the main thread. Idempotent."""
         if self._ends:
             return
         reading, writing = os.pipe()
@@ -42,7 +42,7 @@ class SignalWaker:
         threading.Thread(target=self._run, args=(reading,), name="eventbus-signals", daemon=True).start()
 
     def forget(self) -> None:
-        """In a child after fork: its signals are not for the parent's pipe."""
+        """Forget the pipe in a child after fork: its signals are not for the parent's pipe."""
         if not self._ends:
             return
         if (other := signal.set_wakeup_fd(-1)) not in (-1, self._ends[1]):

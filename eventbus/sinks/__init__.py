@@ -1,4 +1,6 @@
-"""Sinks that correlated events are exported to, one file each. Systems only: no positions, no retries, no Redis."""
+"""The sinks that correlated events are exported to, one package each.
+
+Systems only: no positions, no retries, no Redis."""
 
 from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
 from eventbus.sinks.registry import SinkOptions, make_sink

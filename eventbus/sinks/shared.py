@@ -1,4 +1,4 @@
-"""One sink object for several threads: a bus with partitions has one exporter each, and a sink serves one at a time."""
+"""Shares one sink object between the exporters of a bus's partitions: a sink serves one thread at a time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SharedSink:
 
 
 class SharedBatchSink(SharedSink):
-    """The same for a sink that writes many at once."""
+    """A `SharedSink` for a sink that writes many at once."""
 
     def __init__(self, sink: BatchSink, users: int) -> None:
         super().__init__(sink, users)
@@ -62,7 +62,7 @@ class SharedBatchSink(SharedSink):
 
 
 def share(sink: EventSink, users: int) -> EventSink:
-    """*sink* itself for one user, else something that *users* threads may call and close."""
+    """Return *sink* itself for one user, else an object that *users* threads may call and close."""
     if users == 1:
         return sink
     return SharedBatchSink(sink, users) if isinstance(sink, BatchSink) else SharedSink(sink, users)

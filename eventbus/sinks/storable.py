@@ -1,4 +1,4 @@
-"""The event as every outside system can take it: no NUL, no lone surrogate, its version a number."""
+"""Makes an event storable for every outside system: no NUL, no lone surrogate, its version a number."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ _MAX_VERSION: Final = 2**63 - 1
 
 
 def storable_core(event: Event) -> dict[str, Any]:
-    """The plain dict of *event*'s core/v1 JSON, with NUL and lone surrogates replaced by U+FFFD.
-
-    Raises:   EventUnbuildable: a value has a wrong type or no place in core/v1.
-    """
+    """Return the plain dict of *event*'s core/v1 JSON, with NUL and lone surrogates replaced by U+FFFD."""
     try:
         return to_core(event)
     except InvalidEvent:
@@ -32,7 +29,7 @@ def storable_core(event: Event) -> dict[str, Any]:
 
 
 def version_of(event: Event) -> int:
-    """The store's version of *event*. Raises: EventUnbuildable: it is not a decimal below 2^63."""
+    """Return the store's version of *event*. Raises: EventUnbuildable: it is not a decimal below 2^63."""
     text = event.metadata.resource_version
     if text.isascii() and text.isdecimal() and (version := int(text)) <= _MAX_VERSION:
         return version

@@ -1,4 +1,4 @@
-"""A limit on how long a blocking call may use a socket, for clients that have none of their own."""
+"""Limits how long a blocking call may use a socket, for clients that have no limit of their own."""
 
 from __future__ import annotations
 

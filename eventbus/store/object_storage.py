@@ -100,7 +100,7 @@ class ObjectStorage(Generic[T]):
 
 
 def decode_object(kind: Kind[T], packed: bytes) -> T:
-    """The object that *packed* holds, with its version. Raises: PoisonBatch: the value is not ours."""
+    """Decode the object in *packed*, with its version. Raises: PoisonBatch: the value is not ours."""
     try:
         version, _, _, body = msgpack.unpackb(packed, raw=True)
         found = msgspec.json.decode(body, type=kind.type, dec_hook=decode_frozen)
@@ -110,7 +110,7 @@ def decode_object(kind: Kind[T], packed: bytes) -> T:
 
 
 def encode_body(found: HasMetadata) -> bytes:
-    """The body that `put` stores."""
+    """Return the body that `put` stores."""
     return msgspec.json.encode(with_metadata(found, resource_version=""))
 
 

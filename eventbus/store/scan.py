@@ -1,4 +1,4 @@
-"""The one way to list: an index page by page, and the objects that its members name."""
+"""Lists objects, the only place that does: reads an index page by page, and the objects that its members name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Scanner(Generic[T]):
     def scan(
         self, partition: int, index: tuple[bytes, bytes], *, after: bytes = b"", page: int = PAGE
     ) -> Iterator[tuple[bytes, T]]:
-        """Each member behind *after* of an index, as `Storage.index` gives it, with its object; unreadable ones not.
+        """Yield each member behind *after* of an index, as `Storage.index` gives it, with its object if that is
+        readable.
 
         Raises: BusUnavailable.
         Redis:  ZRANGE BYLEX on the index and MGET, a round each for a page.
@@ -44,7 +45,7 @@ class Scanner(Generic[T]):
                     yield member, found
 
     def load(self, partition: int, named: Sequence[bytes]) -> list[T | None]:
-        """The objects of index members, None where there is none. Redis: MGET."""
+        """Read the objects of index members, None where there is none. Redis: MGET."""
         prefix = self._bus.keys[partition].object_of(self._storage.kind.plural)
         with redis_errors():
             values: Any = self._client.mget([prefix + member[-KEY_CHARS:] for member in named])

@@ -1,4 +1,4 @@
-"""Writing the objects of one kind, with optimistic versions."""
+"""Writes the objects of one kind, with optimistic versions."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class ObjectWriter(ObjectReader[T]):
         raise AssertionError("unreachable")
 
     def _kept(self, new: T, former: T) -> T:
-        """*new* with what no writer decides."""
+        """Return *new* with the fields of the former object that no writer decides."""
         held = former.metadata
         counts = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
         return with_metadata(
@@ -163,7 +163,7 @@ class ObjectWriter(ObjectReader[T]):
         )
 
     def _check(self, found: T) -> None:
-        """Raises: InvalidObject: worded as the API server does."""
+        """Check the object. Raises: InvalidObject: worded as the API server does."""
         if not isinstance(found, self.kind.type):
             raise InvalidObject(f"a {self.kind.name} must be a {self.kind.type.__name__}, is {type(found).__name__}")
         if not found.metadata.name:

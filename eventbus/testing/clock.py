@@ -24,11 +24,11 @@ class FakeClock:
         self._until: list[int] = []  # of every sleeper
 
     def time_ns(self) -> int:
-        """Nanoseconds since 1970, UTC."""
+        """Return nanoseconds since 1970, UTC."""
         return self._start_ns + self._elapsed_ns
 
     def monotonic(self) -> float:
-        """Seconds since this clock was made."""
+        """Return seconds since this clock was made."""
         return self._elapsed_ns / 1e9
 
     def sleep(self, seconds: float) -> None:

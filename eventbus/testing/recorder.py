@@ -61,7 +61,7 @@ class FakeRecorder(EventRecorder):
 
     @property
     def refused(self) -> int:
-        """Calls that the real recorder would have refused."""
+        """Return how many calls the real recorder would have refused."""
         return self._losses.counts.get("refused", 0)
 
     def _write(self, pending: Pending) -> None:

@@ -1,4 +1,4 @@
-"""The rights that each kind of user needs, and no more: from `Keys`, the functions' source and this package's calls.
+"""The rights that each kind of user needs, and no more: derived from `Keys`, the functions and this package's calls.
 
 Each key pattern is a selector of its own, with only the commands that are used on it. So whoever may run `publish`,
 which is passed the partition's meta, still cannot write that hash by himself. What no ACL can give, ROLE_HELP says.
@@ -130,14 +130,14 @@ READS = frozenset(_READS.split())
 
 
 def role_functions(role: Role) -> tuple[Function, ...]:
-    """The functions that *role* calls, by name."""
+    """Return the functions that *role* calls, by name."""
     roles = (role, *_INCLUDES.get(role, ()))
     names = {f"eb2_{verb}" for one in roles for verb in _FUNCTIONS[one]}
     return tuple(function for name, function in sorted(functions_used().items()) if name in names)
 
 
 def role_uses(role: Role) -> frozenset[Use]:
-    """Every command that *role* issues, by itself or inside a function; FCALL is not among them."""
+    """Return every command that *role* issues, by itself or inside a function; FCALL is not among them."""
     uses = {use for function in role_functions(role) for use in function.uses}
     for calls in (_OPENING, *(_DIRECT[one] for one in (role, *_INCLUDES.get(role, ())))):
         uses |= {Use(command, (key,)) for key, commands in calls.items() for command in commands.split()}
@@ -146,10 +146,7 @@ def role_uses(role: Role) -> frozenset[Use]:
 
 
 def acl_rules(role: Role, prefix: str = "eb") -> tuple[str, ...]:
-    """The rules of ACL SETUSER for *role*, without user and password; a selector is one item, in its brackets.
-
-    Raises: ConfigError: *prefix* is none.
-    """
+    """Return the rules of ACL SETUSER for *role*, without user and password; a selector is one item, with brackets."""
     uses = role_uses(role)
     keyless = sorted(use.command for use in uses if not use.keys)
     rules = ["resetkeys", "resetchannels", "clearselectors", "-@all", *(f"+{_word(name)}" for name in keyless)]
@@ -169,16 +166,13 @@ def acl_rules(role: Role, prefix: str = "eb") -> tuple[str, ...]:
 
 
 def acl_setuser(role: Role, *, user: str, password: str | None, prefix: str = "eb") -> tuple[str, ...]:
-    """The words of ACL SETUSER that make *user* anew. The password goes in as its hash.
-
-    Without a *password* a placeholder stands in its place that every server refuses: it cannot be forgotten there.
-    """
+    """Return the words of ACL SETUSER that make *user* anew. The password goes in as its hash."""
     secret = "#" + (sha256(password.encode()).hexdigest() if password else "SHA256-OF-THE-PASSWORD")
     return (user, "reset", "on", secret, *acl_rules(role, prefix))
 
 
 def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:
-    """*keys*, names of `Keys`' attributes or `bus`, as patterns over all partitions."""
+    """Return *keys*, names of `Keys`' attributes or `bus`, as patterns over all partitions."""
     # The number is put where the tag's star belongs, and stands in no other part of a key.
     sample = Keys(prefix, 987654321)
     patterns = []
@@ -189,7 +183,7 @@ def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:
 
 
 def name_of(prefix: str, keys: Keys, key: str) -> bytes:
-    """The key, or what keys of this name begin with, which ends in a colon: users register kinds of their own."""
+    """Return the key, or the prefix of keys of this name, which ends in a colon: users register kinds of their own."""
     match key:
         case "bus":
             return bus_key(prefix)

@@ -21,22 +21,22 @@ _maps: dict[str, ClusterMap] = {}
 
 
 def find_map(url: str) -> ClusterMap | None:
-    """The map of the cluster at *url*, if somebody here has connected to it."""
+    """Return the map of the cluster at *url*, if this process has connected to it."""
     return _maps.get(url)
 
 
 def keep_map(url: str, address: Address) -> ClusterMap:
-    """The map of the cluster at *url*, made where it is missing; not asked for yet."""
+    """Return the map of the cluster at *url*, made if it is missing; no node is asked yet."""
     return _maps.setdefault(url, ClusterMap(address.endpoints, _Asker(address)))
 
 
 def forget_map(url: str) -> None:
-    """There is no cluster at *url* any more."""
+    """Forget the map of *url*: there is no cluster any more."""
     _maps.pop(url, None)
 
 
 def cluster_client(nodes: ClusterMap, address: Address, *, block_ms: int, name: str) -> ClusterClient:
-    """A client for all nodes; nothing is sent yet."""
+    """Make a client for all nodes; nothing is sent yet."""
 
     def make(node: Node) -> redis.Redis:
         return plain_client(address, name=name, endpoint=node.endpoint, block_ms=block_ms, on_connect=_greeting(node))
@@ -62,7 +62,9 @@ class _Asker:
 
 
 def _greeting(node: Node) -> Any:
-    """Stay only with *node* itself: another's address may belong to another cluster by now, and its bus to others."""
+    """Make the greeting of a new connection, which refuses any node but *node*.
+
+    By now its address may belong to another cluster, and the bus there to others."""
 
     def greet(connection: Any) -> None:
         connection.on_connect()

@@ -1,8 +1,4 @@
-"""The only maker of redis-py's clients: each for one server, and none that retries anything.
-
-redis-py retries every command ten times by default and so duplicates what it sends. Who may call again, and when, is
-decided by the callers around idempotent calls.
-"""
+"""Makes redis-py's clients, and is the only place that does: each for one server, and none that retries anything."""
 
 from __future__ import annotations
 
@@ -32,7 +28,9 @@ def plain_client(
     timeout_s: float | None = None,
     on_connect: Callable[[Any], None] | None = None,
 ) -> redis.Redis:
-    """A client that has not connected yet, for one server of *address*. Bytes in, bytes out, in the shapes of RESP2.
+    """Make a client that has not connected yet, for one server of *address*.
+
+    Bytes in, bytes out, in the shapes of RESP2.
 
     Args:   endpoint: which of its servers; None: the primary of its sentinels, its socket, or the first.
             timeout_s: for reaching it and for a reply, instead of 5 s each.

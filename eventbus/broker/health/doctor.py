@@ -1,7 +1,4 @@
-"""Looking for what is wrong with a server and the bus on it: each check gives findings with their cures.
-
-Nothing is made or changed, also where there is no bus yet. What the user may not read is said, not guessed.
-"""
+"""Runs every check on a server and the bus on it; each makes findings with their cures."""
 
 from __future__ import annotations
 
@@ -21,7 +18,9 @@ from eventbus.settings import Settings
 
 
 def examine(url: str, settings: Settings, *, role: Role | None = None) -> list[Finding]:
-    """Every check on the server at *url* and the bus on it. Never raises for what is wrong with them: it is found.
+    """Run every check on the server at *url* and the bus on it.
+
+    Never raises for what is wrong with them: that is a finding.
 
     Args: role: what the user is meant for; None: any.
     """

@@ -1,4 +1,4 @@
-"""`eventbus dead list | show | replay | discard`: what no worker could handle, and what becomes of it."""
+"""`eventbus dead list | show | replay | discard`: lists and settles the entries that no worker could handle."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _write(found: Sequence[Description], *, show_events: bool, output: str | Non
 
 
 def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:
-    """The object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
+    """Find the object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
     store, kind = session.store, stored_kind(reference.kind)
     # Events about an object that is in no namespace lie in default.
     anywhere = kind is not None and not kind.namespaced and namespace is not None

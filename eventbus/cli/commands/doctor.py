@@ -50,7 +50,7 @@ def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
 
 
 def look(role: str | None) -> list[Finding]:
-    """Every check; the connection first, since the others stand on it."""
+    """Run every check; the connection first, since the others depend on it."""
     try:
         settings = Settings.from_environ(os.environ)
     except ConfigError as problem:

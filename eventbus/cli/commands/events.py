@@ -1,4 +1,4 @@
-"""`eventbus events`: what `kubectl events` shows, with its options."""
+"""`eventbus events`: kubectl's `events` command, with its options."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def events(
 def _follower(
     store: ObjectStore, place: str | None, reference: ObjectReference | None, types: frozenset[str]
 ) -> ObjectFollower:
-    """Lists and watches the events of the namespace *place* (None: of all) that are meant."""
+    """Make a follower that lists and watches the chosen events of the namespace *place* (None: of all)."""
     changed = ListOptions(namespace=place or "", allow_bookmarks=True)
     is_one = events_about(reference, types)
 

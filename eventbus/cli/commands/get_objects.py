@@ -102,7 +102,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def common_options(command: F) -> F:
-    """The names and options of `GetOptions`, in kubectl's words."""
+    """Add the names and options of `GetOptions` to a command, in kubectl's words."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

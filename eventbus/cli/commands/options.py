@@ -74,10 +74,7 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
 
 @contextmanager
 def _open_bus_key() -> Iterator[tuple[Client, str]]:
-    """A client, and the prefix of a bus that exists: made if it is missing, not opened if it is there.
-
-    Opening would fail with options that are not valid, and these commands are there to mend them.
-    """
+    """Yield a client and the prefix of a bus; a missing bus is made, one that exists is not opened."""
     settings = Settings.from_environ(os.environ)
     url = find_url(settings)
     client = connect(url, name="eventbus-cli")

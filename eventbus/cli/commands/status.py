@@ -87,7 +87,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
 
 
 def _open(stack: ExitStack, *, wait_s: float | None) -> Session:
-    """The bus; it is waited for, as one is that goes away later, unless *wait_s* is None."""
+    """Open the bus, waiting for it as for one that goes away later, unless *wait_s* is None."""
     while True:
         try:
             return stack.enter_context(open_session())
@@ -103,7 +103,7 @@ def _tell(error: BusUnavailable) -> None:
 
 
 def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
-    """The external sinks; none if this user may not see them."""
+    """Read the external sinks; none if this user may not see them."""
     from eventbus.broker.health.export_status import export_status
 
     try:
@@ -113,7 +113,7 @@ def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
 
 
 def warn_unfed(status: BusStatus) -> str:
-    """A line if a partition has no living sink worker: nothing is correlated there, and sinks get nothing."""
+    """Return a line if a partition has no living sink worker: nothing is correlated there, and sinks get nothing."""
     from eventbus.broker.health.export_status import describe_missing
 
     said = describe_missing(status.unfed, len(status.partitions))

@@ -1,4 +1,4 @@
-"""A number of an option, within its bounds: never `nan`, which is within all of them, nor `inf`."""
+"""The type of an option that is a finite number within bounds: never `nan`, which is within all of them, nor `inf`."""
 
 from __future__ import annotations
 

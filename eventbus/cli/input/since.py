@@ -1,4 +1,4 @@
-"""Times as people type them: how long ago, or when."""
+"""Parses times as people type them: how long ago, or when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def parse_duration(text: str) -> timedelta:
-    """`90s`, `10m`, `1h30m`, `2d`. Raises: ValueError."""
+    """Parse `90s`, `10m`, `1h30m`, `2d`. Raises: ValueError."""
     parts = _PARTS.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is not a duration like 90s, 10m, 1h30m or 2d")
@@ -23,7 +23,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_instant(text: str) -> datetime:
-    """RFC 3339, with a zone: `2024-01-01T12:00:00Z`. Returns it in UTC. Raises: ValueError."""
+    """Parse RFC 3339 with a zone, as `2024-01-01T12:00:00Z`. Returns it in UTC. Raises: ValueError."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None and "T" in text.upper():
@@ -34,7 +34,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def instant_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
-    """click's callback of an option that is a point in time."""
+    """Parse an option that is a point in time: a callback for click."""
     try:
         return None if text is None else parse_instant(text)
     except ValueError as error:
@@ -42,7 +42,7 @@ def instant_option(_ctx: click.Context, _param: click.Parameter, text: str | Non
 
 
 def since_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
-    """click's callback of an option that says how long ago, or when."""
+    """Parse an option that says how long ago, or when: a callback for click."""
     try:
         return None if text is None else datetime.now(UTC) - parse_duration(text)
     except OverflowError:

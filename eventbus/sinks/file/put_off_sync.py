@@ -1,4 +1,4 @@
-"""fsync of an appended file now and then, also if nothing more is ever appended."""
+"""Syncs an appended file now and then, also if nothing more is ever appended."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ log = logging.getLogger("eventbus")
 
 
 class PutOffSync:
-    """Syncs what was appended at most *every_s* later, from a thread of its own that lives only so long.
-
-    It keeps the file open until then, so that one that is renamed or removed meanwhile is synced all the same. Safe to
-    call from any thread.
-    """
+    """Syncs what was appended at most *every_s* later, from a thread of its own that lives only so long."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -24,7 +20,7 @@ class PutOffSync:
         self._error: OSError | None = None
 
     def appended(self, file: int) -> None:
-        """*file*, open, has more in it. Raises: OSError: what was appended before could not be synced."""
+        """Note that *file*, open, has more in it. Raises: OSError: what was appended before could not be synced."""
         with self._lock:
             self._tell()
             if self._file is not None and not os.path.samestat(os.fstat(self._file), os.fstat(file)):

@@ -1,4 +1,4 @@
-"""JSON Lines: every write as one line, `{"deliveryId": …, "event": …}`, in a file that rotates, or on standard output.
+"""Writes JSON Lines: each write as `{"deliveryId": …, "event": …}`, in a file that rotates, or on standard output.
 
     file:/var/log/events.jsonl?max-size=100MiB&max-age=1d&keep=5&fsync=every&mode=640
     file:events.jsonl            stdout:

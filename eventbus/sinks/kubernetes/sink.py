@@ -1,4 +1,4 @@
-"""Events in a Kubernetes cluster: one core/v1 Event an event, created once and patched, as client-go's recorder does.
+"""Writes events into a Kubernetes cluster: each is created once and then patched, as client-go's recorder does.
 
     kubernetes:                              in-cluster, else $KUBECONFIG, else ~/.kube/config
     kubernetes:/path/to/kubeconfig           ?context=… of it      ?namespace=…: only events of that namespace
@@ -104,7 +104,7 @@ class KubernetesSink:
         return f"<KubernetesSink {self.name} {self._client.config.cluster.server}>"
 
     def create(self, event: Event) -> Event:
-        """POST; if it exists, `update`. Raises: as `EventSink`."""
+        """Create the event with a POST; if it exists, `update`. Raises: as `EventSink`."""
         target = self._target(event)
         for _ in range(_CONFLICTS):
             with suppress(AlreadyExists):
@@ -122,7 +122,7 @@ class KubernetesSink:
             return self.create(event)
 
     def patch(self, event: Event, patch: EventPatch) -> Event:
-        """Strategic merge PATCH. Raises: as `EventSink`; NotFound: it has expired in the cluster."""
+        """Send a strategic merge PATCH. Raises: as `EventSink`; NotFound: it has expired in the cluster."""
         target = self._target(event, name=patch.name)
         if not patch.version:
             return self._catch_up(target)

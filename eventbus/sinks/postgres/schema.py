@@ -109,7 +109,7 @@ def migrate(connection: psycopg.Connection[Any], *, lock_timeout_ms: int) -> Non
 
 
 def _version(connection: psycopg.Connection[Any]) -> int:
-    """0 where there are no tables."""
+    """Read the version of the tables; 0 if there are none."""
     there = connection.execute("SELECT to_regclass('eventbus_schema') IS NOT NULL").fetchone()
     if there is None or not there[0]:
         return 0

@@ -1,4 +1,4 @@
-"""Events in PostgreSQL: one row an event, written in batches, never overwritten by an older version.
+"""Writes events into PostgreSQL: one row an event, in batches, never overwritten by an older version.
 
 postgresql://role@host/database?sslmode=verify-full     password: EVENTBUS_POSTGRES_PASSWORD, …_FILE, or ~/.pgpass
 """

@@ -1,10 +1,4 @@
-"""An event as CloudEvents 1.0, by the official SDK: alone (structured or binary) or many in one body.
-
-id       delivery id: the same for every repeat of a write, another for the next count
-source   which bus                      type     io.eventbus.event.v1
-subject  namespace/kind/name            time     when it happened last
-data     the core/v1 Event              extensions: eventtype, reason, sequence (the store's version)
-"""
+"""Makes CloudEvents 1.0 of events, with the official SDK: alone (structured or binary) or many in one body."""
 
 from __future__ import annotations
 
@@ -38,17 +32,19 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def structured(event: Event, source: str) -> Message:
-    """The whole CloudEvent as JSON. Raises: EventUnbuildable."""
+    """Return the whole CloudEvent as JSON. Raises: EventUnbuildable."""
     return _message(event, to_structured(_cloud_event(event, source), _FORMAT))
 
 
 def binary(event: Event, source: str) -> Message:
-    """The core/v1 Event as body, the attributes as ce- headers. Raises: EventUnbuildable."""
+    """Return the core/v1 Event as body, the attributes as ce- headers. Raises: EventUnbuildable."""
     return _message(event, to_binary(_cloud_event(event, source), _FORMAT))
 
 
 def batch(messages: Sequence[Message]) -> Message:
-    """One body of *messages*, which are `structured`. The SDK has no batches yet; an array of its JSON is one."""
+    """Return one body of *messages*, which are `structured`.
+
+    The SDK has no batches yet; an array of its JSON is one."""
     keys = "\n".join(message.key for message in messages)
     body = b"[" + b",".join(message.body for message in messages) + b"]"
     return Message({"content-type": BATCH_TYPE}, body, blake2b(keys.encode(), digest_size=16).hexdigest())

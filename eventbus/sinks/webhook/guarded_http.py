@@ -26,7 +26,7 @@ MAX_REPLY_BYTES: Final = 64 * 1024
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Header names are in lower case; the body may be cut."""
+    """The answer to a POST. Header names are in lower case; the body may be cut."""
 
     status: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""Events to an HTTPS endpoint as CloudEvents 1.0, signed, each with a delivery id to tell repeats by.
+"""Posts events to an HTTPS endpoint as CloudEvents 1.0, signed, each with a delivery id to tell repeats by.
 
 EVENTBUS_WEBHOOK_MODE            structured (default), binary, or batch
 EVENTBUS_WEBHOOK_SECRET, …_FILE  signs: X-Eventbus-Signature: sha256=<hex HMAC of "<X-Eventbus-Timestamp>.<body>">
@@ -61,7 +61,7 @@ class Mode(StrEnum):
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """Functions, not values: a file may change while the worker runs, and a repr shows nothing."""
+    """The secrets as functions, not values: a file may change while the worker runs, and a repr shows nothing."""
 
     signing_key: Callable[[], str] = str
     token: Callable[[], str] = str
