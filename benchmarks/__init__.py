@@ -1,1 +1,1 @@
-"""What things cost. `python -m benchmarks` prints Markdown tables; `.state/bench` keeps the last comparison."""
+"""Measures costs. `python -m benchmarks` prints Markdown tables; `.state/bench` keeps the last comparison."""

@@ -1,5 +1,7 @@
-"""`python -m benchmarks [--list] [WORD…]`: the comparison and then all others, or those with one of the words in their
-names. `ours` is the comparison without the peers, quick."""
+"""Runs benchmarks: `python -m benchmarks [--list] [WORD…]`.
+
+Without words the comparison and then all others; with words those that have one in their names. `ours` is the
+comparison without the peers, quick."""
 
 from __future__ import annotations
 

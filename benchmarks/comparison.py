@@ -75,7 +75,7 @@ def jobs(only_ours: bool) -> Iterator[Job]:
 
 
 def redis_benchmark() -> list[Figures]:
-    """How fast the server takes entries of 500 bytes when nothing is made, packed or waited for."""
+    """Measure how fast the server takes entries of 500 bytes when nothing is made, packed or waited for."""
     found = []
     for clients, pipeline in ((1, 1), (1, 50), (50, 50)):
         with a_server() as server:

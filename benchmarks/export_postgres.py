@@ -1,4 +1,4 @@
-"""What the PostgreSQL sink writes in a second, and a whole worker, beside a plain COPY of the same rows.
+"""Measures how much the PostgreSQL sink, and a whole worker, writes in a second, beside a plain COPY of the same rows.
 
 python -m benchmarks export_postgres
 python -m benchmarks.export_postgres [--events N] [--batch N] [--rounds N]
@@ -147,7 +147,7 @@ def row(event: Event) -> tuple[Any, ...]:
 
 
 def load(events: int, *, version: int) -> list[Event]:
-    """Correlated events of as many pods, in an order that is not the index's."""
+    """Make correlated events of as many pods, in an order that is not the index's."""
     made = [make_event(number, version) for number in range(events)]
     random.Random(1).shuffle(made)
     return made
@@ -188,7 +188,7 @@ def a_sink(url: str) -> Iterator[PostgresSink]:
 
 @contextmanager
 def an_exporter(bus: Bus, url: str, start: Start, batch: int) -> Iterator[PartitionExporter]:
-    """Without its thread: driven by `acquire` and `step`."""
+    """Make an exporter without its thread: driven by `acquire` and `step`."""
     exporter = PartitionExporter(
         bus=bus,
         partition=0,

@@ -1,4 +1,4 @@
-"""How cost grows with what is there: minutes, so that only `make bench ONLY=growth` runs it.
+"""Measures how cost grows with what is there. It takes minutes, so only `make bench ONLY=growth` runs it.
 
 python -m benchmarks.growth [objects|groups|restart|relist]
 """

@@ -51,7 +51,7 @@ LOADS: dict[str, Callable[[], Iterator[Event]]] = {
 
 
 def event(name: str, message: str, reason: str = "BackOff") -> Event:
-    """As a kubelet records it, at the clock."""
+    """Make an event as a kubelet records it, at the clock."""
     now = time.time_ns()
     moment = from_microseconds(now // 1_000)
     return Event(

@@ -30,7 +30,7 @@ QUIET_CORES, PATIENCE_S = 0.15, 10.0
 
 
 class Figures(NamedTuple):
-    """What one part found of one case; *others*: cores that everybody else on the machine used meanwhile."""
+    """The figures of one part for one case; *others*: cores that everybody else on the machine used meanwhile."""
 
     who: str
     case: str
@@ -103,7 +103,7 @@ class _Results:
 
 
 class Load:
-    """How much of the machine everybody else used since it was made, in cores. 0.0 where there is no /proc."""
+    """Measures how many cores everybody else has used since it was made. 0.0 without /proc."""
 
     def __init__(self, server_pid: int) -> None:
         self._server_pid = server_pid

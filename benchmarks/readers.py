@@ -1,4 +1,4 @@
-"""What readers cost: 100 000 stored events listed, mirrored, and their changes told to 100 watchers of one process.
+"""Measures readers: 100 000 stored events listed, mirrored, and their changes sent to 100 watchers of one process.
 
 python -m benchmarks readers                         all of it, about a minute
 python -m benchmarks.readers [--events N] [--watchers N] [--changes N]
@@ -83,7 +83,7 @@ def measured(what: str, client: Any, units: int, counted: frozenset[str] = READS
 
 
 def resident_mb() -> float:
-    """What this process holds now; where the system does not say, the most it ever held."""
+    """Return the memory that this process holds now; if the system does not say, the most it ever held."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

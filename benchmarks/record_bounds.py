@@ -1,4 +1,4 @@
-"""What two million objects leave in memory, next to the bound that the options promise.
+"""Measures the memory that two million objects leave behind, next to the bound that the options promise.
 
 python -m benchmarks.record_calls --bounds [OBJECTS]; takes minutes, so that `python -m benchmarks` leaves it out.
 """
@@ -60,7 +60,7 @@ def measure_bounds(objects: int) -> int:
 
 
 def print_bound(options: Options, each: Mapping[str, float]) -> float:
-    """What a partition may hold at the most, by the options and the bytes of one of each, without what is queued."""
+    """Print and return the most bytes that a partition may hold, what is queued left out, by the options and *each*."""
     counts = {
         "stored events, with their indexes": (options.max_stored, each["event"]),
         "remembered counts": (options.max_records - options.max_stored, each["count"]),
@@ -106,7 +106,7 @@ def per_member(client: Any, index: bytes) -> float:
 
 
 def beyond_bounds(bus: Bus, client: Any) -> bool:
-    """Whether housekeeping still has something to let go of."""
+    """Return True if housekeeping still has something to let go of."""
     keys, options = bus.keys[0], bus.options
     stored, counts = client.zcard(keys.index_expiry), client.zcard(keys.index_forget)
     subjects: int = client.zcard(keys.root + b"index:subject")

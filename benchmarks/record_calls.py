@@ -1,4 +1,4 @@
-"""What a call of `record` costs at the batch rule in use; with --bounds, what a flood of objects leaves in memory.
+"""Measures a call of `record` with batches as in use; with --bounds, the memory after a flood of objects.
 
 python -m benchmarks record_calls                      time of a call for four kinds of load
 python -m benchmarks.record_calls --bounds [OBJECTS]   memory after a flood of distinct objects

@@ -23,7 +23,7 @@ def object_name(number: int) -> str:
 
 
 def message(number: int) -> str:
-    """What happened, as long as it must be for an event of 500 bytes."""
+    """Make a message long enough for an event of 500 bytes."""
     text = f"Back-off restarting failed container web in pod {object_name(number)}_{NAMESPACE}: attempt {number % 5}; "
     return (text + "the last output was an out of memory error in worker thread, exit code 137 " * 3)[:_MESSAGE]
 
@@ -64,7 +64,7 @@ _MESSAGE = SIZE - len(json.dumps(_document(0, ""), separators=(",", ":")))
 
 
 def numbers(load: str, total: int) -> Iterator[int]:
-    """Which object each event is about: `distinct`, `zipf` (10 000 objects, the n-th as busy as 1/n), or one `hot`."""
+    """Yield each event's object: `distinct`, `zipf` (10 000 objects, the n-th as busy as 1/n), or one `hot`."""
     if load == "distinct":
         yield from range(total)
     elif load == "zipf":

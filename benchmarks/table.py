@@ -36,7 +36,7 @@ class Collected:
         return (statistics.median(self._others), max(self._others)) if self._others else (0.0, 0.0)
 
     def median(self, case: str, who: str, figure: str, way: str = "") -> float | None:
-        """Of the row whose way begins with *way*; the best (largest) of several. None: not measured."""
+        """Return the median of rows whose way begins with *way*; the largest of several. None: not measured."""
         found = [
             statistics.median(row[figure])
             for key, row in self.rows.items()

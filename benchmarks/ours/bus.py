@@ -1,4 +1,4 @@
-"""What the parts share: a broadcaster on the part's server, objects to speak about, worker processes."""
+"""The common part of our benchmarks: a broadcaster on the part's server, objects to speak about, worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of `recorder.event()` costs its caller: idle, busy, flat out, from many threads, with Redis stopped."""
+"""Measures a call of `recorder.event()` for its caller: idle, busy, flat out, from many threads, with Redis stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def empty() -> None:
-    """What any first call after a pause costs here: clocks are low, and caches are somebody else's."""
+    """Measure what any first call after a pause costs here: clocks are low, and caches are somebody else's."""
     report("caller", "an empty function, 1 call/ms", **percentiles(paced(_Nobody(), calls=2_000, burst=1)))
 
 
@@ -60,7 +60,7 @@ def with_local_logging() -> None:
 
 
 def flat_out() -> None:
-    """As fast as it goes; about every 500th call waits for room in the buffer, which its p99.9 shows."""
+    """Record as fast as possible; about every 500th call waits for room in the buffer, which its p99.9 shows."""
     with a_recorder() as (_, recorder):
         report("caller", "flat out, waits for room", **percentiles(calls(recorder, EVENTS)))
 

@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def after(server: Server, fault: Callable[[Server], None]) -> tuple[int, int, int]:
-    """Of 400 events recorded after *fault*: how many a group's handler had, how many are stored; workers alive."""
+    """Count, of 400 events recorded after *fault*, those a group's handler had, those stored, and the workers alive."""
     bus, seen, lock = shared.a_bus(), set[str](), threading.Lock()
 
     def handle(event: Event) -> None:

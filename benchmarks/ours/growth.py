@@ -1,4 +1,4 @@
-"""How cost grows: objects in the store, groups on the stream, events queued at a restart, a list of all.
+"""Measures how cost grows: objects in the store, groups on the stream, events queued at a restart, a list of all.
 
 python -m benchmarks.ours.growth objects|groups|restart|relist NUMBER
 """
@@ -31,7 +31,7 @@ def a_roomy_bus() -> Bus:
 
 
 def objects(number: int) -> None:
-    """What an event costs when so many objects are stored: each of the events is about one of them."""
+    """Measure the cost of an event when so many objects are stored: each of the events is about one of them."""
     bus = a_roomy_bus()
     store(bus, number)
     client, chance = bus.client(), random.Random(1)
@@ -49,7 +49,7 @@ def objects(number: int) -> None:
 
 
 def groups(number: int) -> None:
-    """What so many groups cost Redis per event, each reading all of them, undecoded, and acknowledging."""
+    """Measure what so many groups cost Redis per event, each reading all of them, undecoded, and acknowledging."""
     bus, total = a_roomy_bus(), 200_000
     fill(islice(cycle(range(POOL)), total))
     client = bus.client()
@@ -69,7 +69,7 @@ def groups(number: int) -> None:
 
 
 def restart(number: int) -> None:
-    """How long Redis takes to come back with so many events queued, and with the first of them read."""
+    """Measure how long Redis takes to come back with so many events queued, and until the first of them is read."""
     with a_server() as server:
         shared.URL = server.url
         bus = a_roomy_bus()
@@ -91,7 +91,7 @@ def restart(number: int) -> None:
 
 
 def relist(number: int) -> None:
-    """How long a list of so many stored events takes, the first and the second time."""
+    """Measure how long a list of so many stored events takes, the first and the second time."""
     bus = a_roomy_bus()
     store(bus, number)
     for way in ("list", "relist"):

@@ -1,4 +1,4 @@
-"""How long after `recorder.event()` a handler is called, and a watcher of the store is told, in other processes.
+"""Measures the time from `recorder.event()` to a handler, and to a watcher of the store, in other processes.
 
 python -m benchmarks.ours.latency RATE           the part: starts a sink worker and the recording process
 python -m benchmarks.ours.latency RATE publish   the recording process: open loop, a stamp in every message

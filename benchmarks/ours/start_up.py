@@ -1,4 +1,4 @@
-"""How long `import eventbus` and `eventbus --help` take, and how soon a worker reads."""
+"""Measures how long `import eventbus` and `eventbus --help` take, and how soon a worker reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stored event takes in Redis, all its keys and indexes included, after the queue was trimmed."""
+"""Measures the memory of a stored event in Redis, with all its keys and indexes, after the queue was trimmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python user could pick today, each used as its own documentation recommends, in an environment of its own.
+"""The libraries a Python user could pick today, each used as its own documentation recommends, in its own environment.
 
 mypy does not look into the modules: what they import is not in ours.
 """

@@ -148,7 +148,7 @@ def settle(screen: Screen, reader: Reader, children: Processes, bus: Bus, client
 
 
 def ask(screen: Screen, children: Processes) -> None:
-    """What a person would type now."""
+    """Run a command that a person would type now."""
     question = ("describe", "job/crash-loop", "--namespace", NAMESPACE)
     screen.say()
     screen.say(f"$ eventbus {' '.join(question)}", BOLD)
@@ -161,7 +161,7 @@ def ask(screen: Screen, children: Processes) -> None:
 
 
 def recorded_by(programs: Mapping[str, Process]) -> dict[str, int]:
-    """What each program says it recorded. Raises: DemoFailed: one of them lost events."""
+    """Return how many events each program recorded, by its own report. Raises: DemoFailed: one of them lost events."""
     reports = {name: json.loads(program.output[-1]) for name, program in programs.items()}
     if lost := {name: report["lost"] for name, report in reports.items() if report["lost"]}:
         raise DemoFailed(f"events were lost: {lost}")

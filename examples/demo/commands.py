@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What one run must have recorded, and the lines by which `exec` said that something was not sent."""
+    """The events that one run must have recorded, and the lines by which `exec` said that something was not sent."""
 
     recorded: int
     lost: list[str]

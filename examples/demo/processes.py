@@ -43,7 +43,7 @@ class Process:
 
     @property
     def last_words(self) -> str:
-        """What it said last on stderr, on one line."""
+        """Return its last three lines of stderr, on one line."""
         return " | ".join(self._errors.read_text("utf-8", "replace").strip().splitlines()[-3:]) or "it said nothing"
 
     def ask_to_stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What the programs share: a recorder that counts its calls, and a last line that says how many there were."""
+"""The common part of the demo's programs: a recorder that counts its calls, and a last line with their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An informer: how a reader follows the store without missing or repeating a version."""
+"""Follows the store with an informer, without missing or repeating a version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reader:
         self._factory.start()
 
     def take(self, timeout_s: float) -> list[Event]:
-        """What was written since; empty after *timeout_s*."""
+        """Return what was written since the last call; empty after *timeout_s*."""
         try:
             found = [self._told.get(timeout=timeout_s)]
         except queue.Empty:

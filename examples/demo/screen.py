@@ -1,4 +1,4 @@
-"""What the demo writes: lines no wider than the terminal, with colours only where a person looks at them."""
+"""Prints for the demo: lines no wider than the terminal, with colours only on a terminal."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Sort(StrEnum):
-    """What a stored event is."""
+    """The sort of a stored event."""
 
     PLAIN = "plain"
     REPEATED = "repeated"
