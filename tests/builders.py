@@ -19,7 +19,7 @@ def make_reference(**overrides: Any) -> ObjectReference:
 
 
 def make_event(**overrides: Any) -> Event:
-    """What a recorder makes at NOW about `make_reference()`. Metadata follows the involved object."""
+    """Make the event that a recorder makes at NOW about `make_reference()`. Metadata follows the involved object."""
     about: ObjectReference = overrides.get("involved_object", make_reference())
     first: datetime = overrides.get("first_timestamp", NOW)
     source: EventSource = overrides.get("source", EventSource(component="kubelet", host="node-1"))

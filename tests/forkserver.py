@@ -1,4 +1,4 @@
-"""Where the processes of tests are born quickly: one that has imported the product, and forks for every start.
+"""Starts the tests' processes quickly: one process has imported the product, and forks for every start.
 
 Importing takes ten times as long as what most commands do, and took most of the time that all tests take. What is
 forked is a process like any other, with its own descriptors, environment, folder and signals; only the imports are
@@ -40,7 +40,7 @@ NUMBER = struct.Struct("i")
 
 
 class Order(msgspec.Struct):
-    """What is to be started; *terminal*: standard input becomes the terminal of a session of its own."""
+    """The program to start; *terminal*: standard input becomes the terminal of a session of its own."""
 
     module: str
     words: list[str]
@@ -122,7 +122,7 @@ def _send_to_whoever_listens(answers: socket.socket, data: bytes) -> None:
 
 
 def become(order: Order) -> None:
-    """What `python -m *module* *words*` does, but for the start of the interpreter."""
+    """Run `python -m *module* *words*` in this process, without starting an interpreter."""
     if order.terminal:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -138,7 +138,7 @@ def become(order: Order) -> None:
 
 
 def _import_everything() -> None:
-    """What any command imports, the ones it imports late included; not the sinks' libraries, which few have."""
+    """Import all that any command imports, also late; not the sinks' libraries, which few have."""
     import_module("redis")
     for package in PACKAGES:
         for module in walk_packages(import_module(package).__path__, f"{package}."):

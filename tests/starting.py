@@ -31,7 +31,7 @@ ENVIRON = {**os.environ, **STRICT}
 
 
 class Process(Protocol):
-    """What the tests use of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that the tests use."""
 
     @property
     def pid(self) -> int: ...

@@ -1,4 +1,4 @@
-"""How events lie in Redis, read as docs/wire.md says it: for tests that look at what no reader is shown."""
+"""Reads events in Redis as docs/wire.md describes them: for tests that check what no reader is shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StoredChange(msgspec.Struct, frozen=True):
 
 
 class StoredCounts(msgspec.Struct, frozen=True):
-    """What is remembered of a key, also when the event itself is gone."""
+    """The counts that are remembered under a key, also when the event itself is gone."""
 
     count: int
     first_us: int | None

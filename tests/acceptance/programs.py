@@ -21,7 +21,7 @@ COMMAND = (sys.executable, "-m", "workers")
 
 
 def environment(url: str, prefix: str, **settings: str) -> dict[str, str]:
-    """That of the tests, with this bus and *settings*, like worker_block_ms="100"."""
+    """Return the tests' environment with this bus and *settings*, like worker_block_ms="100"."""
     ours = {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix} | STRICT
     return dict(os.environ) | ours | {f"EVENTBUS_{name.upper()}": value for name, value in settings.items()}
 
@@ -78,7 +78,7 @@ class Program:
 
     @property
     def out(self) -> str:
-        """What it has written to standard output so far."""
+        """Return what it has written to standard output so far."""
         return self._out.read_text("utf-8")
 
     @property

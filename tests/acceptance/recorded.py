@@ -1,4 +1,4 @@
-"""What commands record, as it comes to the bus."""
+"""Reads from the bus what commands have recorded."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Terminal:
         return self._process.pid
 
     def resize(self, rows: int, columns: int) -> None:
-        """As pulling at the window does."""
+        """Resize the terminal, as pulling at the window does."""
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def wait(self, timeout_s: float = 30) -> int:
@@ -89,7 +89,7 @@ class Terminal:
         return code
 
     def interrupt(self) -> None:
-        """As Ctrl-C does."""
+        """Press Ctrl-C."""
         self.press("\x03")
 
     def __enter__(self) -> Self:

@@ -91,7 +91,7 @@ def freeze_at_work(program: Program, client: Any, bus: Bus, file: Path) -> None:
 
 
 def idle_ms(client: Any, bus: Bus, program: Program) -> float:
-    """How long ago it last read; for ever if the group does not know it."""
+    """Return how long ago it last read; inf if the group does not know it."""
     found = client.xinfo_consumers(bus.keys[0].incoming, "log")
     return next((each["idle"] for each in found if f"-{program.pid}-".encode() in each["name"]), math.inf)
 

@@ -1,4 +1,4 @@
-"""What Tab offers: commands without delay, names where the bus is up, nothing and no noise where it is away."""
+"""Tab offers commands without delay, names where the bus is up, nothing and no noise where it is away."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def away(prefix: str) -> dict[str, str]:
 
 
 def offered(env: dict[str, str], line: str) -> list[str]:
-    """What is offered for the last word of *line*, as bash asks for it."""
+    """Return what is offered for the last word of *line*, as bash asks for it."""
     asked = {"_EVENTBUS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     ran = run(env=env | asked)
     assert ran.stderr == ""
@@ -146,7 +146,7 @@ done
 
 @pytest.fixture
 def command_on_path(tmp_path: Path) -> dict[str, str]:
-    """What makes `eventbus` a command of a shell."""
+    """Make `eventbus` a command of a shell; return the environment for it."""
     command = tmp_path / "eventbus"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m workers "$@"\n', encoding="utf-8")
     command.chmod(0o755)

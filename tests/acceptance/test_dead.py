@@ -40,7 +40,7 @@ def client(bus: Bus) -> Iterator[Any]:
 
 
 def bury(bus: Bus, client: Any, body: bytes, *, group: str = "sink", cause: str = "unreadable") -> None:
-    """As the group's worker would."""
+    """Bury an entry as the group's worker would."""
     keys = bus.keys[0]
     bus.open_partition(client, 0, group)
     entry = client.xadd(keys.incoming, {"n": 1, "to": 1, "at": 0, "b": body})

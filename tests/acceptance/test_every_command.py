@@ -23,7 +23,7 @@ WARNING = "\x1b[33m"
 
 
 class Answer(NamedTuple):
-    """How a command ends, and what stands on the terminal."""
+    """The end of a command: its exit code, and what stands on the terminal."""
 
     code: int
     text: str

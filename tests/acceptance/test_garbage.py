@@ -1,4 +1,4 @@
-"""Whatever somebody has written into Redis in our keys' place: one clear line or the rest of the page, no traceback."""
+"""Foreign values in our keys' places give one clear line, or the rest of the page, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README shows can be typed, and answers what it shows."""
+"""The commands of the README can be typed, and answer what it shows."""
 
 from __future__ import annotations
 

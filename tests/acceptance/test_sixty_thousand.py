@@ -91,7 +91,7 @@ def produce(env: dict[str, str], events: int) -> None:
 
 
 def counters(bus: Bus) -> dict[str, int]:
-    """What the functions have counted, of all partitions."""
+    """Return the counters of the functions, summed over all partitions."""
     total: Counter[str] = Counter()
     with bus.client() as client:
         for keys in bus.keys:
@@ -115,7 +115,7 @@ def waits(bus: Bus) -> int:
 
 
 def logged(files: Sequence[Path]) -> Counter[tuple[str, str]]:
-    """How often each event of the producers is in the files: (host, uid)."""
+    """Count how often each event of the producers is in the files: (host, uid)."""
     lines = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
     return Counter(
         (line["source"]["host"], line["metadata"]["uid"]) for line in lines if line["source"]["component"] == "producer"

@@ -1,4 +1,4 @@
-"""What the forkserver forks is a process as a new interpreter is one: the other tests could not tell, and must not."""
+"""A process that the forkserver forks is like one of a new interpreter: no other test may see a difference."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def bus(embedded_url: str, prefix: str) -> Bus:
 
 
 def record(bus: Bus, n: int, *, message: str = "message") -> bool:
-    """Whether the bus took them all."""
+    """Record *n* events; return True if the bus took them all."""
     with EventBroadcaster(bus.url, settings=Settings(prefix=bus.prefix, flush_s=0.1)) as broadcaster:
         recorder = broadcaster.new_recorder("test")
         for number in range(n):

@@ -168,7 +168,7 @@ def test_a_paused_terminal_holds_up_no_end(ends: str, env: dict[str, str], state
 
 
 def is_still(terminal: Terminal) -> bool:
-    """Whether it has written nothing for half a second."""
+    """Return True if it has written nothing for half a second."""
     before = len(terminal.raw)
     time.sleep(0.5)
     return len(terminal.raw) == before

@@ -50,7 +50,7 @@ class WallClockTtlDecides(Correlator):
 
 
 class OldestMessageDropped(Correlator):
-    """Of the local keys one that was there goes, as in client-go, instead of the newcomer."""
+    """One of the local keys that were there goes, as in client-go, instead of the newcomer."""
 
     def aggregate(self, at_ms: int, event: Event) -> tuple[Key, Event, bool]:
         key, combined, aggregated = super().aggregate(at_ms, event)

@@ -1,4 +1,4 @@
-"""Where a decision or a final state differs from what it must be, in words."""
+"""Describes how a decision or a final state differs from the expected one."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ Key = tuple[str, ...]
 
 
 def event_key(event: Event) -> Key:
-    """What makes two events the same event."""
+    """Return the key that makes two events the same event."""
     key = source_and_object(event)
     return ("event", *key, event.involved_object.field_path, event.type, event.reason, event.message)
 
 
 def aggregate_key(event: Event, kind: AggregateKey = AggregateKey.REASON) -> Key:
-    """What makes two events similar; the message is what may differ."""
+    """Return the key that makes two events similar; they may differ in the message."""
     key = ("aggregate", *source_and_object(event), event.type, event.reason)
     key += (event.reporting_component, event.reporting_instance)
     if kind is AggregateKey.REASON_FIELD_PATH:
@@ -24,6 +24,6 @@ def aggregate_key(event: Event, kind: AggregateKey = AggregateKey.REASON) -> Key
 
 
 def source_and_object(event: Event) -> Key:
-    """What all three keys begin with."""
+    """Return the beginning of all three keys."""
     ref = event.involved_object
     return (event.source.component, event.source.host, ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version)

@@ -1,4 +1,4 @@
-"""What the runner needs of something that correlates, and the values that pass between them."""
+"""The runner's protocol for anything that correlates, and the values that pass between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.settings import Options
 
 
 class Action(StrEnum):
-    """What client-go's sink would have done with the decision."""
+    """The call that client-go's sink would have made for the decision."""
 
     CREATE = "create"
     PATCH = "patch"
@@ -22,7 +22,7 @@ class Action(StrEnum):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """What an update carries: these three and nothing else."""
+    """The content of an update: these three fields and nothing else."""
 
     count: int
     last: datetime | None
@@ -30,7 +30,7 @@ class Patch(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one event. With *skip* the other fields mean nothing. Times are aware, UTC."""
+    """The outcome for one event. With *skip* the other fields mean nothing. Times are aware, UTC."""
 
     skip: bool = False
     count: int = 0

@@ -222,7 +222,7 @@ def _run_until_idle(exporter: PartitionExporter) -> None:
 
 
 def _event(vector: Vector, step: Mapping[str, Any]) -> Event:
-    """What client-go's recorder makes of the step."""
+    """Make the event that client-go's recorder makes of the step."""
     about = msgspec.convert(step["object"], ObjectReference)
     now = EPOCH + timedelta(milliseconds=step["t_ms"])
     ns = int(EPOCH.timestamp()) * 10**9 + step["t_ms"] * 10**6
@@ -247,7 +247,7 @@ def _event(vector: Vector, step: Mapping[str, Any]) -> Event:
 
 
 def differences(vector: Vector, calls: list[dict[str, Any]], *, unseen: Collection[str] = ()) -> list[str]:
-    """What differs from the recording, call by call, but in the fields that are *unseen*."""
+    """List the differences from the recording, call by call, except in the fields that are *unseen*."""
     wanted = [line for line in vector.wanted if line["kind"] == "call"]
     found = [f"{len(calls)} calls, recorded were {len(wanted)}"] if len(calls) != len(wanted) else []
     ignored = {*DIFFERENT.get(vector.name, {}), *unseen}
@@ -262,7 +262,7 @@ def differences(vector: Vector, calls: list[dict[str, Any]], *, unseen: Collecti
 
 
 def given_up(vector: Vector) -> int:
-    """How many events client-go let go with an error in its log; of one that exists it lost nothing."""
+    """Count the events that client-go gave up with an error in its log; if the event exists it lost nothing."""
     found, answer = 0, ""
     for line in vector.wanted:
         if line["kind"] == "call":

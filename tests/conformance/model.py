@@ -32,7 +32,7 @@ class Similar:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is remembered of a correlation key. A count of 0 is as good as never seen."""
+    """The memory of a correlation key. A count of 0 is as good as never seen."""
 
     count: int
     namespace: str  #: ours; client-go goes on under the namespace of each repeat, with an event in every one
@@ -151,7 +151,7 @@ class Correlator:
         return True
 
     def wait_ns(self, tokens: float) -> float:
-        """How long *tokens* take to come, cut to whole nanoseconds; too little time to be one is none."""
+        """Return how long *tokens* take to come, cut to whole nanoseconds; too little time to be one is none."""
         wait = tokens / self.options.qps * 1e9 if self.options.qps else math.inf
         return wait if math.isinf(wait) else int(wait)
 
@@ -164,7 +164,7 @@ class Correlator:
         )
 
     def spam_key(self, event: Event) -> Key:
-        """What shares a bucket."""
+        """Return the key of the event's token bucket."""
         key = source_and_object(event)
         if self.options.spam_key is SpamKey.OBJECT:
             return key
@@ -250,12 +250,12 @@ class ModelDriver:
 
 
 def seen(event: Event) -> Seen:
-    """What is remembered of *event*."""
+    """Return what is remembered of *event*."""
     return Seen(event.count, event.metadata.namespace, event.metadata.name, event.first_timestamp)
 
 
 def stored(event: Event) -> StoredEvent:
-    """What final states are compared by."""
+    """Return the part of an event by which final states are compared."""
     meta = event.metadata
     return StoredEvent(
         meta.namespace, meta.name, event.count, event.message, event.first_timestamp, event.last_timestamp

@@ -14,7 +14,7 @@ Name = tuple[str, str]  #: namespace, name
 
 
 class SharedNames:
-    """Whose each wanted name is. How a suffix is made is nobody's rule, only that its key keeps it."""
+    """Records which key has which wanted name. How a suffix is made is open; its key must keep it."""
 
     def __init__(self) -> None:
         self._keys: dict[Name, set[Key]] = defaultdict(set)

@@ -77,7 +77,7 @@ class Recording:
         self._correlator = Correlator(options)
 
     def messages_of_sets(self) -> list[int]:
-        """How many messages each set of similar ones has."""
+        """Count the messages of each set of similar ones."""
         keys = list(self.client.scan_iter(match=self.keys.aggregate + b"*", count=1000))
         found: Any = self.client.mget(keys) if keys else []
         return [len(msgpack.unpackb(packed, raw=True)) - 1 for packed in found]

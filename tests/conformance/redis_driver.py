@@ -64,7 +64,7 @@ class RedisDriver:
         self._recording.change_options(options)
 
     def messages_of_sets(self) -> list[int]:
-        """How many messages each set of similar ones has."""
+        """Count the messages of each set of similar ones."""
         return self._recording.messages_of_sets()
 
     def delete_all(self) -> None:

@@ -26,7 +26,9 @@ class Mode(Protocol):
 
 
 def run(driver: Driver, scenario: Scenario, mode: Mode) -> str | None:
-    """What differs first, or None. A driver that breaks is a difference too, so that the other scenarios still run."""
+    """Return the first difference, or None.
+
+    A driver that raises is a difference too, so that the other scenarios run."""
     try:
         return mode(driver, scenario)
     except Exception as error:

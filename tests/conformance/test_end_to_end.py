@@ -1,4 +1,4 @@
-"""What client-go's sink was called with, and when, is what ours is called with under `outage=count`."""
+"""Our sink is called with what client-go's was called with, and when, under `outage=count`."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class Correlation(RuleBasedStateMachine):
 
 
 def without_suffix(stored: StoredEvent) -> StoredEvent:
-    """How a name that was taken is suffixed is nobody's rule, only that it differs; here names have one dot."""
+    """Cut off the suffix of a name that was taken: only that it differs is a rule. Here names have one dot."""
     return msgspec.structs.replace(stored, name=".".join(stored.name.split(".")[:2]))
 
 
@@ -197,7 +197,7 @@ def test_function_does_what_the_model_does_whatever_happens(embedded_url: str) -
 def test_repeats_above_the_threshold_are_counted_once_in_their_own_event_or_in_the_aggregate(
     embedded_url: str, messages: list[tuple[str, int]], max_events: int, borders: random.Random
 ) -> None:
-    """Which of them fold is random in client-go; with us it is every message but the first ones."""
+    """In client-go it is random which of them fold; with us it is every message but the first ones."""
     driver = RedisDriver(embedded_url)
     driver.start(Options(burst=1_000, max_events=max_events, report_suppressed=False))
     try:

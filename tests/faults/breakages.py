@@ -1,4 +1,4 @@
-"""Protections switched off, each by its name: what a control run runs with, and must fail with.
+"""Switches protections off, each by its name: control runs use them, and must fail with them.
 
 In Python: applied in a producer or worker process before it begins (`python -m tests.faults.breakages NAME… -- worker
 sink`). In Lua: one line of the library replaced.
@@ -32,7 +32,7 @@ def _retry_renumbers() -> None:
 
 
 def _no_retry() -> None:
-    """What is in doubt when a call fails is given up."""
+    """Give up what is in doubt when a call fails."""
     from eventbus.record.outbox import Outbox
 
     whole: Any = Outbox._wait_after
@@ -83,7 +83,7 @@ def _child_keeps_the_parents_outbox() -> None:
 
 
 def _no_flush_at_the_end() -> None:
-    """Whoever closes gives no time for what waits."""
+    """Give what waits no time when the outbox is closed."""
     from eventbus.record.outbox import Outbox
 
     begin_close: Any = Outbox.begin_close
@@ -122,7 +122,7 @@ def _the_idle_do_not_ask() -> None:
 
 
 def _no_notes() -> None:
-    """What was noted of a batch that is worked one event at a time is not read again."""
+    """Ignore the notes about a batch that is worked one event at a time."""
     from eventbus.broker import stream
 
     whole: Any = stream._with_notes
@@ -153,7 +153,7 @@ def _no_beats_at_work() -> None:
 
 
 def _burials_are_forgotten() -> None:
-    """What cannot be read is skipped."""
+    """Skip what cannot be read, instead of burying it."""
     from eventbus.correlate.keys import CallBuilder
 
     add: Any = CallBuilder.add
@@ -207,7 +207,7 @@ def _claims_by_idle_time() -> None:
 
 
 def _idle_keeps_its_id() -> None:
-    """However long a producer was silent, it goes on under its id."""
+    """Let a producer go on under its id, however long it was silent."""
     from eventbus.record.producer import Producer
 
     Producer.maybe_forgotten = False  # type: ignore[assignment,method-assign]
@@ -221,7 +221,7 @@ def _claims_by_wall_clock() -> None:
 
 
 def _only_the_url_is_asked() -> None:
-    """Where the slots are is asked from the nodes that the url names, and from no other."""
+    """Ask for the slots only the nodes that the url names."""
     from eventbus.broker.connection.cluster_map import ClusterMap
 
     load: Any = ClusterMap.load

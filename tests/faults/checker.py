@@ -1,4 +1,4 @@
-"""One judge for every fault: what was acknowledged, against what is in the stream, against what is in the store.
+"""Judges every fault: compares what was acknowledged with the stream, and the stream with the store.
 
 The stream is held whole by a group that never acknowledges (`hold_stream`), so that it can be read at the end: what is
 not in it is lost, what is twice in it is a duplicate. The store is compared with the stream by correlation key.
@@ -29,7 +29,7 @@ Found = tuple[str, str, str]
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What a fault has done. *lost*: acknowledged and not to be found; *missing*: in the stream and not counted."""
+    """The result of a fault. *lost*: acknowledged and not to be found; *missing*: in the stream and not counted."""
 
     accepted: int = 0
     events: int = 0  #: in the stream
@@ -88,7 +88,7 @@ class Accepted:
                 self.uids_of[tag] = (*before, uid)
 
     def knows(self, tag: str) -> bool:
-        """Whether a producer may have recorded it. What a killed one has recorded, nobody can say."""
+        """Return True if a producer may have recorded it. What a killed one has recorded, nobody can say."""
         name, _, number = tag.rpartition("-")
         if not number.isdecimal():
             return False
@@ -132,7 +132,7 @@ def _events(batch: Batch) -> list[Found]:
 
 
 def counts_of(bus: Bus, client: Any) -> Counter[str]:
-    """How often the store says each object's event has happened; those that have expired included."""
+    """Count how often each object's event has happened, by the store; those that have expired included."""
     counts: Counter[str] = Counter()
     for keys in bus.keys:
         found = client.zrange(keys.index_expiry, 0, -1) + client.zrange(keys.index_forget, 0, -1)
@@ -155,7 +155,7 @@ def judge(bus: Bus, client: Any, accepted: Accepted, *, stored: bool = True, hel
 
 
 def compare(accepted: Accepted, stream: Sequence[Found] | None, counted: Counter[str] | None) -> Verdict:
-    """What was acknowledged, against what the *stream* holds, against what the store has *counted* of each object.
+    """Compare what was acknowledged with what the *stream* holds and what the store has *counted* of each object.
 
     None: not looked at; without a stream the store is compared with what was acknowledged.
     """

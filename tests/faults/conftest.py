@@ -1,4 +1,4 @@
-"""What fault tests share: the seed, scenes, rows for the table, and which of them run when.
+"""Fixtures of the fault tests: the seed, scenes, rows for the table, and the choice of tests to run.
 
 `make test` runs those marked `short`; the long ones are collected only with EVENTBUS_TEST_FAULTS=long (`make faults`).
 """
@@ -28,7 +28,7 @@ class Note(Protocol):
 
 
 class Harm(NamedTuple):
-    """What a control run did that is not a matter of events: whether it did, and what, for the table."""
+    """The harm that a control run did other than to events: whether it did any, and which, for the table."""
 
     done: bool
     what: str
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def seed() -> int:
-    """Of everything that is left to chance here; printed below the table, to be given again."""
+    """Return the seed of everything that is left to chance here; printed below the table, to be given again."""
     return int(os.environ[SEED])
 
 

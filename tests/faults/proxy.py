@@ -1,4 +1,4 @@
-"""A line to a server that can be bad in every way a network is. Seeded: one seed does the same to the same bytes."""
+"""A proxy that can fail in every way a network can. Seeded: one seed does the same to the same bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHUNK = 1 << 16
 
 
 class Mode(StrEnum):
-    """What the line does to those who use it, until it is told otherwise."""
+    """The treatment of the proxy's connections, until it is changed."""
 
     PASS = "pass"
     CUT_REPLY = "cut_reply"  #: now and then the line breaks when the answer comes: the call has had its effect

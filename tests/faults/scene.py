@@ -1,4 +1,4 @@
-"""Where a fault happens: a server of its own, producers and workers as real processes, and the verdict at the end."""
+"""The scene of a fault: a server of its own, producers and workers as real processes, and the verdict at the end."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Producing(Process):
 
 
 class Server(Protocol):
-    """What a scene wants of its server; see `EmbeddedServer`."""
+    """The methods of a server that a scene needs; see `EmbeddedServer`."""
 
     def start(self) -> str: ...
 
@@ -304,7 +304,7 @@ class Scene:
         return int(self.client.hget(self.keys.suppressed, "M\0faults\0Pod\0Normal\0Numbered") or 0)
 
     def warned(self, words: str) -> bool:
-        """Whether the store has a Warning event with these words in it, as a worker tells of what a group lost."""
+        """Return True if the store has a Warning event with *words* in it, as a worker records of a group's losses."""
         events = ObjectStore(self.bus, self.client).list().items
         return any(event.type == "Warning" and words in event.message for event in events)
 

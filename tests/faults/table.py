@@ -35,7 +35,7 @@ class Row(msgspec.Struct):
 
 
 def format_rows(rows: Iterable[Row]) -> str:
-    """As Markdown, so that it can go into docs/reliability.md as it is; rows of one fault are summed up.
+    """Format rows as Markdown, fit for docs/reliability.md; rows of one fault are summed up.
 
     Remarks follow as a list.
     """

@@ -55,7 +55,7 @@ class World(NamedTuple):
         return int(self.scene.client.hget(self.scene.bus.keys[partition].meta, "events") or 0)
 
     def all_of(self, count: Callable[[int], int], partitions: Iterable[int] = range(PARTITIONS)) -> dict[int, int]:
-        """As soon as all of them can be read."""
+        """Return the counts of these partitions, as soon as all of them can be read."""
         found: dict[int, int] = {}
 
         def read() -> bool:

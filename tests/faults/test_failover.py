@@ -104,7 +104,7 @@ def test_control_a_failover_without_a_ring(pair: Pair, note_control: NoteControl
 
 
 def fail_over_the_idle(pair: Pair, *breakage: str) -> Verdict:
-    """What only the master has heard is the last that its producer had to say."""
+    """Fail over when only the master has the last events of a producer that then falls silent."""
     scene, replica, link, line = pair
     producer = scene.producer(url=line.url, count=2_000, pause_s=3, stay=1, breakage=breakage)
     until(lambda: len(scene.accepted.uids_of) >= 1_000)

@@ -282,7 +282,7 @@ class Overwriting:
 
     @property
     def told(self) -> bool:
-        """Whether each time was counted, and this key named."""
+        """Return True if each time was counted, and this key named."""
         named = self._scene.client.hget(self._scene.keys.meta, "spoiled_key")
         return self._scene.meta("spoiled") == len(self.asides) and named == self.key
 
@@ -303,7 +303,9 @@ def a_set_of_similar_messages(scene: Scene) -> bytes | None:
 
 
 def overwrite_object(scene: Scene) -> Verdict:
-    """What each copy had counted is gone with it, and told of: it stands aside, so that the judge can add it up."""
+    """Overwrite an object for a while.
+
+    Each copy's count is gone with it, and reported, so that the judge can add it up."""
     overwriting = Overwriting(scene, an_object)
     verdict = scene.verdict(since=meanwhile(scene, overwriting))
     taken = sum(msgpack.unpackb(scene.client.get(aside), raw=True)[0] for aside in overwriting.asides)

@@ -216,7 +216,7 @@ def writing(scene: Scene, chance: random.Random) -> Iterator[Writer]:
 
 
 def judge(history: dict[str, list[str]], lines: list[str]) -> Verdict:
-    """What the watchers printed, against what was written. *told*: how often Expired was."""
+    """Compare what the watchers printed with what was written. *told*: how often Expired was printed."""
     verdict = Verdict()
     places = {name: {entry: at for at, entry in enumerate(past)} for name, past in history.items()}
     floor: dict[str, int] = {}
@@ -264,7 +264,7 @@ follow = changes.follow
 
 
 def believe(storage: Any, partition: int, after: int, entries: Sequence[Any]) -> changes.Followed:
-    """As `follow`, and nothing is ever missing."""
+    """Read as `follow` does, but never find that anything is missing."""
     found: list[Any] = []
     for entry in entries:
         told, after, _ = follow(storage, partition, max(after, int(entry[1][b"f"]) - 1), [entry])

@@ -117,7 +117,7 @@ SHADOWED = {"register_function", "call", "pcall", "acl_check_cmd", "error_reply"
 
 
 class Answer(StrEnum):
-    """What the server says when it refuses."""
+    """The server's words when it refuses."""
 
     NOPERM = "NOPERM No permissions to access a key used in the script"
     WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -143,7 +143,7 @@ class Executed(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Which write of a function (its verb, `*` any) is refused: the *write*-th, or each that needs a right.
+    """The refusal of a function's write (its verb, `*` any): the *write*-th, or each that needs a right.
 
     *right*: the command and the key; asked beforehand, the server says that it is lacking. *lasting*: in every call
     until `Breaker.allow`, else in the next call that comes to it.

@@ -82,7 +82,7 @@ class Cluster:
 
     @property
     def pid(self) -> int | None:
-        """Of the first node."""
+        """Return the process id of the first node."""
         return self._nodes[0].pid
 
     @property
@@ -95,7 +95,7 @@ class Cluster:
         return Redis(port=self.ports[number], socket_timeout=10, retry=Retry(NoBackoff(), 0))
 
     def kill(self, number: int) -> None:
-        """As the power does; the node stays away."""
+        """Kill a node, as a power cut does; it stays away."""
         os.kill(self._nodes[number].pid or 0, signal.SIGKILL)
         wait_for(lambda: not self._nodes[number].running())
 

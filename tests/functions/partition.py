@@ -59,7 +59,7 @@ class Guarded(redis.Redis):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a stored key says: the event, None when only its counts are left, and the counts."""
+    """The content of a stored key: the event, None when only its counts are left, and the counts."""
 
     event: Event | None
     count: int
@@ -149,7 +149,7 @@ class Partition:
         return "".join(kind for kind, _, _ in self.changes())
 
     def stored(self) -> list[Event]:
-        """What a reader sees, by name."""
+        """Return the stored events as a reader sees them, by name."""
         return list(self.store.list().items)
 
     def answers(self) -> dict[bytes, Answer]:

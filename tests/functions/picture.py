@@ -1,4 +1,4 @@
-"""What a partition holds, such that two runs of the same story can be compared though time has passed between them.
+"""Takes a picture of a partition, so that two runs of the same story can be compared though time has passed.
 
 Nothing here knows the layout of a key: values are unpacked where they are msgpack, and whatever is a time or a version
 of today is one moment like any other within ten minutes.
@@ -210,7 +210,7 @@ def _said(event: Any) -> Any:
 
 
 def inconsistencies(partition: Partition, state: State) -> list[str]:
-    """Where the indexes and the objects of events do not say the same."""
+    """List where the indexes and the objects of events contradict each other."""
     admin, keys = partition.admin, partition.keys
     objects = {name[-32:].encode(): unpacked(value) for name, (value, _) in state.items() if name.startswith(EVENT)}
     stored = {key for key, fields in objects.items() if len(fields) > COUNTS}

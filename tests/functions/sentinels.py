@@ -66,7 +66,7 @@ class Watched:
 
     @property
     def pid(self) -> int | None:
-        """Of the first primary."""
+        """Return the process id of the first primary."""
         return self._servers[0].pid
 
     @property
@@ -78,12 +78,12 @@ class Watched:
         return f"redis://127.0.0.1:{self.ports[number]}"
 
     def kill(self, number: int) -> None:
-        """As the power does; the server stays away."""
+        """Kill a server, as a power cut does; it stays away."""
         os.kill(self._servers[number].pid or 0, signal.SIGKILL)
         wait_for(lambda: not self._servers[number].running())
 
     def primary(self) -> int:
-        """Which server the first sentinel names."""
+        """Return the number of the server that the first sentinel names."""
         with self._client(self.sentinel_ports[0]) as client:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
         return self.ports.index(int(port))

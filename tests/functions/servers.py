@@ -62,7 +62,7 @@ def _port_with_a_bus() -> int:
 
 
 def kill(server: EmbeddedServer) -> None:
-    """As the power does, and start again on the same files."""
+    """Kill the server, as a power cut does, and start it again on the same files."""
     pid = server.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

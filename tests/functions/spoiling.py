@@ -11,7 +11,7 @@ import msgspec
 
 
 class Spoil(StrEnum):
-    """What lies under the key instead."""
+    """The value put under the key instead of its own."""
 
     LIST = "a list"
     STRING = "a string"
@@ -29,7 +29,7 @@ class Spoiled(msgspec.Struct):
 
     @property
     def still(self) -> bool:
-        """Whether it holds what was put there: nobody has set it right by writing over it."""
+        """Return True if it holds what was put there: nobody has set it right by writing over it."""
         return bool(self.admin.dump(self.key) == self.spoil)
 
     def put_right(self) -> bool:

@@ -26,7 +26,7 @@ _prefixes = itertools.count()
 
 
 class End(msgspec.Struct, frozen=True):
-    """How an undisturbed story ends: the picture, and what the function of the case did. Keys are without the root."""
+    """The end of an undisturbed story: the picture, and the function's commands. Keys are without the root."""
 
     picture: dict[str, Any]
     executed: list[Executed]
@@ -99,7 +99,7 @@ class Story:
         return self.error
 
     def attempt_again(self) -> None:
-        """As its caller does: only what has failed."""
+        """Repeat what has failed, and nothing else, as its caller does."""
         if self.error:
             self.attempt()
 

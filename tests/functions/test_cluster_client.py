@@ -146,7 +146,7 @@ def test_only_the_commands_of_a_dead_node_fail_and_who_comes_later_finds_the_oth
 
 
 def test_another_node_at_an_address_of_old_is_not_spoken_to(short_path: Path) -> None:
-    """As where a pod's address is given to a node of another cluster: here it has only forgotten who it was."""
+    """A pod's address may pass to a node of another cluster; here the node has only forgotten who it was."""
     with Cluster(short_path, replicas=False) as cluster, connect(cluster.url) as client:
         client.incr(KEYS[0])
         with cluster.node(0) as node:

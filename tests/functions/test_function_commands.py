@@ -22,7 +22,7 @@ def breaker() -> Iterator[Breaker]:
 
 
 def allowed(function: Function, one: Executed, story: Story) -> bool:
-    """Whether one use of the table covers the command and all its keys."""
+    """Return True if one use of the table covers the command and all its keys."""
     keys, prefix = story.partition.keys, story.partition.bus.prefix
 
     def is_named(key: bytes, name: str) -> bool:

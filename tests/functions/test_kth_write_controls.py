@@ -63,7 +63,7 @@ def test_control_a_library_that_is_broken_in_one_place_is_found_out(name: str) -
 
 
 def whatever_fails(change: Callable[[str], str], name: str) -> list[str]:
-    """What is told of the case *name*, refused at each of its writes, by a library that was changed."""
+    """List what goes wrong in the case *name*, refused at each of its writes, with a library that was changed."""
     case = next(case for case in CASES if str(case) == name)
     with tempfile.TemporaryDirectory(prefix="eb") as folder, breakable_server(Path(folder), change) as breaker:
         end: End = tell(breaker, case, everybody_else)

@@ -28,7 +28,7 @@ ARGUMENT = re.compile(r"ARGV\[(\d+)(…?)\]")
 
 
 class Header(msgspec.Struct):
-    """What the comment above a function says it takes."""
+    """The keys and arguments that the comment above a function describes."""
 
     keys: list[tuple[list[str], str]]
     more_keys: bool

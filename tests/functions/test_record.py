@@ -1,5 +1,6 @@
-"""record.lua: aggregate, count, filter, write and acknowledge, all or nothing. The rules of correlation themselves are
-held by tests/conformance; here it is what the call leaves behind."""
+"""record.lua: aggregate, count, filter, write and acknowledge, all or nothing.
+
+The rules of correlation themselves are held by tests/conformance; here it is what the call leaves behind."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def test_the_tenth_message_is_folded_and_the_fold_says_how_often(partition: Part
 
 
 def test_workers_that_stood_still_decide_by_the_clock_of_the_entries(make_partition: MakePartition) -> None:
-    """What waits in the stream is recorded late, and as if it were not: no life in Redis ends before it is read."""
+    """An entry recorded late counts as if it were not: no life in Redis ends before it is read."""
     partition = make_partition(burst=2, qps=100, max_events=3, max_interval_s=1, exempt_reasons=("Exempt",))
     messages = [make_event(message=f"m{n}", reason="Exempt") for n in range(4)]
     assert partition.record(*messages[:2]) == "cc"

@@ -80,7 +80,7 @@ class EndOf:
 
 
 def others_of(case: Case) -> Others | None:
-    """Who works meanwhile."""
+    """Return the others that work meanwhile."""
     return None if case.alone else everybody_else
 
 
@@ -90,7 +90,7 @@ def kind_of(key: bytes) -> str:
 
 
 def keys_of(end: End) -> list[bytes]:
-    """What the function of a case looks at: the first and the last of each kind."""
+    """Return the keys that the function of a case looks at: the first and the last of each kind."""
     found: dict[str, list[bytes]] = {}
     for key in sorted({key for one in end.executed for key in one.keys if not BORN.search(key)}):
         found.setdefault(kind_of(key), []).append(key)

@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 
 def drain(partition: Partition) -> None:
-    """What a sink worker does: what is pending for it first, then what is new."""
+    """Work as a sink worker does: what is pending for it first, then what is new."""
     reader = partition.reader()
     if deliveries := [*reader.own_pending(), *reader.read(0)]:
         partition.record_deliveries(deliveries)

@@ -62,7 +62,7 @@ def send(
 
 
 def drain(partition: Partition, consumer: str = "one", at_ms: int = T0) -> None:
-    """What a worker does when it (re)starts: record what is pending for it and what is new."""
+    """Work as a worker that (re)starts does: record what is pending for it and what is new."""
     reader = partition.reader(consumer)
     deliveries = [*reader.own_pending(), *reader.read(0)]
     if whole := [delivery for delivery in deliveries if delivery.next is None]:
@@ -388,7 +388,7 @@ def _expire(in_ms: int) -> Callable[[Partition, Sequence[bytes]], object]:
 
 
 def chosen(prepare: Callable[[Partition], object], index: str, most: int = 100) -> Callable[[Partition], list[bytes]]:
-    """Whom the housekeeper has chosen: the first of *index*, and not those that come later."""
+    """Choose candidates as the housekeeper has: the first of *index*, and not those that come later."""
 
     def choose(partition: Partition) -> list[bytes]:
         prepare(partition)
@@ -699,7 +699,7 @@ def candidates(partition: Partition) -> list[bytes]:
 
 
 def go_on(partition: Partition) -> None:
-    """What comes next whatever has been: a producer records something, a worker works, the house is kept."""
+    """Go on whatever has been: a producer records something, a worker works, the house is kept."""
     partition.call.open("0" * 16, "sink")
     send(partition, "later", about("later"), bound=GENEROUS)
     drain(partition)

@@ -218,7 +218,7 @@ def process_terminated() -> None:
 
 
 def _work_and_wait_in_c(done: Any, lock: Any) -> None:
-    """As if the signal came the moment before its main thread goes to sleep: it wakes another thread only."""
+    """Have the signal come the moment before the main thread goes to sleep: it wakes another thread only."""
     work()
 
     def signal_this_thread() -> None:
@@ -339,7 +339,7 @@ def forks_at_the_first_event() -> None:
 
 
 def prefork() -> None:
-    """As a preloaded WSGI server does: workers with a handler of their own, told to end by the parent."""
+    """End as a preloaded WSGI server does: workers with a handler of their own, told to end by the parent."""
     work()
     told, tell = os.pipe()
 

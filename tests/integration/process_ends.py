@@ -26,7 +26,7 @@ ALL = ("fork", "spawn", "forkserver")
 
 
 class Fate(StrEnum):
-    """What becomes of the events."""
+    """The fate of the events."""
 
     KEPT = "kept"
     TOLD = "told as lost"
@@ -155,7 +155,7 @@ ROWS = [
 
 
 class Ended(NamedTuple):
-    """How a program ended."""
+    """The end of a program."""
 
     code: int
     arrived: int  #: events in Redis
@@ -221,7 +221,7 @@ def _kill_group(leader: int) -> None:
 
 
 def _is_pending(pid: int, number: int) -> bool:
-    """Whether the process has not yet been interrupted by a signal that was sent to it."""
+    """Return True if the process has not yet been interrupted by a signal that was sent to it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:

@@ -93,7 +93,7 @@ def record(url: str, settings: Settings, n: int) -> EventBroadcaster:
 
 
 def denied(client: Any, *command: str | bytes) -> bool:
-    """Whether the server refuses *command* for want of a right, and for nothing else."""
+    """Return True if the server refuses *command* for want of a right, and for nothing else."""
     try:
         client.execute_command(*command)
     except NoPermissionError:

@@ -146,7 +146,7 @@ def test_redis_killed_in_the_middle_of_the_work_leaves_every_event_counted_once(
 
 
 def test_a_reply_that_is_lost_on_its_way_to_a_worker_loses_no_event(short_path: Path, settings: Settings) -> None:
-    """What was read stays pending for the worker that never heard of it, and is handled after the reconnect."""
+    """The batch stays pending for the worker that never got it, and is handled after the reconnect."""
     handled: list[bytes] = []
     cuts = iter([False] * 12 + [True])
     cutting = False
@@ -377,7 +377,7 @@ def test_workers_that_live_take_nothing_from_each_other(embedded_url: str, setti
 def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
     embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What hinders one often hinders all: none of them beats, and the first to come back must not think them dead."""
+    """One cause often stops all of them: none beats, and the first to come back must not think the others dead."""
     monkeypatch.setattr(consumer_module, "LAST_BACKOFF_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.5)  # mostly, the last look saw the last beat
     bus, broken, held = open_for(embedded_url, settings), threading.Event(), set[str]()
@@ -425,7 +425,7 @@ def test_two_workers_share_and_count_each_event_once(embedded_url: str, settings
 
 
 def test_what_a_server_never_heard_was_done_is_done_again(embedded_url: str, settings: Settings) -> None:
-    """As on a replica that takes over between two calls: the client connects again, and no error tells."""
+    """So it is with a replica that takes over between two calls: the client connects again, and no error tells."""
     bus = open_for(embedded_url, settings)
     handled: list[bytes] = []
 

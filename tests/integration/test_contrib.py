@@ -1,4 +1,4 @@
-"""What a log, functions and a real kopf operator say becomes events; a storm of it harms nobody."""
+"""The output of a log, of functions and of a real kopf operator becomes events; a storm of it harms nobody."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def storm(logger: logging.Logger, records: int) -> None:
 
 
 def told(events: list[Event]) -> int:
-    """How many records were said to be held back."""
+    """Return how many records were said to be held back."""
     return sum(int(event.message.split()[0]) for event in list(events) if event.reason == "LogHeldBack")
 
 
@@ -431,7 +431,7 @@ def test_a_message_that_is_no_text_does_not_raise_into_a_handler(recorder: Event
 
 
 def test_events_about_events_are_left_out(recorder: EventRecorder, events: list[Event]) -> None:
-    """As kopf leaves them out: an operator that handles events would never come to an end."""
+    """kopf leaves them out too: an operator that handles events would never come to an end."""
     from kopf._core.engines import posting
 
     undo = record_kopf_events(recorder, also_in_kubernetes=False)

@@ -94,7 +94,7 @@ def worker_processes(bus: Bus, client: Any, number: int) -> Iterator[None]:
 
 
 def work(url: str, prefix: str, stop: Signal) -> None:
-    """What each worker process does."""
+    """Run a sink worker until *stop*: the body of each worker process."""
     runner = SinkRunner(bus=open_bus(url, Settings(prefix=prefix)), clock=SystemClock(), block_ms=100)
     runner.start()
     stop.wait()
@@ -138,7 +138,7 @@ def totals(bus: Bus, client: Any) -> Counter[str]:
 
 
 def running_counts(bus: Bus, client: Any) -> Counter[bytes]:
-    """As `expected_counts`, of what the correlator remembers, held back or not."""
+    """Return counts as `expected_counts` does, of what the correlator remembers, held back or not."""
     counts = Counter[bytes]()
     for keys in bus.keys:
         for key in client.scan_iter(match=keys.object + b"*", count=1000):

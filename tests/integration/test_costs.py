@@ -1,5 +1,6 @@
-"""What an event costs, counted and not timed: commands, bytes and Python calls. A bound has a little slack; raising one
-needs a reason."""
+"""Bounds what an event costs, counted and not timed: commands, bytes and Python calls.
+
+A bound has a little slack; raising one needs a reason."""
 
 from __future__ import annotations
 

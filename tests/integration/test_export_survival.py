@@ -46,7 +46,7 @@ def test_ten_minutes_without_the_system_bury_nothing_and_then_all_is_written(
             return make_sink(system.url, dict(system.env), name="tested")
 
         def export(sink: EventSink, *, until_s: float = float("inf")) -> SinkStatus:
-            """As a worker of its own, until there is nothing left to do or it is told to stop."""
+            """Export as a worker of its own does, until there is nothing left to do or it is told to stop."""
             time.end_s = until_s
             exporter = make_exporter(partition.bus, sink, time)
             with suppress(ExportStopped):

@@ -1,5 +1,4 @@
-"""Whatever happens to the store and to those who watch it: every cache ends equal to the store, and no handler was told
-a history that cannot be.
+"""In the end every cache equals the store, and no handler got an impossible history, through any faults.
 
 EVENTBUS_TEST_STEPS=10000 runs the long one (`make model`).
 """

@@ -367,7 +367,7 @@ def test_what_an_idle_producer_can_no_longer_send_is_counted(short_path: Path, p
 
 
 def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_path: Path, settings: Settings) -> None:
-    """What a kill with `everysec` or a failover leaves, made for certain: the append-only file is cut by hand."""
+    """A kill with `everysec` or a failover leaves such a state; here the append-only file is cut by hand."""
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         for start in range(0, 1_000, 10):
@@ -837,7 +837,7 @@ def test_a_process_ends_in_time_without_redis(settings: Settings) -> None:
 def test_events_are_sent_even_if_no_thread_can_start_any_more(
     embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an interpreter does that is shutting down."""
+    """An interpreter that is shutting down starts no threads."""
 
     class NoThread(threading.Thread):
         def start(self) -> None:

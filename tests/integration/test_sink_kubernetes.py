@@ -58,7 +58,7 @@ def stored(*, rv: int, count: int = 1, **overrides: Any) -> Event:
 
 
 def patch_of(event: Event, before: Event) -> EventPatch:
-    """What the loop makes: the values are the event's, name and version what the sink returned *before*."""
+    """Make the patch that the loop makes: values of the event, name and version as the sink returned *before*."""
     return EventPatch(
         name=before.metadata.name,
         version=before.metadata.resource_version,

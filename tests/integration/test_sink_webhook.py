@@ -48,7 +48,7 @@ def url(endpoint: Endpoint) -> Iterator[str]:
 
 @pytest.fixture
 def sinks() -> Iterator[list[EventSink]]:
-    """Whatever the test puts here is closed."""
+    """Yield a list; the sinks that a test puts there are closed."""
     made: list[EventSink] = []
     yield made
     for sink in made:

@@ -1,4 +1,4 @@
-"""Who was held back, folded or evicted: all partitions together, and the first of each for `status`."""
+"""The sources held back, folded or evicted: summed over all partitions, and the first of each for `status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of keys of another type, of calls that were cut off, and of values that were not ours."""
+"""The doctor's findings about keys of another type, calls that were cut off, and values that were not ours."""
 
 from __future__ import annotations
 

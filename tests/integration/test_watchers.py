@@ -52,7 +52,7 @@ def broadcaster(embedded_url: str, settings: Settings) -> Iterator[EventBroadcas
 
 @pytest.fixture
 def other(embedded_url: str, settings: Settings) -> Iterator[EventBroadcaster]:
-    """What another process would be."""
+    """Yield a broadcaster in place of another process."""
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         yield broadcaster
 

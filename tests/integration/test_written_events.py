@@ -60,7 +60,7 @@ def broadcaster(embedded_url: str, settings: Settings, bus: Bus) -> Iterator[Eve
 
 
 def written(name: str = "web-0.1", **changes: Any) -> Event:
-    """As kubectl or a controller would write it."""
+    """Make an event as kubectl or a controller would write it."""
     event = make_event(metadata=ObjectMeta(name=name, namespace="default"), count=1)
     return msgspec.structs.replace(event, first_timestamp=AT, last_timestamp=AT, **changes)
 
@@ -86,7 +86,7 @@ def named(events: ObjectWriter[Event], reason: str) -> list[Event]:
 
 
 def copies(bus: Bus) -> list[Event]:
-    """What log workers and watchers of the raw stream read."""
+    """Return the events that log workers and watchers of the raw stream read."""
     found = []
     with bus.client() as client:
         for keys in bus.keys:

@@ -37,7 +37,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """What the skip said."""
+    """Return the reason of a skip."""
     said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return said.removeprefix("Skipped: ")
 

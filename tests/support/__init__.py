@@ -1,1 +1,1 @@
-"""What tests of several folders share: systems to write to and read from, and worlds to test in."""
+"""Helpers of tests in several folders: systems to write to and read from, and worlds to test in."""

@@ -1,5 +1,6 @@
-"""A small API server over HTTP: create, read, replace and patch core/v1 Events, with the answers and errors of the real
-one (reference: the HTTP surface of Kubernetes), and with faults on order.
+"""A small API server over HTTP: create, read, replace and patch core/v1 Events.
+
+It gives the answers and errors of the real one (reference: the HTTP surface of Kubernetes), and faults on order.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SET_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp")
 
 @dataclass
 class Fault:
-    """What the server does to one request instead of answering it.
+    """The server's treatment of one request in place of an answer.
 
     *status* 0: it hangs up. *applied*: the request has its effect all the same. *body*: instead of a Status.
     """
@@ -42,7 +43,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """What came in."""
+    """A request that came in."""
 
     method: str
     path: str

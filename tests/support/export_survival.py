@@ -22,7 +22,7 @@ SINK, OTHER = "tried", "other"
 
 
 class Survived(msgspec.Struct, kw_only=True):
-    """What came of it. Seconds until the other sink had all of a round: while this one lived, and while it did not."""
+    """The result. Seconds until the other sink had all of a round: while this one lived, and while it did not."""
 
     events: int
     wanted: dict[str, int]
@@ -112,7 +112,7 @@ def _record(broadcaster: EventBroadcaster, bus: Bus, events: int, within_s: floa
 
 
 def _held(system: System, count: int) -> int:
-    """How many events the system has with *count*."""
+    """Count the events that the system has with *count*."""
     return sum(1 for name, found in system.held().items() if name.startswith("pod-") and found == count)
 
 

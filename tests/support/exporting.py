@@ -1,4 +1,4 @@
-"""What the tests of exporting share: a partition with events in it, sinks that remember, and time of one's own."""
+"""Helpers of the tests of exporting: a partition with events in it, sinks that remember, and time of one's own."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def make_exporter(
     on_change: Callable[[str, str], None] = lambda _reason, _message: None,
     **options: Any,
 ) -> PartitionExporter:
-    """Of partition 0. It is driven by `acquire` and `step`."""
+    """Make an exporter of partition 0. It is driven by `acquire` and `step`."""
     return PartitionExporter(
         bus=bus,
         partition=0,

@@ -1,4 +1,4 @@
-"""What the tests of the write path share: a bus of one's own, what lies in its stream, and a line that can be cut."""
+"""Helpers of the tests of the write path: a bus of one's own, the content of its stream, and a line that can be cut."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def messages(events: list[Event]) -> list[str]:
 
 
 def stored_events(bus: Bus) -> list[Event]:
-    """What the store holds now."""
+    """Return the events that the store holds now."""
     client = bus.client()
     try:
         return list(ObjectStore(bus, client).list().items)

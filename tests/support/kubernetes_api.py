@@ -1,4 +1,4 @@
-"""As little of a Kubernetes API as a kopf operator needs: one object to handle, and a place to post events to."""
+"""A Kubernetes API as small as a kopf operator can do with: one object to handle, and a place to post events to."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request gets. *status* 0: the server hangs up. *drip_s*: a byte every so many seconds, without end."""
+    """The answer to a request. *status* 0: the server hangs up. *drip_s*: a byte every so many seconds, without end."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a type must be like to be a kind."""
+"""The conditions that a type must meet to be a kind."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MANIFEST = {
 
 @dataclass
 class Meta:
-    """As lightkube's ObjectMeta: camelCase attributes, None where unset."""
+    """An object's metadata like lightkube's ObjectMeta: camelCase attributes, None where unset."""
 
     name: str | None = "web-0"
     namespace: str | None = "default"

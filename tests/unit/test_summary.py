@@ -1,4 +1,4 @@
-"""What fails a run in CI although its tests passed, and what every run says at its end."""
+"""A run in CI fails although its tests passed if some were left out, and every run says so at its end."""
 
 from __future__ import annotations
 

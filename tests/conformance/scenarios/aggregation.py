@@ -1,4 +1,4 @@
-"""When similar events are folded into one, and for how long."""
+"""Scenarios of aggregation: when similar events are folded into one, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How repeats are counted, and what becomes of names and times."""
+"""Scenarios of counting: repeats, names and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which field is part of which key: event key (counts), aggregate key (similar), spam key (one bucket)."""
+"""Scenarios of keys: which field is part of the event key (counts), aggregate key (similar), spam key (one bucket)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whatever happens to the sources and to their watches: in the end every cache equals its source, and no handler was
-told a history that cannot be."""
+"""In the end every cache equals its source, and no handler got an impossible history, through any faults."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def source() -> FakeWatchSource[Event]:
 
 
 def read(watch: FakeWatch[Event]) -> list[str]:
-    """What it has to tell, and end it."""
+    """Return what the watch has to deliver, and end it."""
     watch.close()
     return [
         f"{event.type} {event.object.metadata.name}@{event.resource_version}"

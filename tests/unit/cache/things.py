@@ -94,7 +94,7 @@ class ScriptedSource:
 
     @property
     def versions(self) -> list[str]:
-        """What was asked of the lists; a continued one in brackets."""
+        """Return the versions that lists asked for; a continued one in brackets."""
         return [
             options.resource_version or f"({options.continue_})" * bool(options.continue_) for options in self.listed
         ]

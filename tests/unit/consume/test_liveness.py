@@ -1,4 +1,4 @@
-"""For how long a counter was watched standing still, on a clock of the test's."""
+"""Measures how long a counter was watched standing still, on a clock of the test's."""
 
 from __future__ import annotations
 

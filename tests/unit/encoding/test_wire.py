@@ -211,7 +211,7 @@ def test_an_event_with_anything_in_a_field_is_an_event_or_poison(position: int, 
 
 
 def readable_or_poison(read: Callable[[], Event]) -> None:
-    """What can be read can be packed and read again; everything else is PoisonBatch and nothing else."""
+    """Check that what can be read can be packed and read again, and that everything else is PoisonBatch."""
     try:
         event = read()
     except PoisonBatch:

@@ -1,4 +1,4 @@
-"""Which repeats a sink is told of, where it begins, what becomes of a batch of changes, and how fast it goes."""
+"""The rules of exporting: which repeats are written, where it begins, how changes are batched, and how fast it goes."""
 
 from __future__ import annotations
 

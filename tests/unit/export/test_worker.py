@@ -1,4 +1,4 @@
-"""When an export worker says that nobody correlates."""
+"""An export worker warns when nobody correlates."""
 
 from __future__ import annotations
 

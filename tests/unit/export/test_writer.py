@@ -113,7 +113,7 @@ class ScriptedBatchSink(ScriptedSink):
 
 
 class Told:
-    """What the writer says of itself."""
+    """Collects what the writer says of itself."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

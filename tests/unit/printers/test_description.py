@@ -1,4 +1,4 @@
-"""What is told of an object from its events."""
+"""Describes an object from its events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kubectl prints for events; the expected text is written by hand from its rules."""
+"""Events are printed as kubectl prints them; the expected text is written by hand from its rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `get` prints, to the character.
+"""`get` prints as kubectl does, to the character.
 
 Written from kubectl's rules: its tab writer (cells padded to the widest and three spaces, at least six; the last column
 not padded), printers.go for the cells, tableprinter.go for line breaks.
@@ -20,7 +20,7 @@ from tests.builders import make_event
 
 
 def metadata(name: str, namespace: str = "", **labels: str) -> ObjectMeta:
-    """Of an object that is 12 days old."""
+    """Make the metadata of an object that is 12 days old."""
     made = datetime.now(UTC) - timedelta(days=12, hours=1)
     return ObjectMeta(name=name, namespace=namespace, labels=labels, creation_timestamp=made)
 

@@ -1,4 +1,4 @@
-"""What `-o` prints, and what the program as a whole does with errors and its table of commands."""
+"""The forms of `-o`, and the program's treatment of errors and of its table of commands."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def nodes(*names: str) -> list[Node]:
 
 
 def in_order(values: list[str]) -> list[str]:
-    """Of nodes with these labels."""
+    """Sort nodes with these labels; return the labels."""
     found = [Node(metadata=ObjectMeta(name=str(at), labels={"a": value})) for at, value in enumerate(values)]
     return [node.metadata.labels["a"] for node in order_of(NODE, ".metadata.labels.a")(found)]
 

@@ -1,4 +1,4 @@
-"""How a run ended is said the same way each time, and the last line of its standard error is found."""
+"""An outcome has the same words each time, and the last line of its standard error is found."""
 
 from __future__ import annotations
 

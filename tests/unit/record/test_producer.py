@@ -251,8 +251,9 @@ def test_while_anything_is_in_doubt_the_id_stays_however_long_it_takes(producer:
 def test_when_redis_may_have_forgotten_the_id_only_one_batch_may_be_on_its_way(
     producer: Producer, clock: FakeClock
 ) -> None:
-    """Of a forgotten producer Redis takes any batch: a second on its way would be taken for the next after a refused
-    first, and the first then for a repeat."""
+    """Redis takes any batch of a forgotten producer.
+
+    A second one on its way would be taken for the next after a refused first, and the first then for a repeat."""
     seen = []
     add(producer, 1)
     accept(producer, 1)
@@ -291,7 +292,7 @@ def test_silence_is_since_the_last_acceptance(producer: Producer, clock: FakeClo
 
 
 class Server:
-    """What publish keeps of one producer: accepted events, and how many of them survive a crash."""
+    """The state of `publish` about one producer: accepted events, and how many of them survive a crash."""
 
     def __init__(self) -> None:
         self.accepted: list[bytes] = []

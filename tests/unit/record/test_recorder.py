@@ -405,7 +405,7 @@ def _no_bus() -> NoReturn:
 
 
 class Markup(str):
-    """As template libraries make them."""
+    """A string subclass as template libraries make them."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Which sink an URL names, what it is called, and where its secrets come from."""
+"""The sink that an URL names, its name, and the source of its secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.sinks.registry import SCHEMES, default_name, given_url, safe_sink_
 
 
 class OwnSink:
-    """What `own:` loads here; a class whose constructor is a SinkMaker."""
+    """The sink that `own:` loads here; a class whose constructor is a SinkMaker."""
 
     mode = SinkMode.UPSERT
 

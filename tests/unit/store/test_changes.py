@@ -1,4 +1,4 @@
-"""What the entries of a stream of changes tell a reader, and when something is missing."""
+"""Entries of a stream of changes give a reader changes, or the news that something is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbus.store.storage import LETTERS, ChangeType
 
 
 class Storage:
-    """What of a storage `follow` needs."""
+    """The part of a storage that `follow` needs."""
 
     letters = LETTERS
 

@@ -46,7 +46,7 @@ class Watched:
         self.woken += 1
 
     def told(self, now: float = 0.0) -> list[str]:
-        """What there is to tell up to the first that is not an event."""
+        """Return what there is to deliver up to the first step that is not an event."""
         found = []
         while isinstance(step := self.state.next(now), WatchEvent):
             name = step.object.metadata.name if step.object else ""

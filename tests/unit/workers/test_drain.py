@@ -1,4 +1,4 @@
-"""Whether a worker that is told to end has finished what it had begun."""
+"""A worker that is told to end finishes what it has begun."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def slots(*ranges: tuple[int, int, Endpoint], cluster: str = "x") -> list[Any]:
 
 
 class Told:
-    """What each node answers; one that is not there refuses."""
+    """The answer of each node; a node without one refuses."""
 
     def __init__(self) -> None:
         self.maps: dict[Endpoint, list[Any]] = {}

@@ -1,4 +1,4 @@
-"""Which `eventbus up` are said to keep a server: those that live, whoever came last."""
+"""The keepers of a server are those `eventbus up` that live, whoever came last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process has a file open, who is at the other end of a socket, and whom a signal goes to."""
+"""Finds the process that has a file open, the one at the other end of a socket, and the one to signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `eventbus exec` says of events that were not sent."""
+"""The words of `eventbus exec` about events that were not sent."""
 
 from __future__ import annotations
 

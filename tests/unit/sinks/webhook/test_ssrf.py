@@ -1,4 +1,4 @@
-"""Where a webhook may go, by the written rules: addresses, URLs, names."""
+"""The written rules for where a webhook may go: addresses, URLs, names."""
 
 from __future__ import annotations
 
