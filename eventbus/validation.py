@@ -193,7 +193,7 @@ def _check_required(field: str, text: str) -> None:
 
 
 def _strings(event: Event) -> list[str]:
-    """Return every string of *event*: joined, they are checked for type and text in three passes over the characters."""
+    """Return every string of *event*: joined, they are checked for type and text in three passes over characters."""
     meta, source = event.metadata, event.source
     strings = [
         *_reference_strings(event.involved_object),

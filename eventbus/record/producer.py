@@ -94,7 +94,9 @@ class Producer:
         return self._next > 1 and not self.maybe_forgotten
 
     def check_in_s(self, wanted_at: float = -math.inf) -> float:
-        """Return the seconds until the next ack check, with a flush or close at *wanted_at*; 0 or less: now; inf: none."""
+        """Return the seconds until the next ack check, with a flush or close at *wanted_at*.
+
+        0 or less: now; inf: none."""
         if not self.idle or not self.remembered:
             return math.inf
         return 0.0 if self.check.is_unconfirmed(wanted_at) else self.check.due_in_s

@@ -31,8 +31,9 @@ class Scanner(Generic[T]):
     def scan(
         self, partition: int, index: tuple[bytes, bytes], *, after: bytes = b"", page: int = PAGE
     ) -> Iterator[tuple[bytes, T]]:
-        """Yield each member behind *after* of an index, as `Storage.index` gives it, with its object if that is
-        readable.
+        """Yield each member behind *after* of an index, as `Storage.index` gives it, with its object.
+
+        Skips unreadable ones.
 
         Raises: BusUnavailable.
         Redis:  ZRANGE BYLEX on the index and MGET, a round each for a page.
