@@ -1,4 +1,4 @@
--- again: have an event that an export buried written to its sink once more. It stays buried until it is.
+-- again: have an event that an export buried written to its sink once more. It stays buried until that is done.
 -- KEYS[1] eb:{p}:dead  STREAM   KEYS[2] eb:{p}:later:<sink>  ZSET
 -- ARGV[1] dead entry id
 -- Reply   1 | 0 it is gone: written or discarded already

@@ -1,4 +1,4 @@
--- beat: count one more sign of life of a worker.
+-- beat: raise a worker's heartbeat counter.
 -- KEYS[1] eb:{p}:workers  HASH
 -- ARGV[1] field           <group>/<consumer>
 -- Reply   the counter

@@ -1,12 +1,12 @@
--- claim: take over what a dead worker of the group left pending. Who claims lives, and that is noted first of all: else
--- two that have both just come back would take the same entries from each other until these look as if they killed.
+-- claim: take over what a dead worker of the group left pending. First of all it notes that the claimer lives: otherwise
+-- two workers that have both just come back would take the same entries from each other, until these seem to kill.
 -- KEYS[1] incoming STREAM   KEYS[2] workers HASH   KEYS[3] attempts:<group> HASH
 -- ARGV[1] group  ARGV[2] consumer  the claimer   ARGV[3] dead consumer
 -- ARGV[4] beats  the counter the claimer has seen stand still, '' if there was none
 -- ARGV[5] limit  entries a call
 -- Reply   {id, deaths, id, deaths, …}; empty when it lives after all, or nothing is left (then it is forgotten)
--- Writes  all three; allowed when memory is full, since the stream must drain. Cut off behind XCLAIM, it has taken the
---         entries and blames nobody: a death too few is tried again, one too many could bury an innocent event.
+-- Writes  all three; allowed when memory is full, since the stream must drain. A call cut off behind XCLAIM has taken
+--         the entries without counting a death: one too few means another try, one too many could bury a good event.
 
 local function claim(keys, args)
   local incoming, workers, attempts = keys[1], keys[2], keys[3]

@@ -1,7 +1,7 @@
--- How a function writes. The first write is one MSET of every string that changes and of a note of all that is still
--- to do: that is the commit. What the note says may be done twice, and is done in order; the note goes last. Should
--- anything be refused in between (a right, a type), the note stays, and whoever writes next of the same finishes it
--- before it decides anything.
+-- Writes for every function. The first write is one MSET of every string that changes and of a note of all that is still
+-- to do: that is the commit. The steps of the note are done in order and may be done twice; then the note is deleted. If
+-- the server refuses a step (a right, a type), the note stays, and the next call that writes to the same kind, group or
+-- sink finishes it before it decides anything.
 
 -- The commands that a note may hold, and the type of the key behind each. Those that Redis does not know stand below.
 local TYPES = {
@@ -12,12 +12,12 @@ local TYPES = {
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 
--- One more command of the note. A command costs more than a member, and is one more line of the AOF.
+-- Adds one command to the note. A command costs more than a member, and is one more line of the AOF.
 local function step(steps, ...)
   steps[#steps + 1] = { ... }
 end
 
--- The same with a list of members behind the arguments; with an empty one, nothing.
+-- Adds one command with a list of members behind the arguments; with an empty list, nothing.
 local function step_each(steps, list, ...)
   for low = 1, #list, MANY do
     local command = { ... }
@@ -26,8 +26,8 @@ local function step_each(steps, list, ...)
   end
 end
 
--- Adds the entry of *c*, unless it is there. Somebody else's entry beyond it: readers list again, since the version
--- jumps over that, and find everything.
+-- Adds the entry of *c*, unless it is there. If a foreign entry stands behind it, the version jumps over that: readers
+-- list again, and find everything.
 local function add_entry(c)
   local id = integer_text(c.last) .. '-0'
   local added = redis.pcall(
@@ -39,19 +39,19 @@ local function add_entry(c)
   if last ~= c.last then c.last = last + 10000000 end
 end
 
--- What goes out of an index goes first: an object that was replaced comes back under the same name.
+-- Removals from an index come first: an object that was replaced comes back under the same name.
 local function write_changes(c)
   add_entry(c)
   if #c.unnamed > 0 then redis.call('ZREM', c.index_name, unpack(c.unnamed)) end
   if #c.unnamed_objects > 0 then redis.call('ZREM', c.index_object, unpack(c.unnamed_objects)) end
   if #c.named > 0 then redis.call('ZADD', c.index_name, unpack(c.named)) end
   if #c.named_objects > 0 then redis.call('ZADD', c.index_object, unpack(c.named_objects)) end
-  -- Last: who lists and sees this version finds all of it, and who watches from an older one is told all of it.
+  -- Last: a list at this version finds all of it, and a watch from an older version delivers all of it.
   redis.call('SET', c.version_key, integer_text(c.last) .. ' ' .. integer_text(c.bytes))
   written_rv[c.version_key] = c.last
 end
 
--- The changes that a note tells of, with the objects as they are stored now: nothing of the kind was written since.
+-- Returns the changes of a note, with the objects as they are stored now: nothing of the kind was written since.
 local function noted_changes(noted)
   local _, key, version_key, first, last, at, bytes, prefix, index_name, index_object, told, was = unpack(noted, 1, 12)
   local c = new_changes(key, version_key, first - 1, at, prefix, index_name, index_object)
@@ -66,7 +66,7 @@ local function noted_changes(noted)
       local o = unpack_item(packed)
       if o then name_member = o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id end
     end
-    -- Of an object that somebody took away meanwhile there is nothing to find, only a version to count.
+    -- An object that was removed by hand meanwhile is not found; its version counts all the same.
     tell(c, name_member and letter or 'M', id, packed, name_member, object_member)
   end
   if was then c.entry[#c.entry + 1], c.entry[#c.entry + 2] = 'W', was end
@@ -83,7 +83,7 @@ local function keep_alive(command)
   end
 end
 
--- Acknowledge all that *group* has pending up to *target*.
+-- Acknowledges all that *group* has pending up to *target*.
 local function release_pending(command)
   local _, incoming, group, target = unpack(command)
   while true do
@@ -94,7 +94,7 @@ local function release_pending(command)
   end
 end
 
--- A stream is made by a group and that group destroyed: XADD would leave an entry behind.
+-- Makes an empty stream by making a group and destroying it: XADD would leave an entry behind.
 local function make_stream(command)
   local _, incoming = unpack(command)
   if redis.call('EXISTS', incoming) == 0 then redis.call('XGROUP', 'CREATE', incoming, '\1', '0', 'MKSTREAM') end
@@ -140,7 +140,7 @@ local function check_types(c, steps)
   end
 end
 
--- Writes *strings* (key, value, …) and the changes *c* (nil: none), then does *steps*, all of it or, later, the rest.
+-- Writes *strings* (key, value, …) and the changes *c* (nil: none), then does *steps*; what is refused is done later.
 -- The caller has finished what stood in *note*.
 local function commit(note, strings, c, steps)
   check_types(c, steps)
@@ -159,7 +159,7 @@ local function commit(note, strings, c, steps)
   redis.call('DEL', note)
 end
 
--- Whether *entry* is what *command* buries; somebody else may have been given its id meanwhile.
+-- Returns whether *entry* is the one that *command* buries; another burial may have been given its id meanwhile.
 local function is_buried(entry, command)
   if not entry then return false end
   local fields, planned = fields_of(entry), {}
@@ -167,8 +167,8 @@ local function is_buried(entry, command)
   return fields.id == planned.id and fields.group == planned.group and fields.b == planned.b
 end
 
--- A burial has an id beforehand. If another one came between, it gets the next. One that was discarded or replayed
--- since the call was cut off comes back: seen twice, not lost.
+-- Buries under an id chosen beforehand, or under the next one if another burial came between. An entry that was discarded
+-- or replayed since the call was cut off comes back: seen twice, not lost.
 local function late_burials(steps)
   local moved, kept, lasts = false, {}, {}
   for _, command in ipairs(steps) do
@@ -187,8 +187,8 @@ local function late_burials(steps)
   return kept, moved
 end
 
--- Does what a call that was cut off has left to do; *text* is what the note holds. Returns whether there was something,
--- and whether the note is spoiled: then there is nothing that could be done, and it goes.
+-- Finishes a call that was cut off; *text* is its note. Returns whether there was something to do, and whether the note
+-- is spoiled: then nothing can be done, and the note is deleted.
 local function finish(note, text)
   if not text then return false, false end
   local ok, noted = pcall(cmsgpack.unpack, text)
@@ -214,7 +214,7 @@ local function finish(note, text)
   return true, false
 end
 
--- The same for functions that have nothing else to read with it.
+-- Reads and finishes a note, for functions that have nothing else to read with it.
 local function finish_noted(note)
   return finish(note, redis.call('MGET', note)[1])
 end

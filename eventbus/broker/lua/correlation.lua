@@ -1,5 +1,5 @@
--- The rules: what becomes of each event. client-go's order: aggregate, count, spam filter; nothing that the filter holds
--- back is undone. Nothing is written here, and nothing read but by the functions of *given*.
+-- Decides each event by the rules, in client-go's order: aggregate, count, spam filter; what was counted stays counted if
+-- the filter holds the event back. Nothing is written here, and nothing is read except by the functions of *given*.
 
 local SIMILAR_LAST = 1
 local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
@@ -48,7 +48,7 @@ local function new_object(o, existed)
   return r
 end
 
--- Whether events of this object were counted before.
+-- Returns whether events of this object were counted before.
 local function was_seen(r)
   return r.o[COUNT] and r.o[COUNT] ~= 0
 end
@@ -81,7 +81,7 @@ local function count_unwritten(r, last)
   if type(last) == 'number' and last > (o[SEEN] or tonumber(o[LAST]) or 0) then o[SEEN] = last end
 end
 
--- What is stored stays as it is, and is no longer what counts.
+-- Leaves the stored event as it is, though it is no longer the one that counts.
 local function set_aside(r)
   local o = { r.o[COUNT], r.o[FIRST], r.o[NAME], r.o[NAMESPACE], r.o[ENTRY] }
   for n = ENTRY + 1, FIELDS do o[n] = false end
@@ -127,7 +127,7 @@ local function new_decision(given)
     end
   end
 
-  -- Whether the event joins an aggregate: there are as many distinct messages as there may be.
+  -- Returns whether the event joins an aggregate: there are as many distinct messages as there may be.
   local function aggregate(subject, at_ms, message)
     local similar = given.similar(subject[1])
     if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > rules.max_interval_ms then

@@ -1,4 +1,4 @@
--- Counts that are written as absolute numbers, since what a note says may be done twice.
+-- Counts, written as absolute numbers, since the steps of a note may be done twice.
 
 -- Adds *raised* (field -> n, those above 0) to what *hash* holds, as one HSET.
 local function step_raised(steps, hash, raised)
@@ -16,12 +16,12 @@ local function step_raised(steps, hash, raised)
   step(steps, 'HSET', hash, unpack(pairs_of))
 end
 
--- Counts by source. So many sources of each letter have a name, the others are counted together.
+-- Counts by source. A limited number of sources of each letter have a name; the others are counted together.
 local NAMED = 500
 
--- The half with the least lose their names. Whoever gets one later is credited, under the letter in lower case, with
--- the most that any of these had: so one that counts more than a 250th of all has a name in the end and keeps it,
--- however many come and go beside it (Misra and Gries, frequent items). What is shown holds no credit.
+-- Drops the names of the half with the smallest counts. A source that gets a name later is credited, under the letter in
+-- lower case, with the largest count dropped. So a source with more than a 250th of all counts ends with a name and keeps
+-- it, however many others come and go (Misra and Gries, frequent items). Counts are shown without credit.
 local function drop_names(values, gone, what)
   local rows, other = {}, what .. '\0other\0\0\0'
   for field, text in pairs(values) do

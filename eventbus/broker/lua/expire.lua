@@ -1,5 +1,5 @@
--- expire: take events out of the store whose time has come, or that are the least recently written beyond a
--- bound, with a DELETED change each; forget counts likewise. Looks again at every key it is given.
+-- expire: take events out of the store that are due, or that are the least recently written beyond a bound, with a
+-- DELETED change each; forget counts likewise. Checks every key that it is given again.
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:expiry ZSET
 -- KEYS[5] index:forget ZSET   KEYS[6] changes:<kind> STREAM   KEYS[7] suppressed HASH
 -- KEYS[8] version:<kind> STRING      KEYS[9] note:<what> STRING

@@ -14,7 +14,7 @@
 
 local FIXED_EXPORT = 5
 
--- What the sink returned: strings to write, and steps that forget and keep.
+-- Returns, for what the sink returned, the strings to write, and the steps that forget and keep.
 local function keep_returned(keys, values, life_ms, full, strings, steps)
   local had = full and #values > 0 and redis.call('MGET', unpack(keys, FIXED_EXPORT + 1)) or {}
   for i, value in ipairs(values) do

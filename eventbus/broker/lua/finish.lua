@@ -1,6 +1,6 @@
--- finish: do what a call that was cut off has left to do, where nothing else may come that would.
+-- finish: finish a call that was cut off, when no other call may come that would do so.
 -- KEYS[1] note:<kind> STRING
--- ARGV[1] name          of the kind, for who reads a log of commands
+-- ARGV[1] name          of the kind, for people who read a log of commands
 -- Reply   1 there was something, and it is done | 0
 -- Writes  what the note tells of; allowed when memory is full, since that was decided when there was room.
 

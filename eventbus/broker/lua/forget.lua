@@ -1,5 +1,5 @@
--- forget: let go of sets of similar messages and of token buckets that can no longer matter, or that are the least
--- recently used beyond a bound. Looks again at every one it is given.
+-- forget: delete sets of similar messages and token buckets that can no longer matter, or that are the least recently
+-- used beyond a bound. Checks every one that it is given again.
 -- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<what> STRING
 -- KEYS[4…] aggregate:…, spam:… STRING   in pairs, least recently used first, at most 100 pairs
 -- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as record gives them

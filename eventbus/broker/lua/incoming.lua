@@ -1,9 +1,9 @@
--- The stream of events itself. A call that was cut off behind its XADD is finished by the next one: *last* in
--- incoming:meta is the last entry that all was written for, and *length* how many there were then.
+-- The stream of events itself. A call that was cut off behind its XADD is finished by the next one: in incoming:meta,
+-- *last* is the last entry that everything was written for, and *length* the number of entries then.
 
 local PRODUCER_LIFE_MS = '7200000' -- where a call does not say
 
--- Producer and sequence of a batch's first event, from the head of its bytes; nil: it is no batch of ours.
+-- Returns producer and sequence of a batch's first event, from the head of its bytes; nil: it is no batch of ours.
 local function read_head(body)
   local length = string.byte(body, 3)
   if not length or length < 0xa1 or length > 0xbf then return nil end
@@ -13,8 +13,8 @@ local function read_head(body)
   return string.sub(body, 4, at - 1), first
 end
 
--- What entries behind *last* a call has left: all that it would have written, of producers as well. Who may not read the
--- stream leaves it to those who may. Returns whether it is done.
+-- Finishes the entries behind *last*: writes all that their calls would have written, also about producers. A caller that
+-- may not read the stream leaves this to those who may. Returns whether it is done.
 local function settle(incoming, incoming_meta, producer_prefix, life_ms, known)
   local late = redis.pcall('XRANGE', incoming, '(' .. known.last, '+', 'COUNT', 100)
   if late.err then return false end
@@ -49,8 +49,8 @@ local function settle(incoming, incoming_meta, producer_prefix, life_ms, known)
   return true
 end
 
--- What is known of the stream: generation, events and bytes ever added, bytes trimmed, the last entry and how many there
--- are. nil: the stream, or what is known of it, is gone. The length tells whether there is an entry that nobody knows of.
+-- Reads what is known of the stream: generation, events and bytes ever added, bytes trimmed, the last entry, the number of
+-- entries. nil: the stream, or this knowledge of it, is gone. A different length shows an entry that is not noted yet.
 local function known_stream(incoming, incoming_meta, producer_prefix, life_ms)
   local m = ask('HMGET', incoming_meta, 'generation', 'events', 'bytes', 'trimmed', 'last', 'length')
   if not m[1] then return nil end
@@ -63,8 +63,8 @@ local function known_stream(incoming, incoming_meta, producer_prefix, life_ms)
   return known
 end
 
--- Appends what a dead entry holds for the one group that buried it. Done before, it stands behind *since*: nothing of
--- the stream is trimmed while there is a note.
+-- Appends the content of a dead entry, for the one group that buried it. If that was done before, it stands behind
+-- *since*: nothing of the stream is trimmed while there is a note.
 local function append_replayed(command, finishing)
   local _, incoming, incoming_meta, producer_prefix, dead_id, group, body, since = unpack(command)
   local known = known_stream(incoming, incoming_meta, producer_prefix, PRODUCER_LIFE_MS)

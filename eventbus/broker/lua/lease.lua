@@ -2,7 +2,7 @@
 -- KEYS[1] eb:{p}:export:<sink>  HASH  holder, position, generation, sign_ms
 -- KEYS[2] eb:{p}:workers  HASH   KEYS[3] eb:{p}:meta  HASH   KEYS[4] eb:{p}:note:<what>  STRING  of the sink
 -- ARGV[1] sink    ARGV[2] consumer
--- ARGV[3] holder  whom this consumer has seen stand still, '' if nobody   ARGV[4] beats  the counter it stood at
+-- ARGV[3] holder  the one that this consumer has seen stand still, '' none   ARGV[4] beats  the counter it stood at
 -- Reply   {'OK', position or '', generation} | {'HELD', holder, its beats or ''}
 -- Writes  KEYS 1 to 3, and what `exported` has left to do; allowed when memory is full, since whoever waits must be able
 --         to take over. generation is of the sink's first worker, or of the first after it was forgotten. sign_ms is

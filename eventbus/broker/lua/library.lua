@@ -11,7 +11,7 @@ local function number(text, name)
   return n
 end
 
--- Text of a whole number below 2^53. Given a number, Redis itself writes %.17g, which costs ten times as much.
+-- Formats a whole number below 2^53. Given a number, Redis itself writes %.17g, which costs ten times as much.
 local function integer_text(n)
   return string.format('%d', n)
 end
@@ -25,7 +25,7 @@ local function check_type(key, wanted)
   if found ~= wanted and found ~= 'none' then wrong_type(key, found, wanted) end
 end
 
--- A read of which the error names the key.
+-- Reads; an error names the key.
 local function ask(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then error({ err = reply.err .. ' (' .. key .. ')' }) end
@@ -80,13 +80,13 @@ local function fields_of(entry)
   return fields
 end
 
--- The id that a stream gave last; '0-0' where there is none.
+-- Returns the id that a stream gave last; '0-0' if there is none.
 local function last_id(stream)
   if redis.call('EXISTS', stream) == 0 then return '0-0' end
   return redis.call('XINFO', 'STREAM', stream)[8]
 end
 
--- The running number of the last event before entry *id*, of *events* in all; nil: somebody else's entry has none.
+-- Returns the running number of the last event before entry *id*, of *events* in all; nil: a foreign entry has none.
 local function number_before(incoming, id, events)
   local entry = ask('XRANGE', incoming, id, '+', 'COUNT', 1)[1]
   if not entry then return events end
@@ -95,8 +95,8 @@ local function number_before(incoming, id, events)
   return to and to - (tonumber(fields.n or '') or 0)
 end
 
--- Whom the stream is kept for: {group, last delivered id}, or {group, false} where it was destroyed by hand and will
--- be made anew at its floor. Second, what meta holds.
+-- Returns the groups that the stream is kept for: {group, last delivered id}, or {group, false} if it was destroyed by hand
+-- and will be made anew at its floor. Second, the content of meta.
 local function groups_kept(incoming, meta)
   local kept, found, known = {}, {}, {}
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do

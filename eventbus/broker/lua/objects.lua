@@ -1,4 +1,4 @@
--- How a stored object is laid out, what changed of objects in one call, and their versions.
+-- The layout of stored objects, the changes of objects in one call, and their versions.
 
 -- A stored event is one msgpack array. The first five fields are what client-go's log cache holds, and stay when the
 -- event expires; the rest is the event. Fields behind the last one are kept as they are. What is not set is false.
@@ -58,11 +58,11 @@ local function unpack_item(packed)
   return o, false
 end
 
--- What the library remembers between calls of one server process: version key -> version it wrote last. It is empty
+-- The memory of the library between calls of one server process: version key -> version it wrote last. It is empty
 -- after a restart, a promotion or FUNCTION LOAD, and that is the point.
 local written_rv = {}
 
--- The newest version of a kind, and the bytes ever added to its changes; *text* is what its version key holds. Where
+-- Returns the newest version of a kind, and the bytes ever added to its changes; *text* is what its version key holds. If
 -- that is not what this server process wrote last (restart, promotion, FLUSHALL), the version jumps, so that none is
 -- ever given twice. An id below those in the stream would be refused in the middle of writing. Third, whether what the
 -- version key holds is not ours.
@@ -79,7 +79,7 @@ local function last_version(key, text, changes, us)
   return rv, math.max(bytes, last and tonumber(fields_of(last).at or '') or 0), spoiled
 end
 
--- What changed of the objects of one kind in one call: one entry of its stream, told by `tell`.
+-- The changes of the objects of one kind in one call: one entry of its stream, filled by `tell`.
 local function new_changes(key, version_key, rv, bytes, prefix, index_name, index_object)
   return {
     key = key, version_key = version_key, first = rv + 1, last = rv, at = bytes, bytes = bytes,
@@ -91,8 +91,8 @@ end
 -- About what an entry, and a change in it, take besides the object.
 local ENTRY_BYTES, CHANGE_BYTES = 60, 40
 
--- One more change; the object in *packed* has the version c.last + 1. Only of D, whose last state is nowhere else, the
--- note holds the object.
+-- Adds a change; the object in *packed* has the version c.last + 1. The note holds the object only for D, whose last
+-- state is nowhere else.
 local function tell(c, letter, id, packed, name_member, object_member)
   local entry, noted = c.entry, c.noted
   if c.last < c.first then c.bytes = c.bytes + ENTRY_BYTES end
@@ -109,7 +109,7 @@ local function tell(c, letter, id, packed, name_member, object_member)
   end
 end
 
--- To how many entries a stream is to be cut so that it holds about *bound* bytes, of *added* ever; nil: it may stay.
+-- Returns how many entries a stream may keep to hold about *bound* bytes, of *added* ever; nil: all of them.
 local function length_within(stream, added, bound)
   local first = ask('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
   if not first then return nil end

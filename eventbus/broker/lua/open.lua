@@ -1,13 +1,13 @@
--- open: make what a partition stands on, or find it made.
+-- open: make a partition's stream, versions and group, or find them made.
 -- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:meta  HASH
 -- KEYS[4] eb:{p}:changes:<kind>  STREAM (read: its last id)   KEYS[5] eb:{p}:version:<kind>  STRING   KEYS[6] eb:{p}:note:<what>  STRING
 -- ARGV[1] generation   random, 16 hex; taken only if the stream has none
 -- ARGV[2] group        to make as well, '' for none       ARGV[3] policy  WAIT | DROP
 -- ARGV[4] start        '0' the oldest entry, '$' from now on; an existing group or floor wins
 -- Reply   {generation, 1 if the stream was made, 1 if the group was made}
--- Writes  KEYS 1-3, 5 and 6; allowed when memory is full, since workers that start then are those that drain it.
+-- Writes  KEYS 1-3, 5 and 6; allowed when memory is full, since the workers that start then will drain it.
 --         A group that is gone while its floor is remembered is made anew at its floor. What is missing from there
---         on, be it that the whole stream was destroyed, is counted: lost:<group>; `trim` tells it: untold:<group>.
+--         on, even the whole stream, is counted in lost:<group>, and in untold:<group> until `trim` reports it.
 --         Floors are up to a second old, so up to a second of what the group had done may be counted with it.
 
 -- Counts what *group* lost: *from* and *to* are running numbers, nil where nobody knows.
@@ -18,8 +18,8 @@ local function count_destroyed(raised, group, from, to)
   raised['untold:' .. group] = (raised['untold:' .. group] or 0) + lost
 end
 
--- The whole stream is made, or was destroyed: every group begins at its beginning. What is known of it goes first and
--- comes last, so that nobody publishes in between.
+-- Makes a stream that is new or was destroyed: every group begins at its beginning. What is known of it is deleted first
+-- and written last, so that nobody publishes in between.
 local function plan_stream(steps, incoming, incoming_meta, meta, generation)
   local raised = {}
   local events = tonumber(ask('HGET', incoming_meta, 'events') or '0') or 0

@@ -1,5 +1,5 @@
--- overlay_event: lay over a recorded event what a person or a program has changed of it. What is counted stays: count,
--- times and message are the correlator's again at the next repeat.
+-- overlay_event: lay a change by a person or a program over a recorded event. Its counts go on: count, times and message
+-- are the correlator's again at the next repeat.
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] changes:<kind> STREAM      KEYS[7] incoming STREAM   KEYS[8] incoming:meta HASH
 -- KEYS[9] object:… STRING

@@ -1,5 +1,5 @@
--- publish: append a producer's batch exactly once. It writes the entry first; whatever keeps it from the rest, the next
--- call finds the entry and does that.
+-- publish: append a producer's batch exactly once. It writes the entry first; if anything prevents the rest, the next
+-- call finds the entry and finishes it.
 -- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:producer:<id>  HASH
 -- KEYS[4] eb:{p}:meta  HASH (read: who holds the stream)
 -- ARGV[1] first       sequence of the batch's first event, from 1      ARGV[2] n       events, 1..64

@@ -1,4 +1,4 @@
--- put: create or replace one stored object of any kind but events, if it is as the caller has read it.
+-- put: create or replace one stored object of any kind but events, if it has not changed since the caller read it.
 -- KEYS[1] version:<kind> STRING   KEYS[2] note:<kind> STRING   KEYS[3] index:name:<kind> ZSET   KEYS[4] changes:<kind> STREAM
 -- KEYS[5] object:<kind>:<key> STRING
 -- ARGV[1] rv          the version it must have; '' it must not exist

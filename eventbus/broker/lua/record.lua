@@ -1,6 +1,6 @@
--- record: correlate whole batches of one group, write the result and acknowledge, in one step. What is decided stands in
--- correlation.lua; here everything is read before, and written after. What is not ours under a string key (another
--- type, garbage) is gone round: it is taken for missing, written over, counted and named.
+-- record: correlate whole batches of one group, write the result and acknowledge, in one step. The rules are in
+-- correlation.lua; this file reads everything before, and writes after. A value under a string key that is not ours
+-- (another type, garbage) is taken for missing, written over, counted and named.
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET
 -- KEYS[9] changes:<kind> STREAM    KEYS[10] suppressed HASH   KEYS[11] dead STREAM        KEYS[12] attempts:<group> HASH
@@ -26,7 +26,7 @@
 
 local FIXED_RECORD = 14
 
--- Reads strings by number; what is no string of ours is noted in *spoiled*.
+-- Reads strings by number; a value that is no string of ours is noted in *spoiled*.
 local function new_reader(keys)
   local packed, was_read, spoiled = {}, {}, {} -- keys that are not ours
 
@@ -34,7 +34,7 @@ local function new_reader(keys)
     spoiled[#spoiled + 1] = key
   end
 
-  -- MGET takes another type for missing, and so does MSET: whoever asks by EXISTS finds it.
+  -- MGET takes another type for missing, and so does MSET; EXISTS finds it.
   local function find_other_types(missing)
     for low = 1, #missing, MANY do
       local high = math.min(low + MANY - 1, #missing)
@@ -46,7 +46,7 @@ local function new_reader(keys)
     end
   end
 
-  -- Those of *numbers* that were not read yet, as few commands as can be.
+  -- Reads those of *numbers* that were not read yet, in as few commands as possible.
   local function read(numbers)
     local missing = {}
     for low = 1, #numbers, MANY do
@@ -195,7 +195,7 @@ local function decide_batches(batches, subjects, decide)
   return replies, done, buried, occurrences
 end
 
--- The member of *index* that leads to object *id*. Looked for from end to end: nobody knows its name any more.
+-- Returns the member of *index* that leads to object *id*. Searches the whole index: the name is not known any more.
 local function find_member(index, id)
   local from = 0
   while true do
@@ -208,8 +208,8 @@ local function find_member(index, id)
   end
 end
 
--- Takes events out of the indexes whose string is not ours, and tells readers that they are gone, as far as their names
--- say what they were. They may be written anew in this call.
+-- Takes events whose string is not ours out of the indexes, and tells readers that they are gone, as far as the names
+-- say which they were. They may be written anew in this call.
 local function take_out_spoiled(state, c, steps, given)
   for _, key in ipairs(state.spoiled) do
     local id = string.sub(key, -32)
@@ -243,7 +243,7 @@ local function step_acknowledge(steps, incoming, attempts, group, done, noted)
   end
 end
 
--- Puts what became of the objects into *strings*, *c* and *indexes*.
+-- Puts the new state of the objects into *strings*, *c* and *indexes*.
 local function write_objects(state, keys, c, strings, indexes, given)
   local function put(list, one, two)
     local n = #list

@@ -1,5 +1,5 @@
--- refresh: show what has been counted of events and not written: held-back repeats. One R change each; it moves neither
--- what was written nor the expiry. Looks again at every key it is given.
+-- refresh: show readers the repeats of events that were counted and held back, not written. One R change each; it moves
+-- neither what was written nor the expiry. Checks every key that it is given again.
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:refresh ZSET
 -- KEYS[5] changes:<kind> STREAM   KEYS[6] version:<kind> STRING   KEYS[7] note:<what> STRING
 -- KEYS[8…] object:… STRING   candidates, longest due first

@@ -1,4 +1,4 @@
--- remove: take one stored object of any kind but events out, as a person's delete does.
+-- remove: delete one stored object of any kind but events.
 -- KEYS[1] version:<kind> STRING   KEYS[2] note:<kind> STRING   KEYS[3] index:name:<kind> ZSET   KEYS[4] changes:<kind> STREAM
 -- KEYS[5] object:<kind>:<key> STRING
 -- ARGV[1] rv             only if the object still has this version; '' any

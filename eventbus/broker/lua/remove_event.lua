@@ -1,5 +1,5 @@
--- remove_event: take one event out of the store, as a person's delete does. Its running count stays: it is the
--- correlator's. Of one that was written through the store nothing stays.
+-- remove_event: delete one event. The running count of a recorded event stays: it is the correlator's. Of an event that
+-- was written through the store nothing stays.
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] index:forget ZSET   KEYS[7] changes:<kind> STREAM    KEYS[8] object:… STRING
 -- ARGV[1] rv             only if the event still has this version; '' any
@@ -7,7 +7,8 @@
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
--- Tells that event *o* is gone; what stays of it is put into *strings*, *steps* and *forget*. Returns whether it counts.
+-- Adds the change that event *o* is gone, and puts what stays of it into *strings*, *steps* and *forget*. Returns whether
+-- a count stays.
 local function take_out(c, strings, steps, forget, o, key, forget_at)
   local id = string.sub(key, -32)
   local name_member, object_member = index_members(o, id)

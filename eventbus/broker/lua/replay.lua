@@ -3,7 +3,7 @@
 -- KEYS[5] note:<what> STRING
 -- ARGV[1] dead entry id   ARGV[2] bound  bytes that may be queued
 -- Reply   {'OK', entry id in incoming} | {'MISSING'} it is gone: replayed or discarded already
---         {'FULL'} the stream takes none now, or there is no stream   {'NOGROUP'} there is nobody to give it to
+--         {'FULL'} the stream takes none now, or there is no stream   {'NOGROUP'} its group does not exist
 -- Writes  all five. No flags: out of memory refuses it. Other groups and watchers pass the entry over: field `g`.
 
 local function replay(keys, args)
@@ -16,7 +16,7 @@ local function replay(keys, args)
   if not entry then return { 'MISSING' } end
   local fields = fields_of(entry)
   local body, group = fields.b or '', fields.group or ''
-  -- The stream was destroyed: whoever opens the bus makes it anew, and producers must hear of it.
+  -- The stream was destroyed: the next open of the bus makes it anew, and producers must learn of it.
   if redis.call('EXISTS', incoming) == 0 then return { 'FULL' } end
   local found = false
   for _, each in ipairs((groups_kept(incoming, meta))) do

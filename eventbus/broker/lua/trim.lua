@@ -1,6 +1,6 @@
--- trim: move each group's floor up, let go of a group that holds the stream too long, and forget the entries
--- that every group has finished with; keep `changes` and `dead` within their bounds. A group that was destroyed
--- holds what is above its floor as a dead one does: it is made anew there.
+-- trim: move each group's floor up, stop waiting for a group that holds the stream too long, and delete the entries that
+-- every group has finished with; keep `changes` and `dead` within their bounds. A group that was destroyed holds what is
+-- above its floor, as one without workers does: it is made anew there.
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] meta HASH
 -- KEYS[4] changes:<kind> STREAM    KEYS[5] dead STREAM          KEYS[6] workers HASH
 -- KEYS[7] version:<kind> STRING    KEYS[8] note:<what> STRING  as of `open`
@@ -17,20 +17,20 @@ local function trim_to_bytes(stream, added, bound)
   if length then redis.call('XTRIM', stream, 'MAXLEN', '~', length) end
 end
 
--- Bytes ever added to the dead letter: what its last entry says.
+-- Returns the bytes ever added to the dead letter, as its last entry says.
 local function dead_bytes_added(dead)
   local last = ask('XREVRANGE', dead, '+', '-', 'COUNT', 1)[1]
   local fields = last and fields_of(last)
   return fields and (tonumber(fields.at or '') or 0) + #(fields.b or '') or 0
 end
 
--- The first entry id that the group still needs.
+-- Returns the first entry id that the group still needs.
 local function needed_by(incoming, group, delivered)
   local pending = redis.call('XPENDING', incoming, group)
   return pending[1] > 0 and pending[2] or id_after(delivered)
 end
 
--- Whether any worker of the group has beaten lately. Counters, not clocks: only their movement is looked at.
+-- Returns whether any worker of the group has beaten lately, by the movement of counters and not by clocks.
 local function last_alive(meta, workers, group, now_ms)
   local sum, start = 0, group .. '/'
   local beats = ask('HGETALL', workers)
