@@ -1,7 +1,7 @@
 """The values: Event and its parts, frozen all the way down. No I/O, no Redis, no rules (those are in `validation`).
 
 Nothing is checked when a value is made in Python, because the recorder makes one per call: `validation.validate`
-checks on the way in, `codec` when bytes are read. Change one with `msgspec.structs.replace`.
+checks on the way in, `eventbus.encoding.event_json` when bytes are read. Change one with `msgspec.structs.replace`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from eventbus.frozen import EMPTY, FrozenDict, FrozenStruct, freeze
 
-#: A point in time with its zone. What the codec reads is always UTC.
+#: A point in time with its zone. What is decoded is always UTC.
 Instant: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 
 #: Counts are int32 in core/v1; other clients refuse anything larger.

@@ -2,7 +2,7 @@
 
 `EVENTBUS_CRASH=kill:recorded:3` kills the process when it comes past `recorded` for the third time; `stop:` freezes it
 (SIGSTOP) instead; `kill:decoded@MARK` only when what it works on contains the bytes MARK, every time. The places are
-in the write path only: `grep crash_point`.
+in the write path only: `grep failpoint`.
 """
 
 from __future__ import annotations

@@ -161,11 +161,11 @@ class Worker:
         self._running = running
         self._name = consumer_name()
         self._broadcaster = EventBroadcaster(bus.url, settings=settings)
-        self._diary = WorkerEvents(self._broadcaster.new_recorder(component), self._name)
+        self._events = WorkerEvents(self._broadcaster.new_recorder(component), self._name)
 
     def run(self) -> int:
         """Run until the end; blocks. See `run` above."""
-        self._diary.write("Starting", f"Starting {self._component}.")
+        self._events.write("Starting", f"Starting {self._component}.")
         log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
         deadline = 0.0
         try:
@@ -195,7 +195,7 @@ class Worker:
 
     def _start_part(self) -> Part:
         part = self._build(
-            Context(self._bus, self._settings, SystemClock(), self._name, self._diary.on_change(), self._signals.end)
+            Context(self._bus, self._settings, SystemClock(), self._name, self._events.on_change(), self._signals.end)
         )
         part.start()
         self._running.part = part
@@ -218,7 +218,7 @@ class Worker:
     def _say_stopping(self) -> None:
         self._running.stopping = True
         log.info("%s stops: finishing what is begun", self._component)
-        self._diary.write("Stopping", f"Stopping {self._component}.")
+        self._events.write("Stopping", f"Stopping {self._component}.")
 
 
 def drain(part: Part, deadline: float) -> bool:

@@ -127,9 +127,9 @@ class Everything:
         self._tell(f"bus: {safe_url(url)}" + self._way_in)
         self._broadcaster = EventBroadcaster(url, settings=self._settings)
         self._recorder = self._broadcaster.new_recorder(COMPONENT)
-        self._diary = WorkerEvents(self._recorder, consumer_name())
-        self._diary.write("Starting", f"Starting {COMPONENT}.")
-        self._watch = BusWatch(url, self._settings.prefix, on_change=self._diary.on_change())
+        self._events = WorkerEvents(self._recorder, consumer_name())
+        self._events.write("Starting", f"Starting {COMPONENT}.")
+        self._watch = BusWatch(url, self._settings.prefix, on_change=self._events.on_change())
         self._watch.start()
         self._supervisor = Supervisor(
             self._make_stages(url),
@@ -219,7 +219,7 @@ class Everything:
         self._tell("stopping; Ctrl-C again ends at once")
         if self._watch:
             self._watch.stop()  # the server is about to go
-        self._diary.write("Stopping", f"Stopping {COMPONENT}.")
+        self._events.write("Stopping", f"Stopping {COMPONENT}.")
 
     def _flush(self, timeout_s: float) -> None:
         if self._broadcaster:

@@ -83,7 +83,7 @@ def ask_bus(question: Callable[[BusNames], list[Any]]) -> list[Any]:
     before = signal.signal(signal.SIGALRM, _on_timeout)
     signal.setitimer(signal.ITIMER_REAL, _timeout_s())
     try:
-        with _glimpse() as found:
+        with _open_names() as found:
             return question(found) if found else []
     except Exception:
         return []
@@ -93,7 +93,7 @@ def ask_bus(question: Callable[[BusNames], list[Any]]) -> list[Any]:
 
 
 @contextmanager
-def _glimpse() -> Iterator[BusNames | None]:
+def _open_names() -> Iterator[BusNames | None]:
     settings = Settings.from_environ(os.environ)
     url = _url(settings)
     if url is None:

@@ -65,16 +65,16 @@ class Correlator:
     def __init__(self, options: Options) -> None:
         self._options = options
         #: Objects repeat: the cache makes a repeat cost two hashes less. Bounded, since objects are not.
-        self._heard = lru_cache(maxsize=16_384)(self._make_cached)
+        self._cached = lru_cache(maxsize=16_384)(self._make_cached)
 
     def keyed(self, uid: str, event: WireEvent, packed: bytes) -> KeyedEvent:
         """Return the event with its keys: nothing is hashed if it repeats what was last said of its subject."""
-        heard = self._heard(
+        cached = self._cached(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
-        if heard.message != event.message:
-            heard.listen(event.message)
-        return KeyedEvent(uid, event, packed, heard.subject, heard.key, heard.local)
+        if cached.message != event.message:
+            cached.remember(event.message)
+        return KeyedEvent(uid, event, packed, cached.subject, cached.key, cached.local)
 
     def _make_cached(self, *said: Any) -> _CachedKeys:
         return _CachedKeys(self._make_subject(*said))
@@ -148,7 +148,7 @@ class _CachedKeys:
         self.message: str | None = None
         self.key = self.local = b""
 
-    def listen(self, message: str) -> None:
+    def remember(self, message: str) -> None:
         said = message.encode("utf-8", "surrogatepass")
         digest = self.subject.event_prefix.copy()
         digest.update(said)

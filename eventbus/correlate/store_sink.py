@@ -36,7 +36,9 @@ def sink_consumer(
     enforce_bounds: EnforceBounds = lambda _reader: None,
     **options: object,
 ) -> Consumer:
-    """A consumer of the store's own group. *relieve* is called now and then, to keep the store within its bounds."""
+    """Make a consumer of the store's own group.
+
+    *enforce_bounds* is called now and then, to keep the store in bounds."""
     sink = StoreSink(bus, partition, enforce_bounds)
     return Consumer(
         bus=bus,

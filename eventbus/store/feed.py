@@ -53,12 +53,14 @@ class Feed:
         self._subscribers: set[Subscriber] = set()
         self._positions = dict.fromkeys(storage.partitions, 0)
         every = list(storage.partitions)
-        self._lanes = [_ReaderThread([partition]) for partition in every] if bus.is_cluster else [_ReaderThread(every)]
+        self._threads = (
+            [_ReaderThread([partition]) for partition in every] if bus.is_cluster else [_ReaderThread(every)]
+        )
 
     @property
     def is_reading(self) -> bool:
         """Return True while one of its threads runs."""
-        return any(lane.running for lane in self._lanes)
+        return any(reader.running for reader in self._threads)
 
     def attach(self, subscriber: Subscriber, newest: Sequence[int]) -> tuple[int, ...]:
         """Begin to offer changes to *subscriber*.
@@ -68,14 +70,14 @@ class Feed:
         """
         with self._lock:
             self._subscribers.add(subscriber)
-            for lane in self._lanes:
-                if not lane.running:
-                    for partition in lane.partitions:
+            for reader in self._threads:
+                if not reader.running:
+                    for partition in reader.partitions:
                         self._positions[partition] = newest[partition]
-                    lane.running = True
-                    name = f"eventbus-hub-{self._plural}-{lane.partitions[0]}"
-                    lane.thread = threading.Thread(target=self._run, args=(lane,), name=name, daemon=True)
-                    lane.thread.start()
+                    reader.running = True
+                    name = f"eventbus-hub-{self._plural}-{reader.partitions[0]}"
+                    reader.thread = threading.Thread(target=self._run, args=(reader,), name=name, daemon=True)
+                    reader.thread.start()
             return tuple(self._positions.values())
 
     def detach(self, subscriber: Subscriber) -> None:
@@ -90,18 +92,18 @@ class Feed:
     def join(self) -> None:
         """Wait for the threads, after `close`."""
         with self._lock:
-            threads = [lane.thread for lane in self._lanes if lane.thread is not None]
+            threads = [reader.thread for reader in self._threads if reader.thread is not None]
         for thread in threads:
             # One that Ctrl-C has kept from starting cannot be joined.
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(self._block_ms / 1000 + 1)
 
-    def _run(self, lane: _ReaderThread) -> None:
+    def _run(self, reader: _ReaderThread) -> None:
         client = self._bus.client(block_ms=self._block_ms, name="eventbus-hub")
         try:
-            while self._go_on(lane):
+            while self._go_on(reader):
                 try:
-                    self._read(client, lane)
+                    self._read(client, reader)
                 except EventBusError as error:
                     log.debug("reading changes of %s waits: %s", self._plural, error)
                     self._closed.wait(PAUSE_S)
@@ -111,28 +113,28 @@ class Feed:
         finally:
             client.close()
 
-    def _go_on(self, lane: _ReaderThread) -> bool:
+    def _go_on(self, reader: _ReaderThread) -> bool:
         with self._lock:
-            lane.running = bool(self._subscribers) and not self._closed.is_set()
-            return lane.running
+            reader.running = bool(self._subscribers) and not self._closed.is_set()
+            return reader.running
 
-    def _read(self, client: Client, lane: _ReaderThread) -> None:
-        keys = [self._key(partition) for partition in lane.partitions]
-        after = [f"{self._positions[partition]}-0" for partition in lane.partitions]
+    def _read(self, client: Client, reader: _ReaderThread) -> None:
+        keys = [self._key(partition) for partition in reader.partitions]
+        after = [f"{self._positions[partition]}-0" for partition in reader.partitions]
         with redis_errors():
             reply: Any = client.execute_command(
                 "XREAD", "COUNT", READ_COUNT, "BLOCK", self._block_ms, "STREAMS", *keys, *after
             )
         self.reads += 1
         found = dict(reply or ())
-        for partition, key in zip(lane.partitions, keys, strict=True):
+        for partition, key in zip(reader.partitions, keys, strict=True):
             if entries := found.get(key):
                 self._tell(client, partition, entries)
-        quiet = [partition for partition, key in zip(lane.partitions, keys, strict=True) if not found.get(key)]
+        quiet = [partition for partition, key in zip(reader.partitions, keys, strict=True) if not found.get(key)]
         now = time.monotonic()
         # What is written all the time on one partition must not hide what is lost on another.
-        if quiet and (not found or now - lane.checked_at >= CHECK_S):
-            lane.checked_at = now
+        if quiet and (not found or now - reader.checked_at >= CHECK_S):
+            reader.checked_at = now
             self._check(client, quiet)
 
     def _tell(self, client: Client, partition: int, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> None:

@@ -33,7 +33,7 @@ _ANY_VERSION = ("", "0")
 class ObjectReader(Generic[T]):
     """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. Use it from one thread at a time, as its client.
 
-    Writing is `eventbus.store.writer.Objects`'.
+    `eventbus.store.writer.ObjectWriter` writes.
     """
 
     def __init__(self, *, bus: Bus, client: Client, hub: ChangeHub, kind: Kind[T], clock: Clock | None = None) -> None:

@@ -1,8 +1,8 @@
 """The correlator's rules over plain dicts: aggregate, observe, spam filter, write.
 
 The second implementation that conformance and property tests compare with; the product never imports it.
-Differs from client-go where DESIGN §5 says so: keys are tuples and cannot collide, nothing is evicted, of the local
-keys the newcomer is dropped, a name taken by another event gets a suffix.
+It differs from client-go on purpose (docs/correlation.md): keys are tuples and cannot collide, nothing is evicted, the
+newcomer among local keys is dropped, a name taken by another event gets a suffix.
 """
 
 from __future__ import annotations
