@@ -75,9 +75,6 @@ class ObjectMeta(FrozenStruct, frozen=True, rename="camel", omit_defaults=True, 
 
     *generation* counts the changes of the object's desired state, its spec; 0: of a kind that has none.
     *managed_fields* is kept and given back as it came: nobody here reads it.
-
-    *generation* counts the changes of what somebody wants of the object, its spec; 0: of a kind that has none.
-    *managed_fields* is kept and given back as it came: nobody here reads it.
     """
 
     name: str = ""

@@ -2,10 +2,6 @@
 
 A file may be shared by the log workers of one machine. A worker that writes holds a lock on it. The system releases the
 lock of a process that dies, so what is then found behind the last newline is a piece of a line that nobody will finish.
-
-A file may be shared by the log workers of one machine. Whoever writes holds a lock on it; the system lets go of the
-lock of a process that dies, so what is found behind the last newline then is the piece of a line that nobody will
-finish.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ class OutputUnavailable(EventBusError):
 
 
 class ReaderGone(EventBusError):
-    """Standard output has been closed by whoever read it. Cure: none; the worker ends."""
+    """The reader of standard output has closed it. Cure: none; the worker ends."""
 
 
 class Line(NamedTuple):
@@ -104,7 +100,7 @@ class StreamOutput:
 
 
 class FileOutput:
-    """A file that has each line once, whoever of those that share it dies when.
+    """A file that gets each line once, though any of the workers that share it may die at any time.
 
     Follows a rename (logrotate): the path is looked up before each write. What was rotated away is not searched for
     redelivered batches.

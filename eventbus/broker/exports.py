@@ -26,9 +26,7 @@ class UpdateState(msgspec.Struct, frozen=True, array_like=True):
     """The sink's last reply about one event: client-go's UpdateState, shared by all workers of the sink.
 
     *rv* is the store's version that was written then, *ms* the time, by the worker's clock. If the event was buried,
-    both
-    are those of the burial; with *written* False the sink never had it, and only the rule for repeats may use this
-    state.
+    both are those of the burial; with *written* False the sink never had it, and only the rule for repeats may use it.
     """
 
     name: str
@@ -62,9 +60,8 @@ class ExportHold(msgspec.Struct, frozen=True):
 class ExportCheckpoint(msgspec.Struct, kw_only=True):
     """The data that one call of `exported` stores.
 
-    *returned*: the sink's replies by the store's key; None forgets one. It is mutable, since an exporter fills it
-    step by step.
-    filled."""
+    *returned*: the sink's replies by the store's key; None forgets one. It is mutable, since it is filled step by step.
+    """
 
     call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: what Redis knows a repeat by
     position: int | None = None

@@ -1,4 +1,4 @@
-"""Parses numbers that Redis holds as text. Whoever may write there can put anything in their place."""
+"""Parses numbers that Redis holds as text. Every user with the right to write there can put anything in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The read path, client-go's tools/cache: a local, indexed copy of what the store holds, and who is told of changes.
+"""The read path, client-go's tools/cache: a local, indexed copy of the store's objects, with handlers for changes.
 
 Knows nothing of Redis: everything is read through `eventbus.list_watch.ListerWatcher`.
 """

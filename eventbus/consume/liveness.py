@@ -13,9 +13,6 @@ class LivenessObserver:
 
     What kept the observer from looking may have kept the others from beating, so a gap between two looks counts for no
     more than *longest_gap_s*.
-
-    What kept him from looking may have kept them from beating, so a gap between two looks counts for no more than
-    *longest_gap_s*.
     """
 
     def __init__(self, clock: Clock, *, longest_gap_s: float) -> None:

@@ -50,11 +50,8 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
 def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[SinkDelivery]]:
     """Group the deliveries of *changes*, oldest first, into rounds of at most *most* (0: any number).
 
-    No event occurs twice in a round.
-    number).
-
-    With *coalesce* an event has one delivery, of its newest state, unless it went and came back meanwhile. Otherwise
-    every change is a round of its own, as client-go writes them.
+    No event occurs twice in a round. With *coalesce* an event has one delivery, of its newest state, unless it went and
+    came back meanwhile. Otherwise every change is a round of its own, as client-go writes them.
     """
     rounds: list[dict[str, SinkDelivery]] = []
     last: dict[str, int] = {}  # the round that has the event's newest delivery

@@ -20,9 +20,8 @@ LONGEST_CALL_S = 900.0
 class Heartbeater:
     """Calls *sign* every second from a thread of its own while a call is under way.
 
-    It does so for at most LONGEST_CALL_S of *clock*.
-
-    Never while no call is, so that *sign* may use what belongs to the thread that calls.
+    It does so for at most LONGEST_CALL_S of *clock*, and never between calls, so that *sign* may use what belongs to
+    the thread that calls.
     """
 
     def __init__(self, sign: Callable[[], None], *, clock: Clock) -> None:

@@ -1,1 +1,1 @@
-"""The write path: from the recorder in a process to the stream, and to those who watch it."""
+"""The write path: from the recorder in a process to the stream, and to watchers in the same process."""

@@ -1,11 +1,7 @@
 """Ends and renews broadcasters when a process ends or forks: exit, signals, children of multiprocessing, fork.
 
-At the end every broadcaster sends what it has, by the steps of `EventBroadcaster.shutdown`. Anybody may repeat
-these, and
-nothing ever waits for code that a signal has interrupted.
-
-At the end every broadcaster sends what it has. The steps are those of `EventBroadcaster.shutdown`, which may be done
-again and by anybody: whoever is interrupted by a signal is never waited for.
+At the end every broadcaster sends what it has, by the steps of `EventBroadcaster.shutdown`. Anybody may repeat these,
+and nothing ever waits for code that a signal has interrupted.
 """
 
 from __future__ import annotations

@@ -133,8 +133,6 @@ def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
 
     How it is written to does not count: a new password or option makes no new sink.
 
-    Only where to matters, and not how: a new password or option makes no new sink.
-
     file: the host's name and the whole path; stdout: the host's name; postgresql: host, port, database, schema;
     kubernetes: the API server's URL and the namespace; others: the URL without user and password, since only they know
     what its query means.

@@ -112,11 +112,8 @@ class ObjectStore:
     def list(self, namespace: str | None = None, *, kind: str | None = None, name: str | None = None) -> EventList:
         """List all events, those of a *namespace* (None, "": of all), or those about one object (*kind*, *name*).
 
-        *kind* is compared without case.
-        and *name*).
-
-        The version is read before the first page, so that a watch from it replays what changed meanwhile. Order: by
-        namespace and name within a partition.
+        *kind* is compared without case. The version is read before the first page, so that a watch from it replays what
+        changed meanwhile. Order: by namespace and name within a partition.
         """
         storage = EventStorage(kind=EVENT, bus=self._bus, client=self._client)
         scanner = Scanner(bus=self._bus, client=self._client, storage=storage)

@@ -86,12 +86,8 @@ def pack_written(event: Event) -> bytes:
 class Overlay(msgspec.Struct, frozen=True):
     """The changes laid over a recorded event: two JSON merge patches, b"" for one that changes nothing.
 
-    *lasting* holds as long as the event exists, *once* until the correlator counts its next repeat. With both
-    applied the
-    event reads as *event*.
-
-    *lasting* holds for as long as the event is there, *once* until the correlator counts its next repeat; with both it
-    reads as *event*.
+    *lasting* holds as long as the event exists, *once* until the correlator counts its next repeat. With both applied
+    it reads as *event*.
     """
 
     lasting: bytes

@@ -118,8 +118,6 @@ def check_server(client: Client) -> ServerInfo:
 
     Facts that the user may not read are taken to be right.
 
-    What the user may not read is taken to be right.
-
     Returns: ServerInfo of the (first) server.
     Raises:  BusRefused: too old, or it evicts keys when full; the message has the cure.  BusUnavailable: no reply.
     Redis:   INFO, or HELLO. No CONFIG: no role has it, and each opening would leave a line in the ACL log.

@@ -59,7 +59,6 @@ def default_directory(environ: Mapping[str, str]) -> Path:
     """Return the directory of a user's server.
 
     It is $EVENTBUS_STATE_DIR, else $XDG_STATE_HOME/eventbus, else ~/.local/state/eventbus.
-    ~/.local/state/eventbus.
 
     Raises: ConfigError: there is no such home directory.
     """

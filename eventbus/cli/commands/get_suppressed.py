@@ -1,4 +1,4 @@
-"""`eventbus get suppressed`: what was held back, folded, refused for memory or evicted; nothing goes silently."""
+"""`eventbus get suppressed`: counts of events held back, folded, refused for memory or evicted, by source."""
 
 from __future__ import annotations
 

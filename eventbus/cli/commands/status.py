@@ -1,4 +1,4 @@
-"""`eventbus status`: who reads the bus and how far behind, how full it is, what was counted."""
+"""`eventbus status`: groups and their lag, workers, how full the bus is, and counters."""
 
 from __future__ import annotations
 

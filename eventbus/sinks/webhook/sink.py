@@ -159,8 +159,7 @@ class BatchWebhookSink(WebhookSink):
     """Sends up to 100 events a request, in one CloudEvents batch.
 
     Idempotency-Key is then of the whole batch, and each event's id is what tells repeats. A batch that is refused is
-    halved
-    until the culprit is found.
+    halved until the culprit is found.
     """
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:

@@ -1,10 +1,7 @@
 """The notation of a scenario: `table.at(seconds, **event).verdict(…)`, one line an event.
 
 The table only keeps books: which name and first time a label stands for, and what follows from the event itself. Each
-line itself says the outcome for its event.
-
-The table only keeps books: which name and first time a label stands for, and what follows from the event itself. What
-becomes of an event is always said by whoever writes the line.
+line says the outcome for its event.
 """
 
 from __future__ import annotations
