@@ -68,7 +68,7 @@ def export(
     metrics: str,
     take_over_s: float,
 ) -> None:
-    """Write every correlated event, and what changes of it, to an external system.
+    """Write every correlated event, and every change of it, to an external system.
 
     \b
     postgresql://user@host/database  rows, one an event (EVENTBUS_POSTGRES_PASSWORD)
@@ -78,8 +78,8 @@ def export(
     stdout:                          JSON Lines
     scheme:…                         a sink that an installed package has registered
 
-    counts=shown in the URL's query writes the counts that `eventbus get events` shows, too, of repeats that were held
-    back; otherwise a sink is told what client-go would have written.
+    counts=shown in the URL's query writes the counts that `eventbus get events` shows, with repeats that were held
+    back; otherwise a sink gets the counts that client-go would have written.
 
     Secrets are taken from the environment or from files, never from the command line; docs/sinks.md says which. A URL
     that is a secret itself may stand in EVENTBUS_EXPORT_TO, or in the file that EVENTBUS_EXPORT_TO_FILE names. One

@@ -67,7 +67,7 @@ def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base:
     with exit code 0 is done. Ctrl-C and SIGTERM end the lines of the Procfile first, the last one first, then the
     workers, then the server; what is not done after EVENTBUS_DRAIN_S (10 s) and 2 s more is killed. A second Ctrl-C
     kills everything at once. Starts, failures and ends are recorded about Process/<name>; `up` itself speaks as
-    Worker/<name>, as every worker does. Where `up` itself is killed its workers end by themselves; the server and the
+    Worker/<name>, as every worker does. If `up` itself is killed, its workers end by themselves; the server and the
     lines of the Procfile go on.
 
     \b

@@ -50,14 +50,14 @@ GROUPS: dict[str, str] = {
       eventbus get nodes
       eventbus get suppressed
     """,
-    "group": """Consumer groups: who shares the stream.
+    "group": """List and delete consumer groups, which share the stream.
 
     \b
     Examples:
       eventbus group list
       eventbus group delete billing
     """,
-    "options": """How the whole bus correlates and what it keeps.
+    "options": """Show and change the options of the whole bus: how it correlates, and what it keeps.
 
     \b
     Examples:
@@ -72,10 +72,10 @@ COMMANDS: dict[str, Lazy] = {
     "api-resources": Lazy("eventbus.cli.commands.api_resources:api_resources", "List the kinds that the store holds."),
     "completion": Lazy("eventbus.cli.completion:completion", "Print the script that makes a shell complete all this."),
     "dead discard": Lazy("eventbus.cli.commands.dead:discard_dead", "Let buried entries go for good."),
-    "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List what no worker could handle."),
+    "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List entries that no worker could handle."),
     "dead replay": Lazy("eventbus.cli.commands.dead:replay_dead", "Give buried entries back to their group."),
     "dead show": Lazy("eventbus.cli.commands.dead:show_dead", "Show one buried entry."),
-    "describe": Lazy("eventbus.cli.commands.describe:describe", "What is known of one object, with its events."),
+    "describe": Lazy("eventbus.cli.commands.describe:describe", "Show one object, with its events."),
     "doctor": Lazy("eventbus.cli.commands.doctor:doctor", "Look for what is wrong, and say the cure."),
     "events": Lazy("eventbus.cli.commands.events:events", "Events as `kubectl events` shows them."),
     "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server; its data stays."),
@@ -86,7 +86,7 @@ COMMANDS: dict[str, Lazy] = {
     "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "Leases: who holds what, and until when."),
     "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "Nodes, as kubectl shows them."),
     "get suppressed": Lazy(
-        "eventbus.cli.commands.get_suppressed:get_suppressed", "What was held back or folded, by source."
+        "eventbus.cli.commands.get_suppressed:get_suppressed", "Show how much was held back or folded, by source."
     ),
     "group delete": Lazy("eventbus.cli.commands.group:delete_group", "Delete a group that will not be back."),
     "group list": Lazy("eventbus.cli.commands.group:list_groups", "Show the groups, and how far behind they are."),

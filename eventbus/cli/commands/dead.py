@@ -41,7 +41,7 @@ _done = click.option("-o", "--output", type=click.Choice(["json"]), help="What w
 @_cause
 @click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Another form than the table.")
 def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
-    """List buried entries, oldest first: who buried them, why, and how many workers died over them.
+    """List buried entries, oldest first, with their group, the cause, and how many workers died over them.
 
     A poison event is buried alone; its neighbours in the batch are not. `eventbus dead show` says more.
 

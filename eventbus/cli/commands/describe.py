@@ -36,11 +36,11 @@ from eventbus.printers.yaml import dump_yaml
 def describe(
     object: tuple[str, ...], namespace: str, all_namespaces: bool, show_events: bool, output: str | None
 ) -> None:
-    """Show what is known of an object: itself where it is stored, and its events: since when, how often, who says so.
+    """Show an object, if it is stored, and its events: since when, how often, and from which source.
 
-    KIND NAME works as well, and kubectl's plurals and short names. Where no object has that name, all whose names
-    begin with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`); of anything else, what is
-    known comes from stored events, which go an hour after they were last seen.
+    KIND NAME works as well, and kubectl's plurals and short names. If no object has that name, all whose names begin
+    with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`); everything else is known only
+    from stored events, which expire an hour after they were last seen.
 
     \b
     Examples:

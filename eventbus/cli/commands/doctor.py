@@ -23,11 +23,11 @@ from eventbus.settings import Settings
 def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
     """Look for what is wrong with the server, the bus and this machine, and say the cure.
 
-    Looked at: the connection, TLS, users; the server's version, eviction, persistence and clock; the functions; memory
+    It checks the connection, TLS, users; the server's version, eviction, persistence and clock; the functions; memory
     against the bounds of the options; full streams and groups without workers; keys of another type, and calls that
     were cut off half-way; the current user's rights, command by command; the embedded server's disk; a package
-    `workers` that is not ours. Nothing is changed. Where no EVENTBUS_REDIS_URL is set, the embedded server is started
-    if need be, as by every command.
+    `workers` that is not ours. It changes nothing. Without EVENTBUS_REDIS_URL it starts the embedded server if need be,
+    as every command does.
 
     \b
     Exit codes:

@@ -13,9 +13,9 @@ import click
 def down(state_dir: str | None) -> None:
     """Stop the embedded server that some command started when it was missing. Its data stays.
 
-    Whoever still uses it waits until it is back; the next command starts it again. An `eventbus up` would do so at
-    once: while one keeps the server running, end that one instead. A server named by EVENTBUS_REDIS_URL is not ours,
-    and is left alone.
+    Programs that still use it wait until it is back; the next command starts it again. An `eventbus up` would do so at
+    once: while one keeps the server running, end that one instead. A server named by EVENTBUS_REDIS_URL is not the
+    embedded one, and is left alone.
 
     \b
     Examples:

@@ -75,20 +75,21 @@ def exec_(
 ) -> None:
     """Run COMMAND and record its life: Started, then Completed or Failed.
 
-    Its terminal, streams, signals and exit code are those it would have without us, and it runs whether or not there
-    is a bus: what could not be sent after its end (for EVENTBUS_FLUSH_S, 5 s; a bus that is away gets 2 s) is lost,
-    which one line on standard error says. Recorded are its name, not its arguments; exit code or signal, duration, and
-    the last line of its standard error.
+    COMMAND has the terminal, streams, signals and exit code that it would have without exec, and it runs whether or not
+    there is a bus. Events that cannot be sent within EVENTBUS_FLUSH_S (5 s) after its end, or 2 s if the bus is away,
+    are lost, and one line on standard error says so. Events hold its name but not its arguments, its exit code or
+    signal, its duration, and the last line of its standard error.
 
-    A signal sent to us is passed on, and recorded as Killing if it asks programs to end. Not passed on are those that
-    nobody can catch, KILL and STOP, and those of our own faults, like SEGV: COMMAND goes on without us. --restart runs
-    it again after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s doubling to
-    300 s, anew after 10 min up, and recorded as BackOff.
+    A signal sent to exec is passed on, and recorded as Killing if it asks programs to end. Signals that nobody can
+    catch, KILL and STOP, and those of exec's own faults, like SEGV, are not passed on: COMMAND goes on without exec.
+    --restart runs it again after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s
+    doubling to 300 s, anew after 10 min up, and recorded as BackOff.
 
-    To know the last line, we stand between COMMAND and its standard error (and its standard output, where both are one
-    pipe or file: then it is the last line of both): what it leaves in the background loses them at the end. A terminal
-    is left alone, for pagers read the keyboard from it, and the events then have no last line; --read-stderr reads
-    along there, too, and such pagers have no keyboard. --keep-stderr leaves pipes and files alone as well.
+    To know the last line, exec stands between COMMAND and its standard error (and its standard output, if both are one
+    pipe or file; then it is the last line of both). Processes that COMMAND leaves in the background lose these streams
+    at its end. A terminal is left alone, since pagers read the keyboard from it, and the events then have no last line;
+    --read-stderr reads along there too, and such pagers have no keyboard. --keep-stderr leaves pipes and files alone as
+    well.
 
     \b
     Examples:

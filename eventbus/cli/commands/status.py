@@ -43,7 +43,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     A worker is dead when it has not asked for work for 15 s and its heartbeat
     counter stands still, which is looked at twice, 1.5 s apart.
 
-    With -w a bus that is away is waited for, with a line on standard error.
+    With -w it waits for a bus that is away, and says so on standard error.
 
     A sink is what `eventbus worker export` writes to: LAG and BEHIND as above,
     in changes of the store; paused: it does not answer, and nothing is lost.
