@@ -1,4 +1,4 @@
-"""What kubectl's users type by habit works, or one line says what to type instead."""
+"""Commands that kubectl's users type by habit work, or one line says what to type instead."""
 
 from __future__ import annotations
 

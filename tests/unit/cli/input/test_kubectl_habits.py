@@ -1,4 +1,4 @@
-"""What kubectl's users type becomes what click knows, and nothing else is touched."""
+"""Arguments that kubectl's users type become arguments that click knows, and nothing else is touched."""
 
 from __future__ import annotations
 
