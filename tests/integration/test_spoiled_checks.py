@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eventbus import Settings
+from eventbus.broker.access.roles import name_of
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.client import Client, make_client
 from eventbus.broker.health.findings import Finding, Severity
-from eventbus.broker.health.spoiled_checks import NOTE_S, check_keys, expected, notes
+from eventbus.broker.health.spoiled_checks import NAMED, NOTE_S, check_keys, expected, notes, read_spoiled
+from eventbus.broker.key_scan import scan_keys
+from eventbus.broker.key_types import KEY_TYPES
 from eventbus.broker.keys import Keys
 from eventbus.errors import EventBusError
 from tests.functions.servers import one_node_cluster
@@ -53,6 +57,69 @@ def test_a_key_of_another_type_is_named_with_the_cure_that_mends_it(bus: Bus, na
         assert rest.startswith("what was there before is lost already: ")
         client.execute_command(*rename.split())
         assert [found.severity for found in check(bus)] == [Severity.OK]
+
+
+ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
+
+
+def sample(name: str) -> str:
+    """A key of that name, behind `eb:{p}:`, as it could be called on the partition 1."""
+    start = name_of("eb", Keys("eb", 1), name).decode()
+    return start.partition(":")[2].partition(":")[2] + {"object": ":events:" + "0" * 32}.get(
+        name, "x" if start.endswith(":") else ""
+    )
+
+
+def test_what_each_key_must_be_is_declared_of_every_key_that_there_is() -> None:
+    slots = set(Keys.__slots__) - {"partition", "root"}
+    assert set(KEY_TYPES) == slots | {"bus", "changes", "version", "note"}
+    row = r"^\| `eb:\{[0p]\}:([\w:]+)[^`]*`(?:, `…:([\w:]+)`)? \| (\w+)"
+    rows = re.findall(row, ARCHITECTURE.read_text("utf-8"), re.M)
+    documented = {name: kind for *names, kind in sorted(rows, reverse=True) for name in names if name}
+    for name, must in KEY_TYPES.items():
+        key = name_of("eb", Keys("eb", 0), name).decode().removeprefix("eb:{0}:")
+        found = next((kind for start, kind in documented.items() if f"{key}:".startswith(start)), None)
+        assert {"sorted": "zset"}.get(str(found), found) == must.type, f"{key}: the page says {found}"
+
+
+@pytest.mark.parametrize("name", sorted(set(KEY_TYPES) - {"bus"}))
+def test_a_key_that_is_named_by_what_it_holds_is_found_all_the_same(bus: Bus, name: str) -> None:
+    key = f"{bus.prefix}:{{1}}:{sample(name)}".encode()
+    with bus.client() as client:
+        client.delete(key)
+        client.sadd(key, "somebody else's")
+        (finding,) = check(bus)
+        assert f"{key.decode()} is a set, and must be a {KEY_TYPES[name].type}: " in finding.message
+        client.execute_command(*finding.cure.partition("; ")[0].split())
+        assert [found.severity for found in check(bus)] == [Severity.OK]
+
+
+def test_what_belongs_to_groups_and_sinks_is_named_in_the_status_too(bus: Bus) -> None:
+    keys = bus.keys[2]
+    with bus.client() as client:
+        client.hset(keys.meta, "export:file", "1")
+        spoiled = [keys.attempts + b"sink", keys.export + b"file", keys.later + b"file"]
+        for key in spoiled:
+            client.sadd(key, "somebody else's")
+        lines = read_spoiled(client, bus.keys)
+    assert [line.partition(" is a set")[0].encode() for line in lines] == spoiled
+
+
+def test_of_many_some_are_named_and_all_are_counted(bus: Bus) -> None:
+    with bus.client() as client:
+        for n in range(NAMED + 4):
+            client.sadd(bus.keys[0].producer + b"%d" % n, "somebody else's")
+        *named, more = check(bus)
+    assert len(named) == NAMED
+    assert more.message == "partition 0: 4 more keys are something else than they must be"
+
+
+def test_a_server_with_more_keys_than_are_looked_at_is_said_so(bus: Bus) -> None:
+    with bus.client() as client:
+        for n in range(30):
+            client.hset(bus.keys[0].producer + b"%d" % n, "last", 1)
+        scanned = scan_keys(client, bus.prefix, bus.keys, most=0)
+    assert (scanned.spoiled, scanned.whole) == ({}, False)
 
 
 def test_the_bus_key_itself_is_named(bus: Bus) -> None:

@@ -30,7 +30,14 @@ _SHAPES: dict[str, str] = {
     "MSET": "K a",
 }
 _SHAPE = "K a b"
-_KEYLESS_SHAPES = {"AUTH": "a", "SELECT": "0", "CLIENT|SETNAME": "a", "ACL|DRYRUN": "a PING", "FUNCTION|LOAD": "a"}
+_KEYLESS_SHAPES = {
+    "AUTH": "a",
+    "SELECT": "0",
+    "CLIENT|SETNAME": "a",
+    "ACL|DRYRUN": "a PING",
+    "FUNCTION|LOAD": "a",
+    "SCAN": "0",
+}
 _KEYLESS_SHAPES["FUNCTION|DELETE"] = "a"
 
 #: Missing rights named in one finding.

@@ -94,8 +94,9 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "index_subject": "TYPE",
         "index_refresh": "TYPE",
         "suppressed": "HGETALL TYPE",
-        "export": "HGETALL",
-        "later": "ZCARD",
+        "export": "HGETALL TYPE",
+        "later": "ZCARD TYPE",
+        **dict.fromkeys(("producer", "aggregate", "spam", "object", "occurrences", "attempts", "exported"), "TYPE"),
     },
     Role.DEPLOY: {
         "bus": "HSETNX HSET WATCH",
@@ -118,6 +119,7 @@ _OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXI
 #: Connecting, also to a cluster; INFO is how a server is judged, and how `record` sees that memory is full.
 _CONNECTING = "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|MYID ASKING"
 _KEYLESS: Mapping[Role, str] = {
+    Role.METRICS: "SCAN",
     Role.DEPLOY: "MULTI EXEC DISCARD UNWATCH FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE",
 }
 
@@ -141,7 +143,8 @@ def role_uses(role: Role) -> frozenset[Use]:
     uses = {use for function in role_functions(role) for use in function.uses}
     for calls in (_OPENING, *(_DIRECT[one] for one in (role, *_INCLUDES.get(role, ())))):
         uses |= {Use(command, (key,)) for key, commands in calls.items() for command in commands.split()}
-    uses |= {Use(command) for command in f"{_CONNECTING} {_KEYLESS.get(role, '')}".split()}
+    keyless = (_CONNECTING, *(_KEYLESS.get(one, "") for one in (role, *_INCLUDES.get(role, ()))))
+    uses |= {Use(command) for commands in keyless for command in commands.split()}
     return frozenset(uses)
 
 

@@ -12,21 +12,16 @@ import msgspec
 from eventbus.broker.connection.client import Client
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.partition_status import execute, node_of
-from eventbus.broker.keys import EVENTS, Keys, bus_key
+from eventbus.broker.key_scan import MOST_KEYS, Scanned, scan_keys
+from eventbus.broker.key_types import KEY_TYPES, Expected, expected, expected_of_names, notes
+from eventbus.broker.keys import Keys, bus_key
 from eventbus.broker.numbers import parse_partitions, whole_number
 from eventbus.errors import BusRefused
-from eventbus.kinds import KINDS
 
 #: A note is gone within the call that wrote it, or with the next one of its kind: seconds after which one stays.
 NOTE_S: Final = 3.0
-
-
-class Expected(msgspec.Struct, frozen=True):
-    """The type a key must have, the work that stops while it has another, and what goes on without its content."""
-
-    type: str
-    stops: str
-    after: str
+#: So many keys of a partition whose names nobody knows beforehand are told one by one.
+NAMED: Final = 3
 
 
 class Looked(msgspec.Struct, frozen=True):
@@ -38,8 +33,9 @@ class Looked(msgspec.Struct, frozen=True):
 
     @property
     def spoiled(self) -> dict[bytes, Expected]:
-        """Return the keys that have another type than expected."""
-        return {key: must for key, must in expected(self.keys).items() if self.types.get(key, must.type) != must.type}
+        """The keys that are something else."""
+        must_be = expected(self.keys) | expected_of_names(self.keys, self.meta)
+        return {key: must for key, must in must_be.items() if self.types.get(key, must.type) != must.type}
 
     @property
     def noted(self) -> list[bytes]:
@@ -48,16 +44,18 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] = time.sleep) -> list[Finding]:
-    """Check the type of every fixed key of every partition; changes nothing. Blocks for NOTE_S if a call was cut off.
+    """Look at the keys of every partition, changing nothing; blocks for NOTE_S where a call was cut off.
+
+    Those whose names are known one by one, the others as far as `key_scan.MOST_KEYS` of a server reach.
 
     Raises: BusUnavailable: call again.  ConfigError: nobody knows how many partitions there are.
-    Redis:  HGETALL on meta, TYPE on the rest; two pipelines a server.
+    Redis:  HGETALL on meta, TYPE on the rest, two pipelines a server; SCAN, and TYPE on what that finds.
     """
     bus = bus_key(prefix)
     try:
         (found,) = _types(node_of(client, bus), [bus])
         if found not in ("none", "hash"):
-            return [_other_type(bus, found, _BUS)]
+            return [_other_type(bus, found, KEY_TYPES["bus"])]
         pipe: Any = node_of(client, bus).pipeline(transaction=False)
         pipe.hmget(bus, ["partitions"])
         partitions = execute(pipe)[0][0]
@@ -68,10 +66,14 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
         if noted:
             sleep(NOTE_S)
             noted &= {key for one in _look(client, [one.keys for one in looked if one.noted]) for key in one.noted}
+        scanned = scan_keys(client, prefix, [one.keys for one in looked])
     except BusRefused:
         return [ok("keys", "not looked at: this user may not ask for their types (role metrics)")]
-    findings = [finding for one in looked for finding in _judge(one, noted)]
-    return findings or [ok("keys", "each is of its type, and no call was cut off half-way")]
+    findings = [finding for one in looked for finding in (*_judge(one, noted), *_judge_scanned(one, scanned))]
+    if findings:
+        return findings
+    as_far = "" if scanned.whole else f", as far as {MOST_KEYS} keys of a server tell"
+    return [ok("keys", f"each is of its type{as_far}, and no call was cut off half-way")]
 
 
 def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
@@ -85,43 +87,6 @@ def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
     except BusRefused:
         return ()
     return tuple(_words(key, one.types[key], must) for one in looked for key, must in one.spoiled.items())
-
-
-def expected(keys: Keys) -> dict[bytes, Expected]:
-    """Return what each fixed key of a partition must be."""
-    plurals = _plurals(keys)
-    return {
-        keys.incoming: _INCOMING,
-        keys.incoming_meta: _INCOMING_META,
-        keys.meta: _META,
-        keys.workers: _WORKERS,
-        keys.dead: _DEAD,
-        keys.suppressed: _SUPPRESSED,
-        keys.index_object: _FOUND,
-        keys.index_expiry: _SWEPT,
-        keys.index_forget: _SWEPT,
-        keys.index_subject: _SWEPT,
-        keys.index_refresh: _SWEPT,
-        **{keys.index_name_of(plural): _FOUND for plural in plurals},
-        **{keys.changes_of(plural): _CHANGES for plural in plurals},
-        **{keys.version_of(plural): _VERSION for plural in plurals},
-        **{key: _NOTE for key in notes(keys, {})},
-    }
-
-
-def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys under which calls of each sort leave their notes; groups and sinks are taken from *meta*."""
-    what = [*_plurals(keys), "bus:incoming", "bus:dead"]
-    for field in meta:
-        start, _, name = field.decode("utf-8", "replace").partition(":")
-        if start in ("floor", "export"):
-            what.append(f"{'group' if start == 'floor' else 'export'}:{name}")
-    return [keys.note_of(one) for one in what]
-
-
-def _plurals(keys: Keys) -> list[str]:
-    """Return the kinds of a partition: events are everywhere, the others on the first partition."""
-    return [EVENTS] if keys.partition else [kind.plural for kind in KINDS]
 
 
 def _look(client: Client, every: Sequence[Keys]) -> list[Looked]:
@@ -138,7 +103,7 @@ def _look_at_node(node: Any, every: Sequence[Keys]) -> Iterator[Looked]:
     for keys in every:
         pipe.hgetall(keys.meta)
     metas = [meta or {} for meta in execute(pipe)]
-    names = [[*expected(keys), *notes(keys, meta)] for keys, meta in zip(every, metas, strict=True)]
+    names = [list(expected(keys) | expected_of_names(keys, meta)) for keys, meta in zip(every, metas, strict=True)]
     types = iter(_types(node, [key for of_one in names for key in of_one]))
     for keys, meta, of_one in zip(every, metas, names, strict=True):
         found = dict(zip(of_one, types, strict=False))
@@ -162,8 +127,21 @@ def _judge(looked: Looked, noted: set[bytes]) -> Iterator[Finding]:
         yield _met(looked, times)
 
 
+def _judge_scanned(looked: Looked, scanned: Scanned) -> Iterator[Finding]:
+    """What was found besides the keys that are looked at by their names."""
+    found = [key for key in sorted(scanned.spoiled) if key.startswith(looked.keys.root) and key not in looked.spoiled]
+    for key in found[:NAMED]:
+        yield _other_type(key, *scanned.spoiled[key])
+    if more := len(found) - NAMED if len(found) > NAMED else 0:
+        yield warning(
+            "keys",
+            f"partition {looked.keys.partition}: {more} more keys are something else than they must be",
+            f"find who else writes to {looked.keys.root.decode()}*, mend these, and look again",
+        )
+
+
 def _other_type(key: bytes, found: str, must: Expected) -> Finding:
-    name = key.decode()
+    name = key.decode("utf-8", "backslashreplace")
     root, _, rest = name.partition("}:")
     report = warning if must.type == "string" else error
     return report(
@@ -174,7 +152,7 @@ def _other_type(key: bytes, found: str, must: Expected) -> Finding:
 
 
 def _words(key: bytes, found: str, must: Expected) -> str:
-    return f"{key.decode()} is a {found}, and must be a {must.type}"
+    return f"{key.decode('utf-8', 'backslashreplace')} is a {found}, and must be a {must.type}"
 
 
 def _cut_off(looked: Looked, key: bytes) -> Finding:
@@ -205,17 +183,4 @@ def _met(looked: Looked, times: int) -> Finding:
     )
 
 
-_BUS = Expected("hash", "nobody can open the bus", "HSET there the partitions and options that it had")
-_INCOMING = Expected("stream", "nothing is published or recorded", "producers send again what their rings still hold")
-_INCOMING_META = Expected("hash", "nothing is published", "it is counted on from the stream's last entry")
-_META = Expected("hash", "nothing is recorded", "its counters begin at 0")
-_WORKERS = Expected("hash", "no worker shows that it lives, and none takes over", "the next heartbeats fill it")
-_DEAD = Expected("stream", "what is to be buried holds up the rest", "so is what was buried")
-_SUPPRESSED = Expected("hash", "what is held back or folded is not recorded", "what is counted by source begins at 0")
-_FOUND = Expected("zset", "nothing of it is written or listed", "what is stored is listed when it is written next")
-_SWEPT = Expected("zset", "nothing is recorded, or goes in time", "what is stored goes when it was written once more")
-_CHANGES = Expected("stream", "nothing of it is written or watched", "those who watch list again")
-_VERSION = Expected("string", "the next write puts it right", "versions jump ahead, and those who watch list again")
-_NOTE = Expected("string", "the next write puts it right", "so is what a call that was cut off had left to do")
-
-__all__ = ["NOTE_S", "check_keys", "expected", "notes"]
+__all__ = ["NAMED", "NOTE_S", "check_keys", "expected", "notes"]
