@@ -16,6 +16,7 @@ from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.sent_call import proper
 from eventbus.errors import ConfigError
 
 #: How much of an error's text is kept, characters.
@@ -192,7 +193,8 @@ class ExportStore:
 
     def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
         with redis_errors():
-            return self._client.execute_command("FCALL", name, len(keys), *keys, *args)
+            reply: Any = self._client.execute_command("FCALL", name, len(keys), *keys, *args)
+        return proper(reply)
 
 
 def _returned(value: bytes) -> UpdateState | None:

@@ -1,104 +1,36 @@
-"""Loads the function library on the server, and calls it: one typed method a function.
+"""The functions of the library as typed methods, one each: parameters are those of the Lua headers in `lua/`.
 
-Parameters are those of the Lua headers in `lua/`. Nothing here retries: callers know which calls may be repeated.
+Nothing here retries: callers know which calls may be repeated. What they are given and answer (`function_values.py`),
+and how the library gets onto a server (`function_library.py`), can be had from here too.
 """
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Sequence
-from enum import StrEnum
-from functools import cache
 from typing import Any
 
-import msgpack
-import msgspec
-
-from eventbus.broker.connection.client import Client, primaries
+from eventbus.broker.connection.client import Client
+from eventbus.broker.function_library import BUILD, library, load
+from eventbus.broker.function_values import (
+    Item,
+    Opened,
+    RecordCall,
+    Swept,
+    Trimmed,
+    WriteStatus,
+    Written,
+    option_arguments,
+    pack_argument,
+    subject_lives_ms,
+)
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import FunctionsMissing
+from eventbus.broker.sent_call import PendingCall, decode_record_reply, proper
 from eventbus.failpoints import failpoint
 from eventbus.settings import Options
 
-log = logging.getLogger("eventbus")
-
 #: Changes that refresh may make a second, a partition: they share `changes` with what is written.
 REFRESHED_A_SECOND = 200
-
-#: What the functions share; the order matters: what is local to the library comes before its use.
-_SHARED = ("library", "objects", "incoming", "commit", "counting", "correlation")
-#: A function each.
-_VERBS = (
-    *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "try", "claim"),
-    *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
-    *("lease", "release", "exported", "again"),
-)
-BUILD = 1  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """The reply of `open`."""
-
-    generation: str
-    made_stream: bool
-    made_group: bool
-
-
-class Trimmed(msgspec.Struct, frozen=True):
-    """The reply of `trim`: entries removed, and the group that lost unread events, if one did.
-
-    *destroyed*: with the stream or the group; else because it held the stream too long.
-    """
-
-    removed: int
-    released_group: str
-    lost: int
-    destroyed: bool = False
-
-
-class Swept(msgspec.Struct, frozen=True):
-    """The reply of `expire`."""
-
-    expired: int = 0
-    evicted: int = 0
-    forgotten: int = 0
-    forgotten_early: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.expired + self.evicted + self.forgotten + self.forgotten_early
-
-
-@cache
-def library() -> str:
-    """Return the source of the whole library, as FUNCTION LOAD takes it."""
-    from importlib.resources import files  # 6 ms, and most programs find the library loaded
-
-    folder = files("eventbus.broker") / "lua"
-    parts = ((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*_SHARED, *_VERBS))
-    return "#!lua name=eventbus2\n" + "\n".join(parts)
-
-
-def load(client: Client) -> bool:
-    """Load the library on every server that takes writes and has none, or an older one. Returns whether it did.
-
-    Raises: BusRefused: no permission for FUNCTION LOAD; let the `deploy` role do it once.
-    """
-    with redis_errors():
-        behind = [server for server in primaries(client) if _build(server) < BUILD]
-        for server in behind:
-            server.function_load(library(), replace=True)
-    return bool(behind)
-
-
-def _build(server: Client) -> int:
-    try:
-        with redis_errors():
-            return int(server.execute_command("FCALL", "eb2_build", 0))
-    except FunctionsMissing:
-        return 0
 
 
 class Functions:
@@ -110,7 +42,8 @@ class Functions:
 
     def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
         with redis_errors():
-            return self._client.execute_command("FCALL", name, len(keys), *keys, *args)
+            reply: Any = self._client.execute_command("FCALL", name, len(keys), *keys, *args)
+        return proper(reply)
 
     def open(self, generation: str, group: str = "", policy: str = "WAIT", start: str = "0") -> Opened:
         """Make the stream and, if named, a group on it, or find them made. Safe to repeat."""
@@ -290,7 +223,7 @@ class Functions:
 
     def finish(self, plural: str) -> bool:
         """Do what a cut-off call on objects of this kind has left to do. False: nothing. Safe to repeat."""
-        return bool(self._call("eb2_finish", (self._keys.note_of(plural),), plural))
+        return bool(self._call("eb2_finish", (self._keys.note_of(plural), self._keys.meta), plural))
 
     def put(self, options: Options, item: Item, version: str, was: bytes = b"") -> Written:
         """Create (*version* "") or replace an object that is no event."""
@@ -329,35 +262,19 @@ class Functions:
         """Take one event out; the running count of a recorded one stays."""
         keys = self._keys
         names = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object)
-        fixed = (*names, keys.index_expiry, keys.index_forget, keys.changes_of(EVENTS), keys.object + key)
+        fixed = (*names, keys.index_expiry, keys.index_forget, keys.changes_of(EVENTS), keys.object + key, keys.meta)
         return _written(self._call("eb2_remove_event", fixed, version, options.record_ttl_s * 1000))
 
     def _item_keys(self, plural: str, key: bytes) -> tuple[bytes, ...]:
         keys = self._keys
         fixed = (keys.version_of(plural), keys.note_of(plural), keys.index_name_of(plural), keys.changes_of(plural))
-        return (*fixed, keys.object_of(plural) + key)
+        return (*fixed, keys.object_of(plural) + key, keys.meta)
 
     def _event_keys(self, key: bytes) -> tuple[bytes, ...]:
         keys = self._keys
         fixed = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object, keys.index_expiry)
-        return (*fixed, keys.changes_of(EVENTS), keys.incoming, keys.incoming_meta, keys.object + key)
-
-
-class WriteStatus(StrEnum):
-    """The outcome of writing one object."""
-
-    OK = "OK"
-    EXISTS = "EXISTS"
-    CONFLICT = "CONFLICT"
-    MISSING = "MISSING"
-    FULL = "FULL"  #: no memory for a new one, or no room in the stream for its copy; nothing was written
-
-
-class Written(msgspec.Struct, frozen=True):
-    """The reply of a write: the new *version* with OK, the existing one with EXISTS and CONFLICT, else ""."""
-
-    status: WriteStatus
-    version: str = ""
+        streams = (keys.changes_of(EVENTS), keys.incoming, keys.incoming_meta)
+        return (*fixed, *streams, keys.object + key, keys.meta)
 
 
 def _written(reply: Sequence[bytes]) -> Written:
@@ -369,107 +286,28 @@ def _note_of_group(keys: Keys, group: str) -> bytes:
     return keys.note_of(EVENTS if group == SINK_GROUP else f"group:{group}")
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that `put` writes: namespace and name, its key (32 hex), and its JSON without the kind's version."""
-
-    plural: str
-    namespace: str
-    name: str
-    key: bytes
-    body: bytes
-
-
-class RecordCall(msgspec.Struct, frozen=True):
-    """The keys and packed arguments of one `record` call; the arguments refer to the keys by number, from 1."""
-
-    keys: Sequence[bytes]
-    subjects: bytes
-    batches: Sequence[bytes]
-
-
-class PendingCall:
-    """A call under way on a connection of its own. Exactly one of `reply` and `abandon` ends it."""
-
-    def __init__(self, client: Client, *command: Any) -> None:
-        self._client: Any = client
-        self._pool = getattr(client, "connection_pool", None)
-        if self._pool is None:  # a cluster's client finds the node itself, and waits
-            with redis_errors():
-                self._answer = self._client.execute_command(*command)
-            return
-        with redis_errors():
-            self._connection = self._pool.get_connection()
-            try:
-                self._connection.send_command(*command)
-            except BaseException:
-                self.abandon()
-                raise
-
-    def reply(self) -> Any:
-        """Wait for the reply. Raises: as any call."""
-        if self._pool is None:
-            return self._answer
-        try:
-            with redis_errors():
-                return self._connection.read_response()
-        finally:
-            self._pool.release(self._connection)
-
-    def abandon(self) -> None:
-        """Close the connection without reading the reply: whether the call had its effect stays unknown."""
-        if self._pool is not None:
-            self._connection.disconnect()  # or the next user of the connection would read this answer
-            self._pool.release(self._connection)
-
-
-def decode_record_reply(reply: Sequence[bytes]) -> list[str]:
-    """Decode the reply of `record`: one string a batch. Keys that held a foreign value are logged as errors."""
-    texts = [each.decode() for each in reply]
-    for text in texts:
-        if text.startswith("!"):
-            log.error("%s held something that is not ours: it counted as missing and was written anew", text[1:])
-    return [text for text in texts if not text.startswith("!")]
-
-
 def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
     """Build the FCALL of one heartbeat, for a pipeline."""
     return ("FCALL", "eb2_beat", 1, keys.workers, f"{group}/{consumer}")
 
 
-#: A bucket that never fills again is garbage too, some day: ten years.
-LONGEST_BUCKET_S = 10 * 366 * 86_400
-
-
-@cache
-def option_arguments(options: Options) -> tuple[Any, ...]:
-    """Return ARGV[3] to ARGV[14] of `record`."""
-    return (
-        options.burst,
-        f"{options.qps:.17g}",
-        options.max_events,
-        options.max_interval_s * 1000,
-        options.aggregate_message,
-        options.event_ttl_s * 1000,
-        options.record_ttl_s * 1000,
-        int(options.report_suppressed),
-        *subject_lives_ms(options),
-        options.refresh_s * 1000,
-        options.occurrences_s * 1000,
-    )
-
-
-def subject_lives_ms(options: Options) -> tuple[int, int]:
-    """Return how long, in ms, Redis keeps a set of similar messages, and a token bucket, after their last use.
-
-    Redis counts by its own clock and the rules by that of the entries, which workers may read as late as the stream
-    is held for them: what an entry that waits may still need is not collected.
-    """
-    refill_s = options.burst / options.qps if options.qps else math.inf
-    bucket_s = math.ceil(min(2 * max(1, refill_s), LONGEST_BUCKET_S))
-    return 1000 * (2 * options.max_interval_s + options.hold_s), 1000 * (bucket_s + options.hold_s)
-
-
-def pack_argument(value: Any) -> bytes:
-    """Pack *value* as msgpack that the server's cmsgpack can read: it knows no bin type."""
-    packed: bytes = msgpack.packb(value, use_bin_type=False)
-    return packed
+__all__ = [
+    "BUILD",
+    "REFRESHED_A_SECOND",
+    "Functions",
+    "Item",
+    "Opened",
+    "RecordCall",
+    "PendingCall",
+    "Swept",
+    "Trimmed",
+    "WriteStatus",
+    "Written",
+    "beat_command",
+    "decode_record_reply",
+    "library",
+    "load",
+    "option_arguments",
+    "pack_argument",
+    "subject_lives_ms",
+]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from redis.exceptions import ResponseError
 
-from eventbus.broker import functions
+from eventbus.broker import function_library, functions
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
 from eventbus.settings import Settings
@@ -21,7 +21,7 @@ from tests.functions.partition import Partition
 from tests.functions.servers import own_server
 
 LUA = files("eventbus.broker") / "lua"
-VERBS = functions._VERBS
+VERBS = function_library.VERBS
 #: keys and arguments of a header: number, an ellipsis if any number follow, and for keys the patterns and the type
 KEY = re.compile(r"KEYS\[(\d+)(…?)\]\s+((?:\S+, )*\S+)\s+(STREAM|HASH|ZSET|STRING(?:\|HASH)?)")
 ARGUMENT = re.compile(r"ARGV\[(\d+)(…?)\]")
@@ -175,7 +175,7 @@ def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: 
 
 def test_every_file_is_part_of_the_library() -> None:
     files_of_it = {part.name.removesuffix(".lua") for part in LUA.iterdir()}
-    assert files_of_it == {*functions._SHARED, *VERBS}
+    assert files_of_it == {*function_library.SHARED, *VERBS}
     for verb in VERBS:
         assert source(verb) in functions.library()
 
@@ -192,8 +192,20 @@ def test_no_function_names_a_key_itself_or_unpacks_without_bound() -> None:
     unpacked = set(re.findall(r"(?<!cmsgpack\.)unpack\(([\w.]+)(,?)", code))
     # Batches of a call, what XPENDING was asked for, at most 200 candidates, a thousand at the most; what a call of
     # record writes of one batch or of 71 keys; others have a range.
-    bounded = {"ids", "part", "objects", "deaths", "fields", "pairs_of", "told", "lost", "command", "strings"}
-    of_a_call = {"c.entry", "c.named", "c.named_objects", "c.unnamed", "c.unnamed_objects"}
+    bounded = {
+        "ids",
+        "part",
+        "objects",
+        "deaths",
+        "fields",
+        "pairs_of",
+        "told",
+        "lost",
+        "command",
+        "strings",
+        "looked_at",
+    }
+    of_a_call = {"looked_at", "c.entry", "c.named", "c.named_objects", "c.unnamed", "c.unnamed_objects"}
     assert {name for name, comma in unpacked if not comma} == bounded | of_a_call
 
 

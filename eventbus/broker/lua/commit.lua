@@ -10,9 +10,7 @@ local TYPES = {
   PEXPIRE = 'any', DEL = 'any', LIVES = 'any', CHANGES = 'any',
 }
 
-local MANY = 1000 -- members in one command: far below what Lua's stack holds
-
--- Adds one command to the note. A command costs more than a member, and is one more line of the AOF.
+-- One more command of the note. A command costs more than a member, and is one more line of the AOF.
 local function step(steps, ...)
   steps[#steps + 1] = { ... }
 end
@@ -57,17 +55,18 @@ local function noted_changes(noted)
   local c = new_changes(key, version_key, first - 1, at, prefix, index_name, index_object)
   for n = 1, #told, 2 do
     local letter, id = string.sub(told[n], 1, 1), string.sub(told[n], 2)
-    local packed = told[n + 1] or redis.call('MGET', prefix .. id)[1] or ''
-    local name_member, object_member
-    if index_object ~= '' then
-      local o = unpack_event(packed)
-      if o and o[BODY] then name_member, object_member = index_members(o, id) end
+    local unpack_it, packed, o = index_object ~= '' and unpack_event or unpack_item, told[n + 1], nil
+    if packed then o = unpack_it(packed)
     else
-      local o = unpack_item(packed)
-      if o then name_member = o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id end
+      packed = redis.call('MGET', prefix .. id)[1]
+      o = ours(prefix .. id, packed, unpack_it)
     end
-    -- An object that was removed by hand meanwhile is not found; its version counts all the same.
-    tell(c, name_member and letter or 'M', id, packed, name_member, object_member)
+    local name_member, object_member
+    if index_object == '' then
+      if o then name_member = o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id end
+    elseif o and o[BODY] then name_member, object_member = index_members(o, id) end
+    -- Of an object that somebody took away meanwhile there is nothing to find, only a version to count.
+    tell(c, name_member and letter or 'M', id, packed or '', name_member, object_member)
   end
   if was then c.entry[#c.entry + 1], c.entry[#c.entry + 2] = 'W', was end
   c.last, c.bytes = last, bytes
@@ -143,6 +142,7 @@ end
 -- Writes *strings* (key, value, …) and the changes *c* (nil: none), then does *steps*; what is refused is done later.
 -- The caller has finished what stood in *note*.
 local function commit(note, strings, c, steps)
+  steps[#steps + 1] = counting_spoiled()
   check_types(c, steps)
   local noted = { steps }
   if c and c.last >= c.first then
@@ -187,23 +187,23 @@ local function late_burials(steps)
   return kept, moved
 end
 
--- Finishes a call that was cut off; *text* is its note. Returns whether there was something to do, and whether the note
--- is spoiled: then nothing can be done, and the note is deleted.
+-- A note that is not ours: there is nothing that could be done.
+local function drop_note(note)
+  spoil(note)
+  redis.call('DEL', note)
+  return false
+end
+
+-- Does what a call that was cut off has left to do; *text* is what the note holds. Returns whether there was something.
 local function finish(note, text)
-  if not text then return false, false end
+  if not text then return false end
   local ok, noted = pcall(cmsgpack.unpack, text)
-  if not ok or type(noted) ~= 'table' or type(noted[1]) ~= 'table' then
-    redis.call('DEL', note)
-    return false, true
-  end
+  if not ok or type(noted) ~= 'table' or type(noted[1]) ~= 'table' then return drop_note(note) end
   local c = nil
   if noted[2] then
     ok, c = pcall(noted_changes, noted[2])
     if not ok and type(c) == 'table' then error(c) end -- of Redis, not of the note
-    if not ok then
-      redis.call('DEL', note)
-      return false, true
-    end
+    if not ok then return drop_note(note) end
   end
   check_types(c, noted[1])
   local steps, moved = late_burials(noted[1])
@@ -211,12 +211,14 @@ local function finish(note, text)
   if c then write_changes(c) end
   for _, command in ipairs(steps) do perform(command, true) end
   redis.call('DEL', note)
-  return true, false
+  return true
 end
 
 -- Reads and finishes a note, for functions that have nothing else to read with it.
 local function finish_noted(note)
-  return finish(note, redis.call('MGET', note)[1])
+  local text = redis.call('MGET', note)[1]
+  if not text and redis.call('EXISTS', note) == 1 then return drop_note(note) end
+  return finish(note, text)
 end
 
 -- Keeps the stream of *c* within *bound* bytes, looked at whenever so many more were added; and, where there is no

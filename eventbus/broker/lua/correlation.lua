@@ -6,6 +6,34 @@ local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
 local REPORT_EVERY_MS = 60000
 local MESSAGE_IN_BODY = 5
 
+local function is_similar(s)
+  return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
+end
+
+local function is_bucket(b)
+  if type(b) ~= 'table' then return false end
+  for n = TOKENS, REPORTED_MS do
+    if b[n] ~= nil and type(b[n]) ~= 'number' then return false end
+  end
+  return (b[TOKENS] == nil) == (b[ACCEPTED] == nil) and (b[REPORTED] == nil) == (b[REPORTED_MS] == nil)
+end
+
+local function unpack_as(is_ours, packed)
+  if not packed then return nil, false end
+  local ok, state = pcall(cmsgpack.unpack, packed)
+  if not ok or not is_ours(state) then return nil, true end
+  return state, false
+end
+
+-- A set of similar messages, a token bucket. Second, whether what is there is not ours.
+local function unpack_similar(packed)
+  return unpack_as(is_similar, packed)
+end
+
+local function unpack_bucket(packed)
+  return unpack_as(is_bucket, packed)
+end
+
 -- Nanoseconds of *ms* in lower case hex: client-go's name suffix. The product passes 2^53, so it is made in halves.
 local function hex_ns(ms)
   if ms < 0 then return '-' .. hex_ns(-ms) end

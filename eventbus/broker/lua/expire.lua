@@ -42,8 +42,8 @@ local function expire(keys, args)
   for n, key in ipairs(objects) do
     local id, due, forget_ms = ids[n], tonumber(dues[n] or nil), tonumber(forgets[n] or nil)
     if due and (due <= now_ms or stored > max_stored) then
-      local o = unpack_event(values[n + 1])
-      if not o and redis.call('EXISTS', key) == 1 then
+      local o, is_spoiled = ours(key, values[n + 1], unpack_event)
+      if is_spoiled then
         -- Not ours: once it is put right, the event is to go like any other.
         due_again[#due_again + 1], due_again[#due_again + 2] = integer_text(now_ms + event_ttl_ms), id
       elseif not o or not o[BODY] then
@@ -64,6 +64,7 @@ local function expire(keys, args)
       end
     elseif not due and forget_ms and (forget_ms <= now_ms or stored + counts > max_records) then
       local what = forget_ms <= now_ms and 3 or 4
+      ours(key, values[n + 1], unpack_event)
       gone[#gone + 1], forgotten[#forgotten + 1] = key, id
       counts, reply[what] = counts - 1, reply[what] + 1
     end
@@ -82,4 +83,4 @@ local function expire(keys, args)
   return reply
 end
 
-redis.register_function{ function_name = 'eb2_expire', callback = expire, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_expire', callback = naming_spoiled(expire, 1), flags = { 'allow-oom' } }

@@ -14,9 +14,22 @@
 
 local FIXED_EXPORT = 5
 
--- Returns, for what the sink returned, the strings to write, and the steps that forget and keep.
+local function unpack_returned(packed)
+  if not packed then return nil, false end
+  local ok, r = pcall(cmsgpack.unpack, packed)
+  if not ok or type(r) ~= 'table' or type(r[1]) ~= 'string' or type(r[3]) ~= 'number' then return nil, true end
+  return r, false
+end
+
+-- What the sink returned: strings to write, and steps that forget and keep.
 local function keep_returned(keys, values, life_ms, full, strings, steps)
-  local had = full and #values > 0 and redis.call('MGET', unpack(keys, FIXED_EXPORT + 1)) or {}
+  local had = #values > 0 and redis.call('MGET', unpack(keys, FIXED_EXPORT + 1)) or {}
+  local missing = {}
+  for i = 1, #values do
+    if had[i] then ours(keys[FIXED_EXPORT + i], had[i], unpack_returned)
+    else missing[#missing + 1] = keys[FIXED_EXPORT + i] end
+  end
+  spoil_others(missing)
   for i, value in ipairs(values) do
     local key = keys[FIXED_EXPORT + i]
     if value == '' then step(steps, 'DEL', key)
@@ -73,4 +86,4 @@ local function exported(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_exported', callback = exported, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_exported', callback = naming_spoiled(exported, 4), flags = { 'allow-oom' } }

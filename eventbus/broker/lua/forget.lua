@@ -16,7 +16,7 @@ local function forget(keys, args)
   local over_ms = now_ms - math.max(number(args[2], 'set_life'), bucket_life_ms)
 
   local subjects = ask('ZCARD', index_subject)
-  local gone, members, evicted = {}, {}, 0
+  local gone, members, evicted, looked_at = {}, {}, 0, {}
   for k = FIXED_FORGET + 1, #keys, 2 do
     local similar, bucket = keys[k], keys[k + 1]
     local member = string.sub(similar, -32) .. string.sub(bucket, -32)
@@ -24,6 +24,7 @@ local function forget(keys, args)
     if used_ms and (subjects > max_subjects or used_ms <= over_ms) then
       if used_ms > over_ms then evicted = evicted + 1 end
       gone[#gone + 1] = similar
+      looked_at[#looked_at + 1], looked_at[#looked_at + 2] = similar, bucket
       -- Other reasons share the bucket: it goes if none of them has used it since. Five ms, since a call takes time.
       local life_ms = redis.call('PTTL', bucket)
       if life_ms <= bucket_life_ms - (now_ms - used_ms) + 5 then gone[#gone + 1] = bucket end
@@ -31,6 +32,9 @@ local function forget(keys, args)
     end
   end
   if #members == 0 then return { 0, 0 } end
+  for n, packed in ipairs(redis.call('MGET', unpack(looked_at))) do
+    ours(looked_at[n], packed, n % 2 == 1 and unpack_similar or unpack_bucket)
+  end
   local steps = {}
   step_each(steps, gone, 'DEL')
   step_each(steps, members, 'ZREM', index_subject)
@@ -39,4 +43,4 @@ local function forget(keys, args)
   return { #members, evicted }
 end
 
-redis.register_function{ function_name = 'eb2_forget', callback = forget, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_forget', callback = naming_spoiled(forget, 1), flags = { 'allow-oom' } }

@@ -32,4 +32,4 @@ local function lease(keys, args)
   return { 'OK', position, redis.call('HGET', export, 'generation') }
 end
 
-redis.register_function{ function_name = 'eb2_lease', callback = lease, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_lease', callback = naming_spoiled(lease, 3), flags = { 'allow-oom' } }

@@ -3,6 +3,8 @@
 
 local BUILD = 1
 
+local MANY = 1000 -- members in one command: far below what Lua's stack holds
+
 local memory = { checked_ms = 0, full = false }
 
 local function number(text, name)

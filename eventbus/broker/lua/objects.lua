@@ -64,19 +64,26 @@ local written_rv = {}
 
 -- Returns the newest version of a kind, and the bytes ever added to its changes; *text* is what its version key holds. If
 -- that is not what this server process wrote last (restart, promotion, FLUSHALL), the version jumps, so that none is
--- ever given twice. An id below those in the stream would be refused in the middle of writing. Third, whether what the
--- version key holds is not ours.
+-- ever given twice. An id below those in the stream would be refused in the middle of writing.
 local function last_version(key, text, changes, us)
   local version, added = string.match(text or '', '^(%d+) (%d+)$')
   local rv, bytes = tonumber(version or '0'), tonumber(added or '0')
-  if version and written_rv[key] == rv then return rv, bytes, false end
-  local spoiled = not version and redis.call('EXISTS', key) == 1
-  if rv >= 2 ^ 52 then rv, spoiled = 0, true end -- nobody counts so far: somebody wrote it
+  if version and written_rv[key] == rv then return rv, bytes end
+  if rv >= 2 ^ 52 then version, rv = nil, 0 end -- nobody counts so far: somebody wrote it
+  if not version and redis.call('EXISTS', key) == 1 then spoil(key) end
   rv = math.max(rv + 10000000, us, (written_rv[key] or 0) + 10000000)
   check_type(changes, 'stream')
   rv = math.max(rv, (entry_id(last_id(changes))))
   local last = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', 1)[1]
-  return rv, math.max(bytes, last and tonumber(fields_of(last).at or '') or 0), spoiled
+  return rv, math.max(bytes, last and tonumber(fields_of(last).at or '') or 0)
+end
+
+-- What has no changes to write puts a version right that is missing or not ours: readers would list for ever. Returns
+-- what is to be written, nil: nothing is.
+local function version_anew(key, text, changes)
+  if string.find(text or '', '^%d+ %d+$') then return nil end
+  local rv, bytes = last_version(key, text, changes, now_us())
+  return integer_text(rv) .. ' ' .. integer_text(bytes), rv
 end
 
 -- The changes of the objects of one kind in one call: one entry of its stream, filled by `tell`.

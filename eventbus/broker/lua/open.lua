@@ -68,7 +68,7 @@ local function open(keys, args)
 
   check_type(incoming, 'stream')
   finish_noted(note)
-  local steps, strings, rv, bytes = {}, {}, nil, nil
+  local steps, strings = {}, {}
   local made = redis.call('EXISTS', incoming) == 0
   local known = not made and ask('HGET', incoming_meta, 'generation')
   local missing = group ~= '' and (made or not has_group(incoming, group))
@@ -80,14 +80,12 @@ local function open(keys, args)
     known = generation
   end
   -- A list before the first change needs a version to watch from.
-  if not redis.call('MGET', version)[1] then
-    rv, bytes = last_version(version, false, changes, now_us())
-    strings[1], strings[2] = version, integer_text(rv) .. ' ' .. integer_text(bytes)
-  end
+  local text, rv = version_anew(version, redis.call('MGET', version)[1], changes)
+  if text then strings[1], strings[2] = version, text end
   if missing then plan_group(steps, incoming, incoming_meta, meta, group, policy, start, made) end
   if #steps + #strings > 0 then commit(note, strings, nil, steps) end
   written_rv[version] = rv or written_rv[version]
   return { known, made and 1 or 0, missing and 1 or 0 }
 end
 
-redis.register_function{ function_name = 'eb2_open', callback = open, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_open', callback = naming_spoiled(open, 3), flags = { 'allow-oom' } }

@@ -1,13 +1,13 @@
 -- put: create or replace one stored object of any kind but events, if it has not changed since the caller read it.
 -- KEYS[1] version:<kind> STRING   KEYS[2] note:<kind> STRING   KEYS[3] index:name:<kind> ZSET   KEYS[4] changes:<kind> STREAM
--- KEYS[5] object:<kind>:<key> STRING
+-- KEYS[5] object:<kind>:<key> STRING   KEYS[6] meta HASH
 -- ARGV[1] rv          the version it must have; '' it must not exist
 -- ARGV[2] namespace   ARGV[3] name
 -- ARGV[4] body        the object as JSON, without its version
 -- ARGV[5] was         former labels and fields (msgpack) if a selector could tell them from those of body, else ''
 -- ARGV[6] changes_bytes  bound of the stream
 -- Reply   {'OK', rv} | {'EXISTS', rv} | {'CONFLICT', rv} | {'MISSING'} | {'FULL'} there is no memory for a new one
--- Writes  all five; allowed when memory is full: what exists is replaced, and `changes` grows no longer than it is.
+-- Writes  all of them; allowed when memory is full: what exists is replaced, and `changes` grows no longer than it is.
 --         The object lives until `remove`. A value that is not ours counts as missing.
 
 local function put(keys, args)
@@ -17,7 +17,7 @@ local function put(keys, args)
 
   finish_noted(note)
   local found = redis.call('MGET', version, key)
-  local o = unpack_item(found[2])
+  local o = ours(key, found[2], unpack_item)
   if o and wanted == '' then return { 'EXISTS', integer_text(o[ITEM_RV]) } end
   if not o and wanted ~= '' then return { 'MISSING' } end
   if o and integer_text(o[ITEM_RV]) ~= wanted then return { 'CONFLICT', integer_text(o[ITEM_RV]) } end
@@ -37,4 +37,4 @@ local function put(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_put', callback = put, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_put', callback = naming_spoiled(put, 6), flags = { 'allow-oom' } }

@@ -1,6 +1,6 @@
--- record: correlate whole batches of one group, write the result and acknowledge, in one step. The rules are in
--- correlation.lua; this file reads everything before, and writes after. A value under a string key that is not ours
--- (another type, garbage) is taken for missing, written over, counted and named.
+-- record: correlate whole batches of one group, write the result and acknowledge, in one step. What is decided stands in
+-- correlation.lua; here everything is read before, and written after. What is not ours under a string key is gone round:
+-- see spoiled.lua.
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET
 -- KEYS[9] changes:<kind> STREAM    KEYS[10] suppressed HASH   KEYS[11] dead STREAM        KEYS[12] attempts:<group> HASH
@@ -21,32 +21,14 @@
 --         noted next (nothing was done: read the note again and go on from there), else a letter an event:
 --         c create  k create over its own former self  p patch  r patch, then create (it had expired)
 --         n the same, of an event never seen  s held back as spam  m not created, memory is full; upper case: aggregate
---         behind them, with a ! before it, each key whose value was not ours
 -- Writes  all of them; allowed when memory is full, since it drains.
 
 local FIXED_RECORD = 14
 
--- Reads strings by number; a value that is no string of ours is noted in *spoiled*.
+-- Reads strings by number, as few commands as can be.
 local function new_reader(keys)
-  local packed, was_read, spoiled = {}, {}, {} -- keys that are not ours
+  local packed, was_read = {}, {}
 
-  local function spoil(key)
-    spoiled[#spoiled + 1] = key
-  end
-
-  -- MGET takes another type for missing, and so does MSET; EXISTS finds it.
-  local function find_other_types(missing)
-    for low = 1, #missing, MANY do
-      local high = math.min(low + MANY - 1, #missing)
-      if redis.call('EXISTS', unpack(missing, low, high)) > 0 then
-        for n = low, high do
-          if redis.call('EXISTS', missing[n]) == 1 then spoil(missing[n]) end
-        end
-      end
-    end
-  end
-
-  -- Reads those of *numbers* that were not read yet, in as few commands as possible.
   local function read(numbers)
     local missing = {}
     for low = 1, #numbers, MANY do
@@ -58,7 +40,7 @@ local function new_reader(keys)
         if not got[n] then missing[#missing + 1] = part[n] end
       end
     end
-    find_other_types(missing)
+    spoil_others(missing)
   end
 
   local function value(i)
@@ -66,7 +48,7 @@ local function new_reader(keys)
     return packed[i]
   end
 
-  return read, value, spoil, spoiled
+  return read, value
 end
 
 -- What every event needs is read at once; an aggregate or a report of suppression only when it comes to one.
@@ -88,33 +70,23 @@ local function needed_keys(subjects, batches)
   return numbers
 end
 
-local function is_similar(s)
-  return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
-end
-
-local function is_bucket(b)
-  if type(b) ~= 'table' then return false end
-  for n = TOKENS, REPORTED_MS do
-    if b[n] ~= nil and type(b[n]) ~= 'number' then return false end
-  end
-  return (b[TOKENS] == nil) == (b[ACCEPTED] == nil) and (b[REPORTED] == nil) == (b[REPORTED_MS] == nil)
-end
-
 -- The state behind the keys, as the decision asks for it: each table is unpacked once and changed in place.
 local function new_state(keys, index_name)
-  local read, value, spoil, spoiled = new_reader(keys)
+  local read, value = new_reader(keys)
   local similars, buckets, objects, used_objects, names = {}, {}, {}, {}, {}
 
-  local function kept(records, i, is_ours)
+  -- Of what is missing all was looked at when it was read.
+  local function unpacked(i, unpack_it)
+    local packed = value(i)
+    local found, is_spoiled = unpack_it(packed)
+    if is_spoiled then spoil(keys[FIXED_RECORD + i]) end
+    return found, packed
+  end
+
+  local function kept(records, i, unpack_it)
     local s = records[i]
     if not s then
-      local packed, ok = value(i), false
-      if packed then
-        ok, s = pcall(cmsgpack.unpack, packed)
-        ok = ok and is_ours(s)
-        if not ok then spoil(keys[FIXED_RECORD + i]) end
-      end
-      if not ok then s = { nil, nil } end
+      s = unpacked(i, unpack_it) or { nil, nil }
       records[i] = s
     end
     return s
@@ -123,9 +95,7 @@ local function new_state(keys, index_name)
   local function object(i)
     local r = objects[i]
     if not r then
-      local packed = value(i)
-      local o, is_spoiled = unpack_event(packed)
-      if is_spoiled then spoil(keys[FIXED_RECORD + i]) end
+      local o, packed = unpacked(i, unpack_event)
       r = new_object(o, packed and true or false)
       objects[i] = r
       used_objects[#used_objects + 1] = i
@@ -151,10 +121,10 @@ local function new_state(keys, index_name)
   end
 
   return {
-    read = read, value = value, spoiled = spoiled, similars = similars, buckets = buckets, objects = objects,
+    read = read, value = value, similars = similars, buckets = buckets, objects = objects,
     used_objects = used_objects, free_name = free_name, object = object,
-    similar = function(i) return kept(similars, i, is_similar) end,
-    bucket = function(i) return kept(buckets, i, is_bucket) end,
+    similar = function(i) return kept(similars, i, unpack_similar) end,
+    bucket = function(i) return kept(buckets, i, unpack_bucket) end,
   }
 end
 
@@ -208,10 +178,10 @@ local function find_member(index, id)
   end
 end
 
--- Takes events whose string is not ours out of the indexes, and tells readers that they are gone, as far as the names
--- say which they were. They may be written anew in this call.
-local function take_out_spoiled(state, c, steps, given)
-  for _, key in ipairs(state.spoiled) do
+-- Takes events out of the indexes whose string is not ours, and tells readers that they are gone, as far as their names
+-- say what they were. They may be written anew in this call.
+local function take_out_spoiled(c, steps, given)
+  for _, key in ipairs(spoiled) do
     local id = string.sub(key, -32)
     local name_member = string.sub(key, 1, -33) == c.prefix and find_member(c.index_name, id)
     if name_member then
@@ -335,12 +305,15 @@ local function record(keys, args)
 
   -- Read.
   local head = redis.call('MGET', note, version)
-  local _, note_spoiled = finish(note, head[1])
-  if head[1] then head = redis.call('MGET', note, version) end
+  if finish(note, head[1]) then head = redis.call('MGET', note, version) end
   local us = now_us()
   local now_ms = math.floor(us / 1000)
   local full = memory_full(now_ms)
-  local noted = redis.call('EXISTS', attempts) == 1
+  local noted = redis.call('EXISTS', attempts, note) > 0 -- mostly there is neither
+  if noted then
+    if not head[1] and redis.call('EXISTS', note) == 1 then drop_note(note) end
+    noted = redis.call('EXISTS', attempts) == 1
+  end
   local stale = 0
   for _, batch in ipairs(batches) do
     batch.owned = owned(incoming, group, consumer, batch[1])
@@ -367,12 +340,12 @@ local function record(keys, args)
     bucket_life_ms = integer_text(number(args[12], 'bucket_life')), index_subject = index_subject,
     index_expiry = index_expiry, index_forget = index_forget,
   }
-  local rv, bytes, version_spoiled = last_version(version, head[2], changes, us)
+  local rv, bytes = last_version(version, head[2], changes, us)
   local prefix = subjects[1] and string.sub(keys[FIXED_RECORD + subjects[1][3]], 1, -33) or ''
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
   local strings, steps, indexes = {}, {}, { due = {}, forget = {}, remember = {}, refresh = {} }
   step_acknowledge(steps, incoming, attempts, group, done, noted)
-  if #state.spoiled > 0 then take_out_spoiled(state, c, steps, given) end
+  if c.prefix ~= '' then take_out_spoiled(c, steps, given) end
   write_objects(state, keys, c, strings, indexes, given)
   step_each(steps, indexes.due, 'ZADD', index_expiry)
   step_each(steps, indexes.forget, 'ZADD', index_forget)
@@ -392,19 +365,11 @@ local function record(keys, args)
     end
     for field, n in pairs(burials.raised) do tally[field] = n end
   end
-  local spoiled = state.spoiled
-  if note_spoiled then spoiled[#spoiled + 1] = note end
-  if version_spoiled then spoiled[#spoiled + 1] = version end
-  if #spoiled > 0 then
-    tally.spoiled = #spoiled
-    step(steps, 'HSET', meta, 'spoiled_key', spoiled[#spoiled])
-  end
   step_raised(steps, meta, tally)
   step_by_subject(steps, suppressed, by_subject)
   if full then step_within(steps, c, 0, true) end -- else `trim` does
   commit(note, strings, c, steps)
-  for n, key in ipairs(spoiled) do replies[#batches + n] = '!' .. key end
   return replies
 end
 
-redis.register_function{ function_name = 'eb2_record', callback = record, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_record', callback = naming_spoiled(record, 2), flags = { 'allow-oom' } }

@@ -35,7 +35,7 @@ local function refresh(keys, args)
   local strings, steps, done, shown = {}, {}, {}, 0
   for n, key in ipairs(objects) do
     local id, due = ids[n], tonumber(dues[n] or nil)
-    local o = due and due <= now_ms and unpack_event(values[n + 1])
+    local o = due and due <= now_ms and ours(key, values[n + 1], unpack_event)
     if due and due <= now_ms and not (o and o[BODY] and o[DUE]) then
       done[#done + 1] = id
     elseif o and shown_before + shown < limit then
@@ -58,4 +58,4 @@ local function refresh(keys, args)
   return { shown, #done - shown }
 end
 
-redis.register_function{ function_name = 'eb2_refresh', callback = refresh, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_refresh', callback = naming_spoiled(refresh, 1), flags = { 'allow-oom' } }

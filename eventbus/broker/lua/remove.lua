@@ -1,10 +1,10 @@
 -- remove: delete one stored object of any kind but events.
 -- KEYS[1] version:<kind> STRING   KEYS[2] note:<kind> STRING   KEYS[3] index:name:<kind> ZSET   KEYS[4] changes:<kind> STREAM
--- KEYS[5] object:<kind>:<key> STRING
+-- KEYS[5] object:<kind>:<key> STRING   KEYS[6] meta HASH
 -- ARGV[1] rv             only if the object still has this version; '' any
 -- ARGV[2] changes_bytes  bound of the stream
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
--- Writes  all five; allowed when memory is full, since it only frees.
+-- Writes  all of them; allowed when memory is full, since it only frees.
 
 local function remove(keys, args)
   local version, note, index_name, changes, key = keys[1], keys[2], keys[3], keys[4], keys[5]
@@ -12,7 +12,7 @@ local function remove(keys, args)
 
   finish_noted(note)
   local found = redis.call('MGET', version, key)
-  local o = unpack_item(found[2])
+  local o = ours(key, found[2], unpack_item)
   if not o then return { 'MISSING' } end
   if wanted ~= '' and wanted ~= integer_text(o[ITEM_RV]) then return { 'CONFLICT', integer_text(o[ITEM_RV]) } end
   local us = now_us()
@@ -29,4 +29,4 @@ local function remove(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_remove', callback = remove, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_remove', callback = naming_spoiled(remove, 6), flags = { 'allow-oom' } }

@@ -2,6 +2,7 @@
 -- was written through the store nothing stays.
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] index:forget ZSET   KEYS[7] changes:<kind> STREAM    KEYS[8] object:… STRING
+-- KEYS[9] meta HASH
 -- ARGV[1] rv             only if the event still has this version; '' any
 -- ARGV[2] record_ttl_ms  life of the count that stays
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
@@ -31,7 +32,7 @@ local function remove_event(keys, args)
 
   finish_noted(note)
   local found = redis.call('MGET', version, key)
-  local o = unpack_event(found[2])
+  local o = ours(key, found[2], unpack_event)
   if not o or not o[BODY] then return { 'MISSING' } end
   if wanted ~= '' and wanted ~= integer_text(o[RV]) then return { 'CONFLICT', integer_text(o[RV]) } end
   local us = now_us()
@@ -46,4 +47,4 @@ local function remove_event(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_remove_event', callback = remove_event, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_remove_event', callback = naming_spoiled(remove_event, 9), flags = { 'allow-oom' } }

@@ -10,7 +10,7 @@
 -- ARGV[5] hold_ms         how long a WAIT group without a live worker holds the stream
 -- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or
 --         `open` found some gone (field untold:<group>); each loss is told once, one group a call
--- Writes  KEYS 1-5, 8 and 9; allowed when memory is full, since it only frees.
+-- Writes  KEYS 1-5 and 7-9; allowed when memory is full, since it only frees.
 
 local function trim_to_bytes(stream, added, bound)
   local length = length_within(stream, added, bound)
@@ -92,6 +92,13 @@ local function trim(keys, args)
   finish_noted(note)
   finish_noted(note_dead) -- a replay looks for its entry in incoming: it is finished before that is trimmed
   local counted = redis.call('MGET', version)[1]
+  if counted or redis.call('EXISTS', version) == 1 then
+    local text, rv = version_anew(version, counted, changes)
+    if text then
+      commit(note, { version, text }, nil, {})
+      written_rv[version], counted = rv, text
+    end
+  end
   trim_to_bytes(changes, tonumber(string.match(counted or '', ' (%d+)$') or '0'), changes_bound)
   trim_to_bytes(dead, dead_bytes_added(dead), dead_bound)
   if redis.call('EXISTS', incoming) == 0 then return { 0, '', 0, '' } end
@@ -150,4 +157,4 @@ local function trim(keys, args)
   return { removed, released, lost, cause }
 end
 
-redis.register_function{ function_name = 'eb2_trim', callback = trim, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_trim', callback = naming_spoiled(trim, 3), flags = { 'allow-oom' } }

@@ -1,0 +1,52 @@
+"""The function library on the server: its source, and loading it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from eventbus.broker.connection.client import Client, primaries
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import FunctionsMissing
+
+#: What the functions share; the order matters: what is local to the library comes before its use.
+SHARED = ("library", "spoiled", "objects", "incoming", "commit", "counting", "correlation", "written")
+#: A function each.
+VERBS = (
+    *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "try", "claim"),
+    *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
+    *("lease", "release", "exported", "again"),
+)
+BUILD = 1  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
+
+
+@cache
+def library() -> str:
+    """The source of the whole library, as FUNCTION LOAD takes it."""
+    from importlib.resources import files  # 6 ms, and most programs find the library loaded
+
+    folder = files("eventbus.broker") / "lua"
+    parts = ((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, *VERBS))
+    return "#!lua name=eventbus2\n" + "\n".join(parts)
+
+
+def load(client: Client) -> bool:
+    """Load the library on every server that takes writes and has none, or an older one. Returns whether it did.
+
+    Raises: BusRefused: no permission for FUNCTION LOAD; let the `deploy` role do it once.
+    """
+    with redis_errors():
+        behind = [server for server in primaries(client) if _build(server) < BUILD]
+        for server in behind:
+            server.function_load(library(), replace=True)
+    return bool(behind)
+
+
+def _build(server: Client) -> int:
+    try:
+        with redis_errors():
+            return int(server.execute_command("FCALL", "eb2_build", 0))
+    except FunctionsMissing:
+        return 0
+
+
+__all__ = ["BUILD", "SHARED", "VERBS", "library", "load"]

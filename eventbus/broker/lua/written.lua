@@ -1,0 +1,81 @@
+-- How an event is stored that a client writes, or writes over: what write_event and overlay_event share.
+
+-- KEYS of both by their names; *key* is the event's.
+local function written_keys(keys)
+  return {
+    version = keys[1], note = keys[2], index_name = keys[3], index_object = keys[4], index_expiry = keys[5],
+    changes = keys[6], incoming = keys[7], incoming_meta = keys[8], key = keys[9], id = string.sub(keys[9], -32),
+  }
+end
+
+-- What is stored, nil if it is no event, and what the version key holds.
+local function read_written(k)
+  finish_noted(k.note)
+  local found = redis.call('MGET', k.version, k.key)
+  local o = ours(k.key, found[2], unpack_event)
+  return o and o[BODY] and o, found[1]
+end
+
+-- What is known of the stream if it takes the copy, else nil.
+local function room_for_copy(k, copy, bound, full)
+  local prefix = string.sub(k.incoming, 1, -9) .. 'producer:'
+  local known = known_stream(k.incoming, k.incoming_meta, prefix, PRODUCER_LIFE_MS)
+  if not known or full or redis.call('EXISTS', k.incoming) == 0 then return nil end
+  if known.bytes - known.trimmed + #copy > bound then return nil end
+  return known
+end
+
+-- Asks for the rights to all that is written between the copy and the commit: nothing may be copied that is not stored
+-- then. Their types were looked at, and memory is no reason: it may be full.
+local function check_rights(k)
+  local function check(...)
+    if not redis.acl_check_cmd(...) then
+      error({ err = 'NOPERM eventbus: no right to ' .. select(1, ...) .. ' ' .. select(2, ...) })
+    end
+  end
+  check('HSET', k.incoming_meta, 'events', '0')
+  check('MSET', k.key, '', k.note, '')
+end
+
+-- Appends a copy that the group `sink` passes over.
+local function append_copy(k, known, copy)
+  local id = redis.call('XADD', k.incoming, 'NOMKSTREAM', '*', 'n', '1', 'to', integer_text(known.events + 1),
+    'at', integer_text(known.bytes), 'b', copy, 'x', 'sink')
+  if not id then return end
+  redis.call('HSET', k.incoming_meta, 'events', integer_text(known.events + 1),
+    'bytes', integer_text(known.bytes + #copy), 'last', id, 'length', integer_text(known.length + 1))
+end
+
+-- Stores *o* for *former* (nil: it is new), and copies it. *given*: version_text, event_ttl_ms, copy, bound, was.
+local function store_written(k, o, former, given)
+  local us = now_us()
+  local now_ms = math.floor(us / 1000)
+  local full = memory_full(now_ms)
+  if full and not former then return { 'FULL' } end
+  local known = given.copy ~= '' and room_for_copy(k, given.copy, given.bound, full)
+  if given.copy ~= '' and not known then return { 'FULL' } end
+  local rv, bytes = last_version(k.version, given.version_text, k.changes, us)
+
+  local c = new_changes(k.changes, k.version, rv, bytes, string.sub(k.key, 1, -33), k.index_name, k.index_object)
+  o[RV], o[WRITTEN], o[CHANGED] = rv + 1, false, now_ms
+  local packed, steps = cmsgpack.pack(o), {}
+  local name_member, object_member = index_members(o, k.id)
+  tell(c, former and 'M' or 'A', k.id, packed, name_member, object_member)
+  if former then
+    local _, former_member = index_members(former, k.id)
+    if former_member ~= object_member then
+      step(steps, 'ZREM', k.index_object, former_member)
+      step(steps, 'ZADD', k.index_object, '0', object_member)
+    end
+  end
+  step(steps, 'ZADD', k.index_expiry, integer_text(now_ms + given.event_ttl_ms), k.id)
+  if given.was ~= '' then c.was = given.was end
+  if full then step_within(steps, c, 0, true) end
+  check_types(c, steps)
+  if known then
+    check_rights(k)
+    append_copy(k, known, given.copy)
+  end
+  commit(k.note, { k.key, packed }, c, steps)
+  return { 'OK', integer_text(c.last) }
+end

@@ -1,0 +1,113 @@
+"""What is not ours under the key of a string counts as missing, and never in silence: it is counted, and named."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.exports import ExportCheckpoint, UpdateState
+from eventbus.broker.keys import item_key
+from tests.functions.breaking import Breaker, breakable_server
+from tests.functions.partition import Partition
+from tests.functions.spoiling import Spoil, spoil
+from tests.functions.stories import Story
+from tests.functions.test_spoiled_keys import KINDS, EndOf, keys_of, kind_of, spoils_of
+from tests.functions.write_cases import CASES, DAY, HOUR, Case, _export, _put, _stored, about
+
+
+@pytest.fixture(scope="module")
+def breaker() -> Iterator[Breaker]:
+    with tempfile.TemporaryDirectory(prefix="eb") as folder, breakable_server(Path(folder)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ends(breaker: Breaker) -> EndOf:
+    return EndOf(breaker)
+
+
+#: What every run tries: the first case of each function; of `record`, which has the most keys, of the first only.
+FIRST = {case.verb: str(case) for case in reversed(CASES)}
+SOME = [case if FIRST[case.verb] == str(case) else pytest.param(case, marks=pytest.mark.volume) for case in CASES]
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_every_function_counts_and_names_what_is_not_ours(
+    breaker: Breaker, ends: EndOf, case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = []
+    for key in keys_of(ends(case)):
+        if KINDS[kind_of(key)] != "string":
+            continue
+        for how in spoils_of(key):
+            caplog.clear()
+            with caplog.at_level(logging.ERROR, "eventbus"), Story(breaker, case) as story:
+                spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
+                error = story.attempt()
+                named = story.partition.admin.hget(story.partition.keys.meta, "spoiled_key")
+                counted = story.partition.meta("spoiled")
+                if (named, counted) != (spoiled.key, 1) or caplog.text.count(f"{spoiled.key.decode()} held") != 1:
+                    silent.append(f"{key.decode()} spoiled by {how}: {counted} counted, {named!r} named, {error}")
+                spoiled.put_right()
+    assert not silent, "\n".join(silent)
+
+
+@pytest.mark.parametrize("how", [Spoil.LIST, Spoil.GARBAGE, Spoil.OTHER_FORM])
+def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over(
+    partition: Partition, how: Spoil
+) -> None:
+    export = _export(partition)
+    export.lease()
+    export.exported(ExportCheckpoint(position=1, returned={"0" * 32: UpdateState("name", "1", 1, 1, 0)}))
+    (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*")
+    spoil(partition.admin, key, how)
+    export.exported(ExportCheckpoint(position=2, returned={"0" * 32: UpdateState("name", "2", 2, 2, 0)}))
+    assert (partition.meta("spoiled"), partition.admin.hget(partition.keys.meta, "spoiled_key")) == (1, key)
+    assert export.returned(["0" * 32])["0" * 32].version == "2"
+
+
+def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Partition) -> None:
+    _stored(about("a"))(partition)
+    partition.expire(in_ms=HOUR)
+    (key,) = partition.admin.scan_iter(match=partition.keys.object + b"*")
+    spoil(partition.admin, key, Spoil.GARBAGE)
+    partition.expire(in_ms=9 * DAY)
+    assert partition.admin.hget(partition.keys.meta, "spoiled_key") == key
+    assert not partition.admin.exists(key)
+
+
+def test_an_object_that_is_not_ours_when_a_note_is_finished_is_named(breaker: Breaker) -> None:
+    case = next(case for case in CASES if str(case) == "put: a new object")
+    with Story(breaker, case) as story:
+        key = story.partition.keys.object_of("nodes") + item_key("", "n1")
+        _put(story.partition)
+        note = story.partition.keys.note_of("nodes")
+        # As a call leaves it that was cut off behind its commit.
+        changes = story.partition.keys.changes_of("nodes")
+        story.partition.admin.set(note, _note(story.partition, changes, key))
+        spoil(story.partition.admin, key, Spoil.LIST)
+        assert story.partition.call.finish("nodes")
+        assert story.partition.admin.hget(story.partition.keys.meta, "spoiled_key") == key
+
+
+def _note(partition: Partition, changes: bytes, key: bytes) -> bytes:
+    import msgpack
+
+    keys, version = partition.keys, partition.version("nodes")
+    told = [f"M{key[-32:].decode()}", False]
+    noted = ["CHANGES", changes, keys.version_of("nodes"), version + 1, version + 1, 0, 100, key[:-32]]
+    packed: bytes = msgpack.packb([[], [*noted, keys.index_name_of("nodes"), "", told, False]], use_bin_type=False)
+    return packed
+
+
+def test_a_version_that_is_not_ours_is_put_right_though_nobody_writes(partition: Partition) -> None:
+    _stored(about("a"))(partition)
+    before = partition.version()
+    partition.admin.set(partition.keys.version_of("events"), "not yours")
+    partition.call.trim(partition.options)
+    assert partition.version() > before
+    assert partition.admin.hget(partition.keys.meta, "spoiled_key") == partition.keys.version_of("events")
