@@ -15,8 +15,8 @@ from tests.functions.write_cases import CASES
 #: What is broken → (what stands in the library, what stands there instead, a case, what is said of it in the end).
 CONTROLS = {
     "notes are never finished": (
-        "  if not text then return false, false end\n",
-        "  if true then return false, false end\n",
+        "  if not text then return false end\n",
+        "  if true then return false end\n",
         "record: batches of new events",
         "stored are",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 import msgpack
@@ -84,16 +85,66 @@ def test_the_next_accepted_event_closes_it_with_the_whole_number(one_token: Part
     assert reported(one_token) == ("AM", 6)  # closed once
 
 
-def test_without_a_later_event_expire_closes_it_and_an_hour_later_it_goes(one_token: Partition) -> None:
+def refresh(partition: Partition, in_ms: int) -> int:
+    due = partition.admin.zrange(partition.keys.index_refresh, 0, -1)
+    return partition.call.refresh(due, time.time_ns() // 1_000_000 + in_ms)
+
+
+def test_without_a_later_event_refresh_closes_it_after_a_minute_and_it_goes_in_time(
+    one_token: Partition,
+) -> None:
     one_token.record(make_event(message="too much"), at_ms=T0)
     one_token.record(make_event(message="too much"), at_ms=T0 + 1)
     assert reported(one_token) == ("A", 1)
 
-    assert one_token.expire(in_ms=MINUTE + 1_000) == Swept()
+    assert refresh(one_token, MINUTE - 10_000) == 0
+    assert refresh(one_token, MINUTE + 1_000) == 1
     assert reported(one_token) == ("AM", 2)
-    assert one_token.expire(in_ms=HOUR) == Swept(expired=1)  # the event that took the token
-    assert one_token.expire(in_ms=HOUR + MINUTE + 10_000) == Swept(expired=1)
+    event = report(one_token)
+    assert event is not None
+    assert event.last_timestamp == datetime.fromtimestamp((T0 + 1) / 1000, UTC)
+    assert refresh(one_token, 2 * MINUTE) == 0
+    assert one_token.expire(in_ms=HOUR + 1_000) == Swept(expired=2)  # the event that took the token, and the report
     assert reported(one_token) == ("AMD", 0)
+
+
+def test_what_refresh_has_no_time_for_is_told_before_it_expires(one_token: Partition) -> None:
+    one_token.record(make_event(message="too much"), at_ms=T0)
+    one_token.record(make_event(message="too much"), at_ms=T0 + 1)
+    assert one_token.expire(in_ms=HOUR + 1_000) == Swept(expired=1)
+    assert reported(one_token) == ("AM", 2)
+
+
+def test_a_report_with_something_to_tell_is_not_evicted_before_what_was_written_earlier(
+    make_partition: MakePartition,
+) -> None:
+    partition = make_partition(burst=1, max_stored=100, max_records=1000)
+    for n in range(3):
+        partition.record(*(make_event(involved_object=make_reference(name=f"w{n}-{m}")) for m in range(33)))
+    time.sleep(0.005)  # whoever is recorded in the same ms is evicted in the order of its key
+    partition.record(make_event(message="taken"))
+    partition.record(make_event(message="too much"), at_ms=T0)
+    partition.record(make_event(message="too much"), at_ms=T0 + 1)
+    oldest = partition.admin.zrange(partition.keys.index_expiry, 0, 0)
+
+    assert partition.expire(keys=oldest) == Swept(evicted=1)
+    assert reported(partition) == ("A", 1)
+    assert len(partition.stored()) == 100
+    refresh(partition, MINUTE + 1_000)
+    assert reported(partition) == ("AM", 2)
+
+
+def test_a_report_is_evicted_in_its_turn(make_partition: MakePartition) -> None:
+    partition = make_partition(burst=1, max_stored=100, max_records=1000)
+    partition.record(make_event(message="taken"))
+    partition.record(make_event(message="too much"), at_ms=T0)
+    partition.record(make_event(message="too much"), at_ms=T0 + 1)
+    time.sleep(0.005)
+    for n in range(10):
+        partition.record(*(make_event(involved_object=make_reference(name=f"w{n}-{m}")) for m in range(10)))
+    oldest = partition.admin.zrange(partition.keys.index_expiry, 0, 1)
+    assert partition.expire(keys=oldest) == Swept(evicted=2)
+    assert report(partition) is None
 
 
 def test_a_report_that_is_closed_in_the_call_that_opened_it_lives_its_hour(one_token: Partition) -> None:

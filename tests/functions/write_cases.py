@@ -473,10 +473,10 @@ HOUSEKEEPING = [
     ),
     Case(
         name="what was held back last is told",
-        verb="expire",
+        verb="refresh",
         options={"burst": 1},
-        prepare=chosen(_held_back_and_untold, "index_expiry"),
-        act=_expire(2 * MINUTE),
+        prepare=chosen(_held_back_and_untold, "index_refresh"),
+        act=_refresh,
     ),
     Case(
         name="repeats that were held back are shown",

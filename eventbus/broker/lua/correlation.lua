@@ -61,7 +61,7 @@ end
 local function new_object(o, existed)
   local r = {
     o = o, existed = existed, stored = o ~= nil and o[BODY] ~= nil, present = false, former = nil,
-    dirty = false, counted = false, unreported = false, replaced = false, refresh = false,
+    dirty = false, counted = false, replaced = false, refresh = false,
   }
   if not o then
     -- Made with room for all its fields: a table that grows is copied at 1, 2, 4, 8 and 16 of them.
@@ -148,10 +148,9 @@ local function new_decision(given)
         end
         create(r, entry, subject, '', subject[10], 's', false, at_ms * 1000, now_ms)
       end
-      bucket[REPORTED], bucket[REPORTED_MS], r.unreported = total, at_ms, false
+      bucket[REPORTED], bucket[REPORTED_MS] = total, at_ms
     else
       count_unwritten(r, at_ms * 1000)
-      r.unreported = true
     end
   end
 

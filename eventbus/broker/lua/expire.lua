@@ -49,7 +49,7 @@ local function expire(keys, args)
       elseif not o or not o[BODY] then
         due_no_more[#due_no_more + 1] = id
       elseif o[FORM] == 's' and o[COUNT] ~= o[STORED_COUNT] and due <= now_ms then
-        -- The last of what was held back had no accepted event after it: it is told now.
+        -- `refresh` had too much to do: what was held back last is told now.
         o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms
         local packed = cmsgpack.pack(o)
         tell(c, 'M', id, packed)

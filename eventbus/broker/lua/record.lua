@@ -243,16 +243,16 @@ local function write_objects(state, keys, c, strings, indexes, given)
         tell(c, 'A', id, packed, index_members(shown, id))
         if r.existed then put(indexes.remember, id) end
       end
-      put(indexes.due, r.unreported and given.report_at or given.expire_at, id)
-    elseif r.counted or r.unreported then
+      put(indexes.due, given.expire_at, id)
+    elseif r.counted or r.refresh then
       if r.stored then
         -- Again, if it should have been shown a minute ago: somebody took it out of the index.
         if r.refresh and not r.former and (not shown[DUE] or shown[DUE] < given.now_ms - 60000) then
-          shown[DUE] = math.max(given.now_ms, (shown[CHANGED] or 0) + given.refresh_ms)
+          local pause_ms = shown[FORM] == 's' and REPORT_EVERY_MS or given.refresh_ms
+          shown[DUE] = math.max(given.now_ms, (shown[CHANGED] or 0) + pause_ms)
           put(indexes.refresh, integer_text(shown[DUE]), id)
         end
         put(strings, key, cmsgpack.pack(shown))
-        if r.unreported then put(indexes.due, given.report_at, id) end
       elseif r.existed or not given.full then
         put(strings, key, pack_counts(r.o))
         put(indexes.forget, given.forget_at, id)
@@ -336,7 +336,7 @@ local function record(keys, args)
   local given = {
     now_ms = now_ms, full = full, refresh_ms = number(args[13], 'refresh'), used_at = integer_text(now_ms),
     expire_at = integer_text(now_ms + event_ttl_ms), forget_at = integer_text(now_ms + record_ttl_ms),
-    report_at = integer_text(now_ms + REPORT_EVERY_MS), set_life_ms = integer_text(number(args[11], 'set_life')),
+    set_life_ms = integer_text(number(args[11], 'set_life')),
     bucket_life_ms = integer_text(number(args[12], 'bucket_life')), index_subject = index_subject,
     index_expiry = index_expiry, index_forget = index_forget,
   }

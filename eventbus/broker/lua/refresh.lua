@@ -1,5 +1,6 @@
--- refresh: show readers the repeats of events that were counted and held back, not written. One R change each; it moves
--- neither what was written nor the expiry. Checks every key that it is given again.
+-- refresh: show what has been counted of events and not written: held-back repeats. One R change each; it moves neither
+-- what was written nor the expiry. A report of suppression is nobody's event: it is written, with an M, so that the last of
+-- what was held back is told though nothing follows. Looks again at every key it is given.
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:refresh ZSET
 -- KEYS[5] changes:<kind> STREAM   KEYS[6] version:<kind> STRING   KEYS[7] note:<what> STRING
 -- KEYS[8…] object:… STRING   candidates, longest due first
@@ -39,10 +40,15 @@ local function refresh(keys, args)
     if due and due <= now_ms and not (o and o[BODY] and o[DUE]) then
       done[#done + 1] = id
     elseif o and shown_before + shown < limit then
-      o[WRITTEN] = o[WRITTEN] or o[RV]
+      local letter = 'R'
+      if o[FORM] == 's' then
+        letter, o[STORED_COUNT], o[LAST], o[SEEN], o[WRITTEN] = 'M', o[COUNT], o[SEEN] or o[LAST], false, false
+      else
+        o[WRITTEN] = o[WRITTEN] or o[RV]
+      end
       o[RV], o[DUE], o[CHANGED] = c.last + 1, false, now_ms
       local packed = cmsgpack.pack(o)
-      tell(c, 'R', id, packed)
+      tell(c, letter, id, packed)
       strings[#strings + 1], strings[#strings + 2] = key, packed
       done[#done + 1], shown = id, shown + 1
     end
