@@ -32,6 +32,8 @@ def make_options(
     """Parse the options as people write them; *more* is taken as it is. Raises: ConfigError."""
     if outage not in list(Outage):
         raise ConfigError(f"outage {outage!r}: give {' or '.join(Outage)}")
+    if counts not in [view.value for view in View]:
+        raise ConfigError(f"counts {counts!r}: give {' or '.join(sorted(view.value for view in View))}")
     return ExportOptions(
         start=parse_start(start, clock),
         repeats=parse_repeats(repeats),

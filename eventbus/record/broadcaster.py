@@ -176,6 +176,7 @@ class EventBroadcaster:
         start: str = "beginning",
         repeats: str = "every",
         outage: str = "pause",
+        counts: str = "written",
         batch: int = 500,
         rate: float = 0.0,
     ) -> Watcher:
@@ -187,6 +188,7 @@ class EventBroadcaster:
 
         Args:   start, repeats, outage, batch, rate: of an export, as the command's --from, --repeats, --outage, --batch
                 and --rate.
+                counts: of an export, `written`, what client-go would have sent, or `shown`, what readers see.
         While Redis is away it waits in the background, and the log says so.
 
         Raises: ConfigError: *sink* is none, or its name or an option will not do.
@@ -198,7 +200,13 @@ class EventBroadcaster:
             from eventbus.export.options import make_options
 
             options = make_options(
-                self._clock, start=start, repeats=repeats, outage=outage, batch_events=batch, rate_per_s=rate
+                self._clock,
+                start=start,
+                repeats=repeats,
+                outage=outage,
+                counts=counts,
+                batch_events=batch,
+                rate_per_s=rate,
             )
             return self._keep(self._start_export(sink, options))
         from eventbus.correlate.worker import SinkRunner

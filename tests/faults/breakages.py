@@ -376,16 +376,16 @@ LUA: dict[str, tuple[str, str]] = {
         "  if #ids > 0 then redis.call('XACK', incoming, group, unpack(ids)) end\n  if noted then",
     ),
     "notes-are-not-finished": (
-        "  if not text then return false, false end",
-        "  if true then return false, false end",
+        "  if not text then return false end\n",
+        "  if true then return false end\n",
     ),
     "strings-of-others-are-not-told": (
-        "          if redis.call('EXISTS', missing[n]) == 1 then spoil(missing[n]) end",
+        "        if redis.call('EXISTS', missing[n]) == 1 then spoil(missing[n]) end",
         "",
     ),
     "garbage-is-taken-for-ours": (
-        "ok = ok and is_ours(s)",
-        "",
+        "  if not ok or not is_ours(state) then return nil, true end",
+        "  if not ok then return nil, true end",
     ),
 }
 

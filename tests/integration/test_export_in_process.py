@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from eventbus import ConfigError, EventBroadcaster, ObjectReference
+from eventbus import ConfigError, EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.event import Event
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
+from eventbus.settings import Options
 from eventbus.sinks import EventSink, make_sink
 from eventbus.sinks.shared import share
+from eventbus.store.object_store import ObjectStore
 from examples.sqlite_sink import SqliteSink
 from tests.builders import make_event
 from tests.support.exporting import MemoryBatchSink, MemorySink
@@ -55,7 +57,7 @@ def test_a_broadcaster_records_to_a_sink_of_ones_own(
 def test_an_export_of_a_broadcaster_has_the_options_of_the_command(embedded_url: str, prefix: str) -> None:
     sink = MemorySink()
     with EventBroadcaster(embedded_url, settings=settings_of(prefix)) as broadcaster:
-        for wrong in ({"start": "yesterday"}, {"repeats": "sometimes"}, {"outage": "perhaps"}):
+        for wrong in ({"start": "yesterday"}, {"repeats": "sometimes"}, {"outage": "perhaps"}, {"counts": "all"}):
             with pytest.raises(ConfigError):
                 broadcaster.start_recording_to_sink(sink, **wrong)  # type: ignore[arg-type]
         broadcaster.start_recording_to_sink()
@@ -67,6 +69,33 @@ def test_an_export_of_a_broadcaster_has_the_options_of_the_command(embedded_url:
             recorder.event(ObjectReference("Pod", "default", f"pod-{number}"), "Normal", "Tested", f"mark {number}")
             eventually(lambda number=number: f"mark {number}" in sink.counts())  # type: ignore[misc]
         assert sink.counts()["repeats"] == 1
+
+
+@pytest.mark.parametrize("counts", ["written", "shown"])
+def test_a_broadcaster_tells_its_sink_the_counts_that_it_is_asked_for(
+    embedded_url: str, prefix: str, counts: str
+) -> None:
+    sink = MemorySink()
+    open_bus(embedded_url, Settings(prefix=prefix), options=Options(burst=2, refresh_s=1))
+    with EventBroadcaster(embedded_url, settings=settings_of(prefix)) as broadcaster:
+        broadcaster.start_recording_to_sink()
+        broadcaster.start_recording_to_sink(sink, counts=counts)
+        recorder = broadcaster.new_recorder("test")
+        for _ in range(9):
+            recorder.event(ObjectReference("Pod", "default", "pod-0"), "Normal", "Tested", "repeats")
+        assert broadcaster.flush()
+        eventually(lambda: shown(embedded_url, prefix) == 9)
+        recorder.event(ObjectReference("Pod", "default", "pod-1"), "Normal", "Tested", "mark")
+        eventually(lambda: "mark" in sink.counts())
+        eventually(lambda: sink.counts()["repeats"] == (2 if counts == "written" else 9))
+
+
+def shown(url: str, prefix: str) -> int:
+    """The count of the event, as readers see it; 0: there is none yet."""
+    bus = open_bus(url, Settings(prefix=prefix))
+    with bus.client() as client:
+        events = ObjectStore(bus, client).list().items
+    return next((event.count for event in events if event.message == "repeats"), 0)
 
 
 def test_what_is_no_sink_is_refused(embedded_url: str, prefix: str) -> None:
