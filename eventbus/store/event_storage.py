@@ -151,10 +151,10 @@ class EventStorage:
         )
         return with_metadata(over.event, resource_version=settle(self.kind, new.metadata.name, written))
 
-    def remove(self, former: Found[Event], version: str) -> None:
+    def remove(self, former: Found[Event], version: str) -> str:
         functions, options, key = self._functions(former.place), self._bus.options, former.place.key
         written = call(self._client, lambda: functions.remove_event(options, key, version))
-        settle(self.kind, former.object.metadata.name, written)
+        return settle(self.kind, former.object.metadata.name, written)
 
     def _write(self, place: Place, event: Event, version: str, copy: bytes, was: bytes = b"") -> Event:
         packed = pack_written(event)

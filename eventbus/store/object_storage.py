@@ -83,11 +83,11 @@ class ObjectStorage(Generic[T]):
     def replace(self, former: Found[T], new: T) -> T:
         return self._put(new, former.object.metadata.resource_version, encode_was(self.kind, former.object, new))
 
-    def remove(self, former: Found[T], version: str) -> None:
+    def remove(self, former: Found[T], version: str) -> str:
         plural, options = self.kind.plural, self._bus.options
         functions = self._bus.functions(self._client, PARTITION)
         written = call(self._client, lambda: functions.remove(options, plural, former.place.key, version))
-        settle(self.kind, former.object.metadata.name, written)
+        return settle(self.kind, former.object.metadata.name, written)
 
     def _put(self, found: T, version: str, was: bytes) -> T:
         name, namespace = found.metadata.name, found.metadata.namespace

@@ -97,8 +97,8 @@ class Storage(Protocol[T]):
         """
         ...
 
-    def remove(self, former: Found[T], version: str) -> None:
-        """Delete an object if it has *version*, or whatever it has if that is "". Raises: Conflict, NotFound."""
+    def remove(self, former: Found[T], version: str) -> str:
+        """Take an object out, "": whatever its version; returns that of the change. Raises: Conflict, NotFound."""
         ...
 
 

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject
 from eventbus.list_watch import HasMetadata
+from eventbus.store.deletion import check_finalizers, is_over, marked
 from eventbus.store.merge_patch import merge
 from eventbus.store.reader import ObjectReader
-from eventbus.store.storage import conflict, not_found, replaced, with_metadata
+from eventbus.store.storage import Found, conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -46,7 +47,7 @@ class ObjectWriter(ObjectReader[T]):
         made = with_metadata(
             found,
             uid=str(uuid.uuid4()),
-            creation_timestamp=datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC),
+            creation_timestamp=self._now(),
             generation=int(bool(self.kind.has_generation)),
             deletion_timestamp=None,
             deletion_grace_period_seconds=None,
@@ -64,6 +65,8 @@ class ObjectWriter(ObjectReader[T]):
 
     def update(self, found: T) -> T:
         """Replace an object; uid and creation time stay, and so does the status of a kind that has one.
+
+        What takes the last finalizer of a deleted object away takes the object out, and returns its last state.
 
         Raises: NotFound, Conflict.
         Redis:  GET, FCALL put, of an event write_event or overlay_event.
@@ -106,13 +109,24 @@ class ObjectWriter(ObjectReader[T]):
     def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
         """Take an object out; of a recorded event its running count stays.
 
+        One that has finalizers gets a deletionTimestamp, and goes with the update or patch that takes the last of them
+        away. Again, it does nothing more.
+
         Raises: NotFound.  Conflict: it does not have *version*.
-        Redis:  FCALL remove, and what `get` does before it.
+        Redis:  FCALL remove, and what `get` does before it; of what has finalizers what `update` does.
         """
-        found = self._storage.find(namespace, name)
-        if found is None:
-            raise not_found(self.kind, name)
-        self._storage.remove(found, version)
+        for attempt in range(ATTEMPTS):
+            found = self._find(name, namespace, version)
+            held = found.object.metadata
+            try:
+                if not held.finalizers:
+                    self._storage.remove(found, held.resource_version)
+                elif held.deletion_timestamp is None:
+                    self._storage.replace(found, self._storage.as_stored(marked(found.object, self._now())))
+                return
+            except Conflict:  # it may have got a finalizer meanwhile
+                if version or attempt == ATTEMPTS - 1:
+                    raise
 
     def _create(self, found: T) -> T:
         self._check(found)
@@ -125,27 +139,38 @@ class ObjectWriter(ObjectReader[T]):
     def _write(self, name: str, namespace: str, version: str, uid: str, change: Callable[[T], T]) -> T:
         """Put what *change* makes of the stored object, until nobody else wrote meanwhile."""
         for attempt in range(ATTEMPTS):
-            former = self._storage.find(namespace, name)
-            if former is None:
-                raise not_found(self.kind, name)
+            former = self._find(name, namespace, version)
             held = former.object.metadata
-            if version and version != held.resource_version:
-                raise conflict(self.kind, name)
             if uid and uid != held.uid:
                 raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {held.uid}")
             changed = self._kept(change(former.object), former.object)
             if changed == former.object:
                 return changed
             self._check(changed)
+            check_finalizers(self.kind, changed, former.object)
             new = self._storage.as_stored(changed)
             if new == self._storage.as_stored(former.object):
                 return former.object
             try:
+                if is_over(new):
+                    return with_metadata(new, resource_version=self._storage.remove(former, held.resource_version))
                 return self._storage.replace(former, new)
             except Conflict:
                 if version or attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
+
+    def _find(self, name: str, namespace: str, version: str) -> Found[T]:
+        """Raises: NotFound.  Conflict: it does not have *version*; "": any will do."""
+        found = self._storage.find(namespace, name)
+        if found is None:
+            raise not_found(self.kind, name)
+        if version and version != found.object.metadata.resource_version:
+            raise conflict(self.kind, name)
+        return found
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
 
     def _kept(self, new: T, former: T) -> T:
         """Return *new* with the fields of the former object that no writer decides."""
