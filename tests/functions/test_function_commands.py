@@ -12,7 +12,7 @@ from eventbus.broker.access.function_commands import Function, functions_used
 from eventbus.broker.access.roles import name_of
 from tests.functions.breaking import Breaker, Executed, breakable_server
 from tests.functions.stories import Story
-from tests.functions.write_cases import CASES, Case
+from tests.functions.write_cases import CASES, COPYING, Case
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def allowed(function: Function, one: Executed, story: Story) -> bool:
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *COPYING], ids=str)
 def test_each_command_that_runs_stands_in_the_table(breaker: Breaker, case: Case) -> None:
     with Story(breaker, case) as story:
         case.act(story.partition, story._given)

@@ -563,9 +563,9 @@ def written(name: str, message: str) -> bytes:
     return functions.pack_argument(fields)
 
 
-def _write_event(partition: Partition, message: str, version: str = "") -> str:
+def _write_event(partition: Partition, message: str, version: str = "", copy: bytes = b"") -> str:
     key, event = item_key("default", "w1"), written("w1", message)
-    return partition.call.write_event(partition.options, key, version, event).version
+    return partition.call.write_event(partition.options, key, version, event, copy).version
 
 
 def _a_version(partition: Partition) -> tuple[bytes, str]:
@@ -580,8 +580,8 @@ def _stored_a(partition: Partition) -> tuple[bytes, str]:
     return _a_version(partition)
 
 
-def _overlay(partition: Partition, given: tuple[bytes, str]) -> None:
-    partition.call.overlay_event(partition.options, *given, b'{"action":"a"}', b'{"message":"m"}')
+def _overlay(partition: Partition, given: tuple[bytes, str], copy: bytes = b"") -> None:
+    partition.call.overlay_event(partition.options, *given, b'{"action":"a"}', b'{"message":"m"}', copy)
 
 
 def _remove_event(partition: Partition, given: tuple[bytes, str]) -> None:
@@ -621,6 +621,24 @@ OBJECTS = [
         act=lambda partition, version: _write_event(partition, "second", version),
     ),
     Case(name="a recorded event is patched", verb="overlay_event", prepare=_stored_a, act=_overlay),
+]
+
+
+#: A copy that was made stays when a later write is refused, and the repeated call makes another.
+COPYING = [
+    Case(
+        name="a new event that is copied to the stream",
+        verb="write_event",
+        act=lambda partition, _given: _write_event(partition, "first", copy=b"copy"),
+        balanced=False,
+    ),
+    Case(
+        name="a patch that is copied to the stream",
+        verb="overlay_event",
+        prepare=_stored_a,
+        act=lambda partition, given: _overlay(partition, given, copy=b"copy"),
+        balanced=False,
+    ),
 ]
 
 
