@@ -59,6 +59,16 @@ class OptionsDiffer(ConfigError):
     """This process has other correlation options than the bus. Cure: `eventbus options get`, then set."""
 
 
+class BusReplaced(ConfigError):
+    """Others have made the bus anew, with other partitions than this process knows. Cure: restart the process."""
+
+    def __init__(self, known: int, found: int) -> None:
+        cure = "restart this process"
+        super().__init__(
+            f"the bus was made anew with {found} partitions, and this process knows {known}: {cure}", cure=cure
+        )
+
+
 class PoisonBatch(EventBusError):
     """A stream entry cannot be opened. Cure: bury it; it will never become readable."""
 

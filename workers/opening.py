@@ -12,7 +12,7 @@ from eventbus.broker.connection.client import Client
 from eventbus.broker.options import read_options
 from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url
-from eventbus.errors import BusUnavailable, FunctionsMissing, GroupMissing, OptionsDiffer
+from eventbus.errors import BusReplaced, BusUnavailable, FunctionsMissing, GroupMissing, OptionsDiffer
 from eventbus.settings import Options, Settings
 
 log = logging.getLogger("eventbus")
@@ -55,12 +55,17 @@ class Opener:
                 return None
 
     def news(self, bus: Bus, client: Client) -> str:
-        """Describe in one line what has changed in the options since *bus* was opened; empty: nothing.
+        """What has changed of the bus or its options since *bus* was opened, in one line; empty: nothing.
 
         A bus that is gone (FLUSHALL) is no news: the consumers are just making it anew as it was.
 
         Raises: OptionsDiffer: this worker insists on other options.  BusUnavailable: ask again.
+                ConfigError: a build of another format has made the bus anew.
         """
+        try:
+            bus.look_again(client)
+        except BusReplaced as error:
+            return str(error).partition(":")[0]
         found = read_options(client, bus.prefix)
         if found is None:
             return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from enum import StrEnum
@@ -15,8 +16,10 @@ from eventbus.broker.functions import Functions, Opened
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key
 from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import BusRefused, ConfigError, FunctionsMissing, OptionsDiffer
+from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsMissing, OptionsDiffer
 from eventbus.settings import Options, Settings
+
+log = logging.getLogger("eventbus")
 
 #: The fleet's log.
 LOG_GROUP = "log"
@@ -70,8 +73,34 @@ class Bus:
         return make(self.url, block_ms=block_ms, name=name)
 
     def functions(self, client: Client, partition: int) -> Functions:
-        """Return the library's functions, called on the keys of one partition."""
-        return Functions(client, self.keys[partition])
+        """The functions on one partition's keys."""
+        return Functions(client, self.keys[partition], self)
+
+    def look_again(self, client: Client) -> bool:
+        """Look whether the bus is still the one that was opened. True: others have made it anew, and this one goes on.
+
+        One that is gone (FLUSHALL) is made as it was, by whoever may: the next to open it must not decide anew what
+        those who run have agreed on.
+
+        Raises: ConfigError: it has another format now, or other partitions; nothing may be written to it.
+        Redis:  HMGET on the bus's key, HSETNX if it is gone.
+        """
+        key = bus_key(self.prefix)
+        with redis_errors():
+            found: Any = client.hmget(key, ["format", "partitions", "id"])
+        _refuse_other_format(found)
+        if None in found:
+            with suppress(BusRefused):  # who may not, leaves it to somebody else
+                _make(client, key, self.partitions, self.options, self.options_version, self.id)
+            return False
+        partitions, bus_id = parse_partitions(found[1], key), found[2].decode("ascii", "replace")
+        if partitions != self.partitions:
+            raise BusReplaced(self.partitions, partitions)
+        if bus_id == self.id:
+            return False
+        log.warning("bus %s was made anew, and all that it held is gone: going on with the new one", self.prefix)
+        self.id = bus_id
+        return True
 
     def open_partition(
         self, client: Client, partition: int, group: str = "", policy: str = "WAIT", start: str = "0"
@@ -79,24 +108,16 @@ class Bus:
         """Make a partition's stream, the store's group and *group*, or find them made. Safe to repeat.
 
         Loads the function library where a server has lost it.
+
+        Raises: ConfigError: others have made another bus here meanwhile; as `look_again`.
         """
+        self.look_again(client)
         call = self.functions(client, partition)
         try:
             opened = call.open(os.urandom(8).hex(), SINK_GROUP)
         except FunctionsMissing:
             functions.load(client)
             opened = call.open(os.urandom(8).hex(), SINK_GROUP)
-        if opened.made_stream:
-            # After a FLUSHALL the next to open the bus must not decide anew what those who run have agreed on.
-            with suppress(BusRefused):  # who may not, leaves it to somebody else
-                _make(
-                    client,
-                    bus_key(self.prefix),
-                    self.partitions,
-                    self.options,
-                    self.options_version,
-                    os.urandom(8).hex(),
-                )
         if group and group != SINK_GROUP:
             made = call.open(opened.generation, group, policy, start)
             opened = Opened(opened.generation, opened.made_stream, made.made_group)
@@ -114,7 +135,8 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
     client = connect(url, name="eventbus-open")
     try:
         server = check_server(client)
-        _refuse_other_format(client, bus_key(settings.prefix))
+        with redis_errors():
+            _refuse_other_format(client.hmget(bus_key(settings.prefix), ["format", "partitions"]))
         functions.load(client)
         partitions, found, version, bus_id = _read_or_make(client, settings, options)
         if options is not None and options != found:
@@ -143,11 +165,12 @@ def _is_open(client: Client, keys: Keys) -> bool:
         return None not in made and bool(client.exists(keys.incoming) and client.exists(keys.version_of(EVENTS)))
 
 
-def _refuse_other_format(client: Client, key: bytes) -> None:
-    """Check the bus's format before anything is loaded or made. Raises: ConfigError: another build's bus is there."""
-    with redis_errors():
-        found: Any = client.hmget(key, ["format", "partitions"])
-    if found == [None, None] or found[0] == str(FORMAT).encode():
+def _refuse_other_format(found: Any) -> None:
+    """Before anything is loaded or made. *found*: format and partitions of the bus's key.
+
+    Raises: ConfigError: another build's bus is there.
+    """
+    if found[:2] == [None, None] or found[0] == str(FORMAT).encode():
         return
     made = found[0].decode("ascii", "replace") if found[0] else "1"
     cure = "use the build that made it, or another EVENTBUS_PREFIX"

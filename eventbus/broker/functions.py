@@ -7,7 +7,7 @@ and how the library gets onto a server (`function_library.py`), can be had from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from eventbus.broker.connection.client import Client
 from eventbus.broker.function_library import BUILD, library, load
@@ -33,12 +33,28 @@ from eventbus.settings import Options
 REFRESHED_A_SECOND = 200
 
 
-class Functions:
-    """The functions on one partition's keys. Every method is one FCALL."""
+class HasId(Protocol):
+    """A bus, as far as the functions ask which one it is."""
 
-    def __init__(self, client: Client, keys: Keys) -> None:
+    @property
+    def id(self) -> str: ...
+
+
+class Functions:
+    """The functions on one partition's keys. Every method is one FCALL.
+
+    Those that bring in what happened refuse the keys of another bus than *bus*; None: they do not ask.
+    """
+
+    def __init__(self, client: Client, keys: Keys, bus: HasId | None = None) -> None:
         self._client = client
         self._keys = keys
+        self._bus = bus
+
+    @property
+    def _bus_id(self) -> str:
+        """As it is now: a bus that was made anew has another. "": nobody asks."""
+        return self._bus.id if self._bus else ""
 
     def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
         with redis_errors():
@@ -50,7 +66,7 @@ class Functions:
         keys = self._keys
         events = (keys.changes_of(EVENTS), keys.version_of(EVENTS))
         fixed = (keys.incoming, keys.incoming_meta, keys.meta, *events, keys.note_of("bus:incoming"))
-        reply = self._call("eb2_open", fixed, generation, group, policy, start)
+        reply = self._call("eb2_open", fixed, generation, group, policy, start, self._bus_id)
         return Opened(reply[0].decode(), bool(reply[1]), bool(reply[2]))
 
     def record(self, group: str, consumer: str, options: Options, call: RecordCall) -> list[str]:
@@ -84,7 +100,7 @@ class Functions:
             keys.note_of(EVENTS),
         )
         every = (*fixed, *call.keys)
-        arguments = (group, consumer, *option_arguments(options), call.subjects, *call.batches)
+        arguments = (group, consumer, *option_arguments(options), call.subjects, self._bus_id, *call.batches)
         return ("FCALL", "eb2_record", len(every), *every, *arguments)
 
     def trim(self, options: Options, limit: int = 10_000) -> Trimmed:

@@ -24,6 +24,7 @@ class PublishStatus(StrEnum):
     GAP = "GAP"
     MISSING = "MISSING"
     FULL = "FULL"
+    OTHER = "OTHER"  #: the stream belongs to another bus than was opened; nothing was done
 
 
 class PublishReply(msgspec.Struct, frozen=True):
@@ -41,6 +42,7 @@ class PublishState(msgspec.Struct, frozen=True):
     bound_bytes: int
     generation: str
     silent_ms: int
+    bus_id: str = ""  #: of the bus that was opened; "" does not ask
 
 
 def publish_command(
@@ -71,6 +73,7 @@ def publish_command(
         state.generation,
         state.silent_ms,
         PRODUCER_LIFE_MS,
+        state.bus_id,
         *(part for loss in losses for part in loss),
     )
 

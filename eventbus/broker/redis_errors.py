@@ -40,6 +40,7 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
         "has something else under a key of the bus: rename that away (`eventbus doctor` names it), or take another "
         "EVENTBUS_PREFIX",
     ),
+    "OTHERBUS": (EventBusError, "has another bus there than was opened: look which, and go on or restart"),
     "NOGROUP": (GroupMissing, "has no such stream or group: make it anew at its floor"),
     "UNBLOCKED": (GroupMissing, "lost the stream while we waited: make it anew at its floor"),
 }

@@ -25,7 +25,7 @@ class RedisTransport:
         self._client = bus.client(name="eventbus-outbox")
 
     def describe(self) -> BusDescription:
-        return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES)
+        return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES, self._bus.id)
 
     def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
         bound_bytes = self._bus.options.incoming_bytes
@@ -38,7 +38,7 @@ class RedisTransport:
                     request.first,
                     request.events,
                     request.body,
-                    PublishState(bound_bytes, request.generation, request.silent_ms),
+                    PublishState(bound_bytes, request.generation, request.silent_ms, self._bus.id),
                     request.losses,
                 )
             )
@@ -61,11 +61,11 @@ class RedisTransport:
     def _make_missing(
         self, requests: Sequence[PublishRequest], answers: list[PublishReply | EventBusError]
     ) -> list[PublishReply | EventBusError]:
-        """Make each partition that is missing; whoever may not gets the refusal in place of the answer."""
+        """Make each partition that is missing, or find out whose it is; a refusal stands in place of the answer."""
         made: dict[int, PublishReply | EventBusError] = {}
         for i, answer in enumerate(answers):
             if isinstance(answer, FunctionsMissing) or (
-                isinstance(answer, PublishReply) and answer.status is PublishStatus.MISSING
+                isinstance(answer, PublishReply) and answer.status in (PublishStatus.MISSING, PublishStatus.OTHER)
             ):
                 partition = requests[i].partition
                 if partition not in made:
@@ -75,7 +75,9 @@ class RedisTransport:
 
     def _make(self, partition: int) -> PublishReply | EventBusError:
         try:
-            self._bus.open_partition(self._client, partition)
+            # A producer may not open, but go on with a bus that somebody else has made.
+            if not self._bus.look_again(self._client):
+                self._bus.open_partition(self._client, partition)
         except EventBusError as error:
             return error
         return PublishReply(PublishStatus.MISSING)

@@ -16,6 +16,7 @@ class BusDescription(msgspec.Struct, frozen=True):
 
     partitions: int  #: 1..1024, the same for ever
     in_flight: int  #: batches of one partition in one `publish`, at the most
+    epoch: str = ""  #: another one where the bus has been made anew, with nothing of what it held
 
 
 class PublishRequest(msgspec.Struct, frozen=True, gc=False):
@@ -39,13 +40,15 @@ class Transport(Protocol):
     """
 
     def describe(self) -> BusDescription:
-        """Return what does not change. No round trip."""
+        """Return what a connection begins with. No round trip."""
         ...
 
     def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
         """Publish batches of any partitions in one round trip, those of one partition in the order given.
 
         A partition that turns out to be missing is made anew; its batches are answered MISSING and can be sent again.
+        So are those of a partition of a bus that others have made anew, where this process can go on with that; where
+        it cannot, nothing was taken, and the answer is a ConfigError that says why.
 
         Returns: an answer each, in the order of *requests*; an error where a batch got none.
         Raises:  BusUnavailable: no answer at all; any of them may have been taken. BusRefused.

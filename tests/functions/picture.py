@@ -21,7 +21,7 @@ APART_S = 600
 TODAY_S = 30 * 86_400
 #: Of meta, what says how a story went and not how it ended: batches that were no longer somebody's, what was shown in
 #: one second.
-PASSING = {"stale", "refresh_second", "refresh_shown"}
+PASSING = {"stale", "refresh_second", "refresh_shown", "bus"}
 #: What each bus has its own of, streams that are read by the rules of their readers, counters that only have to move.
 ELSEWHERE = re.compile(r"bus\Z|changes|version")
 
@@ -99,7 +99,7 @@ def _shape(name: str, value: Any) -> Any:
     if name == "workers":
         return sorted(value)
     if name == "incoming:meta" or name.startswith("producer:"):
-        return _fields({field: text for field, text in value.items() if field != "generation"})
+        return _fields({field: text for field, text in value.items() if field not in ("generation", "bus")})
     if name == "meta":
         passing = {field for field in value if field in PASSING or field.startswith(("floor:", "beats:", "alive:"))}
         return _fields({field: text for field, text in value.items() if field not in passing})

@@ -1,14 +1,19 @@
 -- Counts, written as absolute numbers, since the steps of a note may be done twice.
 
--- Adds *raised* (field -> n, those above 0) to what *hash* holds, as one HSET.
-local function step_raised(steps, hash, raised)
+-- Adds *raised* (field -> n, those above 0) to what *hash* holds, as one HSET. With the id of a *bus*, that is asked for in
+-- the same round: where the partition belongs to another one, nothing is done.
+local function step_raised(steps, hash, raised, bus)
   local fields, pairs_of = {}, {}
   for field, n in pairs(raised) do
     if n ~= 0 then fields[#fields + 1] = field end
   end
   if #fields == 0 then return end
   table.sort(fields) -- what a function writes must not hang on the order of a Lua table
+  if (bus or '') ~= '' then fields[#fields + 1] = 'bus' end
   local found = ask('HMGET', hash, unpack(fields))
+  if fields[#fields] == 'bus' and table.remove(fields) and found[#fields + 1] ~= bus then
+    error({ err = 'OTHERBUS eventbus: ' .. hash .. ' belongs to another bus' })
+  end
   for n, field in ipairs(fields) do
     pairs_of[2 * n - 1] = field
     pairs_of[2 * n] = integer_text((tonumber(found[n] or '0') or 0) + raised[field])

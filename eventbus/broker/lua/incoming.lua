@@ -52,11 +52,11 @@ end
 -- Reads what is known of the stream: generation, events and bytes ever added, bytes trimmed, the last entry, the number of
 -- entries. nil: the stream, or this knowledge of it, is gone. A different length shows an entry that is not noted yet.
 local function known_stream(incoming, incoming_meta, producer_prefix, life_ms)
-  local m = ask('HMGET', incoming_meta, 'generation', 'events', 'bytes', 'trimmed', 'last', 'length')
+  local m = ask('HMGET', incoming_meta, 'generation', 'events', 'bytes', 'trimmed', 'last', 'length', 'bus')
   if not m[1] then return nil end
   local known = {
     generation = m[1], events = tonumber(m[2] or '0') or 0, bytes = tonumber(m[3] or '0') or 0,
-    trimmed = tonumber(m[4] or '0') or 0, last = m[5] or '0-0', length = ask('XLEN', incoming),
+    trimmed = tonumber(m[4] or '0') or 0, last = m[5] or '0-0', length = ask('XLEN', incoming), bus = m[7],
   }
   if m[6] == integer_text(known.length) then return known end
   if not settle(incoming, incoming_meta, producer_prefix, life_ms, known) then return nil end

@@ -4,6 +4,7 @@
 -- ARGV[1] generation   random, 16 hex; taken only if the stream has none
 -- ARGV[2] group        to make as well, '' for none       ARGV[3] policy  WAIT | DROP
 -- ARGV[4] start        '0' the oldest entry, '$' from now on; an existing group or floor wins
+-- ARGV[5] bus          id of the bus that the partition belongs to, as the caller has just read it; '' leaves it open
 -- Reply   {generation, 1 if the stream was made, 1 if the group was made}
 -- Writes  KEYS 1-3, 5 and 6; allowed when memory is full, since the workers that start then will drain it.
 --         A group that is gone while its floor is remembered is made anew at its floor. What is missing from there
@@ -64,7 +65,7 @@ end
 local function open(keys, args)
   local incoming, incoming_meta, meta = keys[1], keys[2], keys[3]
   local changes, version, note = keys[4], keys[5], keys[6]
-  local generation, group, policy, start = args[1], args[2], args[3], args[4]
+  local generation, group, policy, start, bus = args[1], args[2], args[3], args[4], args[5]
 
   check_type(incoming, 'stream')
   finish_noted(note)
@@ -78,6 +79,10 @@ local function open(keys, args)
   elseif not known then
     step(steps, 'HSET', incoming_meta, 'generation', generation, 'last', last_id(incoming))
     known = generation
+  end
+  if bus ~= '' and (made or ask('HGET', incoming_meta, 'bus') ~= bus or ask('HGET', meta, 'bus') ~= bus) then
+    step(steps, 'HSET', meta, 'bus', bus)
+    step(steps, 'HSET', incoming_meta, 'bus', bus)
   end
   -- A list before the first change needs a version to watch from.
   local text, rv = version_anew(version, redis.call('MGET', version)[1], changes)

@@ -6,10 +6,12 @@
 -- ARGV[3] body        msgpack bytes                                    ARGV[4] bound   bytes that may be queued
 -- ARGV[5] generation  the one this producer saw last, '' if none
 -- ARGV[6] silent_ms   since this producer's last accepted batch        ARGV[7] life_ms of the producer's state
--- ARGV[8…]            cause, n, …: events this producer lost since it last told, to be counted for all to see
+-- ARGV[8] bus         id of the bus that the producer has opened, '' does not ask
+-- ARGV[9…]            cause, n, …: events this producer lost since it last told, to be counted for all to see
 -- Reply   {'OK', generation} | {'LOST', generation} accepted, but the stream had been destroyed since the last one
 --         {'DUP', generation} had it already | {'GAP', last} resend from last + 1 | {'MISSING'} open the bus, call again
 --         {'FULL', group} the group that holds the stream, '' if none does
+--         {'OTHER'} the stream belongs to another bus: nothing was done, look which
 -- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back-pressure.
 
 local function holder(incoming, meta)
@@ -31,6 +33,7 @@ local function publish(keys, args)
   local prefix = string.match(producer, '^(.*:producer:)') or producer
   local known = known_stream(incoming, incoming_meta, prefix, life_ms)
   if not known then return { 'MISSING' } end
+  if args[8] ~= '' and known.bus ~= args[8] then return { 'OTHER' } end
   local state = ask('HMGET', producer, 'last', 'generation')
   local last, answer = tonumber(state[1] or '0') or 0, 'OK'
   if state[1] then
@@ -48,7 +51,7 @@ local function publish(keys, args)
     return { 'FULL', held_by }
   end
   local told, lost_words = {}, {}
-  for i = 8, #args, 2 do
+  for i = 9, #args, 2 do
     local field, lost = 'losses:' .. args[i], number(args[i + 1], 'n')
     told[#told + 1] = field
     told[#told + 1] = integer_text((tonumber(ask('HGET', incoming_meta, field) or '0') or 0) + lost)

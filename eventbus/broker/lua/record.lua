@@ -13,7 +13,8 @@
 -- ARGV[13] refresh_ms    ARGV[14] occurrences_ms  life of a minute's occurrences, 0 counts none
 -- ARGV[15] subjects  msgpack [[aggregate key, spam key, aggregate's object key, suppressed's object key, exempt 0|1,
 --                    namespace, object name, namespace/kind/name, component\0kind\0type\0reason, suppressed body], …]
--- ARGV[16…] batches  msgpack [id, clock ms, next, [event, …], [[cause, deaths, bytes], …], start, occurrences key]
+-- ARGV[16] bus       id of the bus that the worker has opened, '' does not ask
+-- ARGV[17…] batches  msgpack [id, clock ms, next, [event, …], [[cause, deaths, bytes], …], start, occurrences key]
 --           next   '' acknowledges; else the batch is worked one event at a time and this is the next position
 --           start  position of the first event in its batch; what lies before the noted next has been recorded
 --           event  [subject from 1, object key, local key, name, first µs | '', last µs | '', count, uid, body]
@@ -301,7 +302,7 @@ local function record(keys, args)
   }
   local event_ttl_ms, record_ttl_ms = number(args[8], 'event_ttl'), number(args[9], 'record_ttl')
   local subjects, batches = cmsgpack.unpack(args[15]), {}
-  for i = 16, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
+  for i = 17, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
 
   -- Read.
   local head = redis.call('MGET', note, version)
@@ -365,7 +366,7 @@ local function record(keys, args)
     end
     for field, n in pairs(burials.raised) do tally[field] = n end
   end
-  step_raised(steps, meta, tally)
+  step_raised(steps, meta, tally, args[16])
   step_by_subject(steps, suppressed, by_subject)
   if full then step_within(steps, c, 0, true) end -- else `trim` does
   commit(note, strings, c, steps)

@@ -1,0 +1,193 @@
+"""A bus that was flushed and made anew by others, while a process runs that has opened the former one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventbus import EventBroadcaster, ObjectReference, Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.publish import PublishState, PublishStatus, parse_reply, publish_command
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.broker.stream import GroupReader
+from eventbus.broker.transport import PublishRequest
+from eventbus.clock import SystemClock
+from eventbus.correlate.keys import CallBuilder, Correlator
+from eventbus.correlate.worker import SinkRunner
+from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
+from eventbus.errors import BusReplaced, ConfigError, EventBusError
+from eventbus.settings import Options
+from eventbus.store.object_store import ObjectStore
+from tests.builders import make_event
+from tests.support.harness import settings_of
+from tests.waiting import eventually
+from workers.opening import Opener
+
+
+@pytest.fixture
+def bus(embedded_url: str, prefix: str) -> Bus:
+    return open_bus(embedded_url, Settings(prefix=prefix, partitions=2))
+
+
+@pytest.fixture
+def client(bus: Bus) -> Iterator[Any]:
+    with bus.client() as client:
+        yield client
+
+
+def flush(client: Any, prefix: str) -> None:
+    """What FLUSHALL does to this bus."""
+    for key in client.scan_iter(match=f"{prefix}:*", count=1000):
+        client.delete(key)
+
+
+def anew(client: Any, bus: Bus, partitions: int = 2) -> Bus:
+    """The bus that somebody else makes in its place, before anybody who runs can make the former one anew."""
+    before = bus.id
+    fields = {"format": "2", "id": os.urandom(8).hex(), "partitions": partitions, "options_version": "1"}
+    steps = client.pipeline(transaction=True)
+    steps.delete(*client.scan_iter(match=f"{bus.prefix}:*", count=1000))
+    steps.hset(f"{bus.prefix}:{{0}}:bus", mapping=fields | {"options": msgspec.json.encode(Options())})
+    steps.execute()
+    made = open_bus(bus.url, Settings(prefix=bus.prefix, partitions=partitions))
+    assert made.id != before
+    return made
+
+
+def of_format_3(client: Any, bus: Bus) -> None:
+    """What a later build makes: another format, and the names of the keys that this one knows."""
+    made = anew(client, bus)
+    client.hset(f"{bus.prefix}:{{0}}:bus", "format", "3")
+    assert made.id
+
+
+def entries(client: Any, bus: Bus) -> int:
+    return sum(client.xlen(keys.incoming) for keys in bus.keys)
+
+
+# -- those who record --------------------------------------------------------------------------------------------------
+
+
+def record(broadcaster: EventBroadcaster, message: str) -> None:
+    broadcaster.new_recorder("test").event(ObjectReference("Pod", "default", "pod-0"), "Normal", "Tested", message)
+
+
+def test_an_outbox_goes_on_with_a_bus_of_the_same_form_and_sends_what_its_ring_holds(
+    bus: Bus, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EventBroadcaster(bus.url, settings=settings_of(bus.prefix, partitions=2)) as broadcaster:
+        record(broadcaster, "before")
+        assert broadcaster.flush()
+        made = anew(client, bus)
+        record(broadcaster, "after")
+        eventually(lambda: entries(client, made) >= 1)
+        broadcaster.start_recording_to_sink()
+        with ObjectStore(made, client) as store:
+            eventually(lambda: {event.message for event in store.list().items} >= {"before", "after"})
+    assert caplog.text.count("was made anew, and all that it held is gone: going on with the new one") == 1
+
+
+@pytest.mark.parametrize("what", ["other partitions", "another format"])
+def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
+    bus: Bus, client: Any, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    broadcaster = EventBroadcaster(bus.url, settings=settings_of(bus.prefix, partitions=2))
+    record(broadcaster, "before")
+    assert broadcaster.flush()
+    if what == "another format":
+        of_format_3(client, bus)
+        words = "the bus has format 3, this build has format 2"
+    else:
+        anew(client, bus, partitions=5)
+        words = "the bus was made anew with 5 partitions, and this process knows 2: restart this process"
+    for number in range(10):
+        record(broadcaster, f"after {number}")
+    eventually(lambda: words in caplog.text)
+    assert entries(client, bus) == 0
+    assert not broadcaster.shutdown(0.2)
+    assert "10 events unsent: closed before Redis had them" in caplog.text
+    assert entries(client, bus) == 0
+
+
+def test_no_batch_is_taken_by_a_stream_of_another_bus(bus: Bus, client: Any) -> None:
+    state = PublishState(1 << 20, "", 0, "f" * 16)
+    reply = parse_reply(client.execute_command(*publish_command(bus.keys[0], "p1", 1, 1, b"body", state)))
+    assert reply.status is PublishStatus.OTHER
+    assert (entries(client, bus), client.exists(bus.keys[0].producer + b"p1")) == (0, 0)
+
+
+def test_the_transport_has_an_epoch_that_changes_with_the_bus(bus: Bus, client: Any) -> None:
+    transport = RedisTransport(bus)
+    before = transport.describe()
+    made = anew(client, bus)
+    request = PublishRequest(0, "p1", 1, 1, pack_batch("p1", 1, [pack_event(make_event())]), "", 0, ())
+    (answer,) = transport.publish([request])
+    assert not isinstance(answer, EventBusError)
+    assert answer.status is PublishStatus.MISSING
+    assert (before.epoch, transport.describe().epoch) == (before.epoch, made.id)
+    (answer,) = transport.publish([request])
+    assert not isinstance(answer, EventBusError)
+    assert answer.status is PublishStatus.OK
+    transport.close()
+
+
+# -- those who work ----------------------------------------------------------------------------------------------------
+
+
+def test_a_call_of_record_writes_nothing_to_another_bus(bus: Bus, client: Any) -> None:
+    former = open_bus(bus.url, Settings(prefix=bus.prefix, partitions=2))
+    made = anew(client, bus)
+    packed = pack_event(make_event())
+    state = PublishState(1 << 20, "", 0, made.id)
+    client.execute_command(*publish_command(made.keys[0], "p1", 1, 1, pack_batch("p1", 1, [packed]), state))
+    reader = GroupReader(bus=former, client=client, partition=0, group="sink", consumer="one", policy="WAIT", start="0")
+    (delivery,) = reader.read(0)
+    builder = CallBuilder(former.keys[0], Options())
+    builder.add(delivery.id, delivery.clock_ms, [Correlator(Options()).keyed("p1:1", unpack_wire(packed), packed)], ())
+    before = set(client.scan_iter(match=f"{bus.prefix}:*", count=1000))
+    with pytest.raises(EventBusError, match="belongs to another bus"):
+        reader.functions.record("sink", "one", Options(), builder.call())
+    assert set(client.scan_iter(match=f"{bus.prefix}:*", count=1000)) == before
+    assert [each.id for each in reader.own_pending()] == [delivery.id]
+    reader.open()  # as a consumer does after any error
+    assert reader.functions.record("sink", "one", Options(), builder.call()) == ["c"]
+
+
+def test_a_sink_worker_goes_on_with_a_bus_of_the_same_form(bus: Bus, client: Any) -> None:
+    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+    runner.start()
+    made = anew(client, bus)
+    with EventBroadcaster(bus.url, settings=settings_of(bus.prefix, partitions=2)) as broadcaster:
+        record(broadcaster, "after")
+        with ObjectStore(made, client) as store:
+            eventually(lambda: [event.message for event in store.list().items] == ["after"])
+    runner.stop()
+
+
+def test_a_worker_notices_within_a_second_and_goes_on_begins_anew_or_ends(bus: Bus, client: Any) -> None:
+    opener = Opener(Settings(prefix=bus.prefix), None, wait=lambda _s: False)
+    assert opener.news(bus, client) == ""
+    made = anew(client, bus)
+    assert (opener.news(bus, client), bus.id) == ("", made.id)
+    anew(client, bus, partitions=5)
+    assert opener.news(bus, client) == "the bus was made anew with 5 partitions, and this process knows 2"
+    of_format_3(client, bus)
+    with pytest.raises(ConfigError, match="the bus has format 3, this build has format 2: use the build that made it"):
+        opener.news(bus, client)
+
+
+def test_a_bus_that_is_gone_is_made_as_it_was_by_those_who_run(bus: Bus, client: Any) -> None:
+    flush(client, bus.prefix)
+    bus.open_partition(client, 0)
+    assert open_bus(bus.url, Settings(prefix=bus.prefix, partitions=7)).partitions == 2
+    assert open_bus(bus.url, Settings(prefix=bus.prefix)).id == bus.id
+
+
+def test_nobody_opens_a_partition_of_a_bus_that_he_does_not_know(bus: Bus, client: Any) -> None:
+    anew(client, bus, partitions=5)
+    with pytest.raises(BusReplaced):
+        bus.open_partition(client, 0)
