@@ -24,8 +24,8 @@ from eventbus.settings import Options, Settings
 class TimedFunctions(Functions):
     """Notes how long each call of record took, seen from the client."""
 
-    def __init__(self, client: Any, keys: Any) -> None:
-        super().__init__(client, keys)
+    def __init__(self, client: Any, bus: Bus) -> None:
+        super().__init__(client, bus.keys[0], bus)
         self.seconds: list[float] = []
 
     def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> PendingCall:
@@ -53,7 +53,7 @@ class Worker:
         self._reader = GroupReader(
             bus=bus, client=self.client, partition=0, group=SINK_GROUP, consumer="w", policy="WAIT", start="0"
         )
-        self.functions = self._reader.functions = TimedFunctions(self.client, bus.keys[0])
+        self.functions = self._reader.functions = TimedFunctions(self.client, bus)
         self.client.config_resetstat()
 
     def append(self, events: Sequence[Event]) -> None:
