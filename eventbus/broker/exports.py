@@ -15,8 +15,8 @@ from eventbus.broker.health.export_lag import Lag, read_lag
 from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
 from eventbus.broker.numbers import whole_number
+from eventbus.broker.pending_call import proper
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.sent_call import proper
 from eventbus.errors import ConfigError
 
 #: How much of an error's text is kept, characters.

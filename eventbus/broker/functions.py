@@ -24,8 +24,8 @@ from eventbus.broker.function_values import (
     subject_lives_ms,
 )
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, name_bytes
+from eventbus.broker.pending_call import PendingCall, decode_record_reply, proper
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.sent_call import PendingCall, decode_record_reply, proper
 from eventbus.failpoints import failpoint
 from eventbus.settings import Options
 

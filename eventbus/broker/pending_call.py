@@ -11,7 +11,7 @@ from eventbus.broker.redis_errors import redis_errors
 log = logging.getLogger("eventbus")
 
 
-class Sent:
+class PendingCall:
     """A call under way on a connection of its own. Exactly one of `reply` and `abandon` ends it."""
 
     def __init__(self, client: Client, *command: Any) -> None:
@@ -46,7 +46,7 @@ class Sent:
             self._pool.release(self._connection)
 
 
-def letters(reply: Any) -> list[str]:
+def decode_record_reply(reply: Any) -> list[str]:
     """What record answered: one string a batch."""
     return [each.decode() for each in proper(reply)]
 
@@ -61,4 +61,4 @@ def proper(reply: Any) -> Any:
     return reply[1]
 
 
-__all__ = ["Sent", "letters", "proper"]
+__all__ = ["PendingCall", "decode_record_reply", "proper"]
