@@ -9,14 +9,14 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import FunctionsMissing
 
 #: What the functions share; the order matters: what is local to the library comes before its use.
-SHARED = ("library", "spoiled", "objects", "incoming", "commit", "counting", "correlation", "written")
+SHARED = ("library", "spoiled", "objects", "incoming", "mend", "commit", "counting", "correlation", "written")
 #: A function each.
 VERBS = (
     *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "try", "claim"),
     *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
     *("lease", "release", "exported", "again"),
 )
-BUILD = 1  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
+BUILD = 2  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
 
 
 @cache

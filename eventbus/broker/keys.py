@@ -58,7 +58,7 @@ class Keys:
         self.incoming = root + b"incoming"
         #: HASH    generation, events, bytes, trimmed        as long as the stream
         self.incoming_meta = root + b"incoming:meta"
-        #: prefix of HASH  last, generation                  2 h after the producer's last batch
+        #: prefix of HASH  last, generation; behind it a secret of the producer; 2 h after its last batch
         self.producer = root + b"producer:"
         #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
         self.aggregate = root + b"aggregate:"

@@ -56,6 +56,7 @@ def publish_command(
 ) -> tuple[Any, ...]:
     """Build the FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
 
+    *producer*: where its state lies. Whoever may publish and knows it can spoil it, so it stands in no event.
     *losses* (cause, events) are counted with the batch, and only if it is accepted.
     """
     return (

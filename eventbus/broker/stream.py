@@ -18,6 +18,8 @@ from eventbus.failpoints import failpoint
 
 #: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
 READ_COUNT = 64
+#: The year 2248. Ids beyond are no clock's: somebody has chosen them.
+LAST_MS = 2**43
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +43,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     @property
     def clock_ms(self) -> int:
         """Return when Redis took the entry, in ms since 1970: the time part of its id."""
-        return int(self.id.split(b"-")[0])
+        return min(LAST_MS, int(self.id.split(b"-")[0]))
 
 
 class GroupReader:

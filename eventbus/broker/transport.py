@@ -23,7 +23,7 @@ class PublishRequest(msgspec.Struct, frozen=True, gc=False):
     """One batch of one producer, and what the bus has to know of that producer."""
 
     partition: int
-    producer: str
+    producer: str  #: its secret, under which the bus keeps its state; in *body* stands its id
     first: int  #: sequence number of the first of the *events* in *body*
     events: int
     body: bytes
@@ -56,7 +56,7 @@ class Transport(Protocol):
         ...
 
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
-        """Return the last sequence number that the bus has of each (partition, producer id), in one round trip.
+        """Return the last sequence number that the bus has of each (partition, producer), in one round trip.
 
         Returns: 0 for a producer that it does not know, None where it did not answer.
         Raises:  BusUnavailable, BusRefused: no answer at all.

@@ -67,7 +67,7 @@ class AckCheck:
             producer.check.sent()
         self.under_way = object()
         try:
-            lasts = transport.last([(partition, producer.id) for partition, producer in producers])
+            lasts = transport.last([(partition, producer.secret) for partition, producer in producers])
         except EventBusError:
             return  # nobody waits for it; who records next will say that the bus is away
         finally:

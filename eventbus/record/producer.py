@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 from collections import deque
 from itertools import islice
 
@@ -18,6 +19,8 @@ from eventbus.record.losses import Losses
 
 #: Bytes, measured (CPython 3.11): what holding an event takes besides its own, and a batch besides its events.
 EVENT_OVERHEAD, BATCH_OVERHEAD = 52, 200
+#: Nobody guesses so many; in base64 a key of 16 letters.
+SECRET_BYTES = 12
 
 
 class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
@@ -34,7 +37,16 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Producer:
-    """A producer id and everything that was sent under it. Used by the flusher's thread alone."""
+    """A producer id and everything that was sent under it. Used by the flusher's thread alone.
+
+    *id* is part of the uid of every event. Redis keeps its state of this producer under *secret*, which is in none: anyone
+    who may publish may write such a state if he knows where it lies.
+
+    Sequences are given out when events are packed into a batch. A batch stays *waiting* until Redis has answered OK or
+    DUP for it, then joins the *ring*. A GAP moves what the ring still has back to waiting, with the same borders.
+
+    Args: ring_bytes: the most memory that the ring takes; 0: there is none.
+    """
 
     def __init__(self, *, clock: Clock, losses: Losses, ring_bytes: int) -> None:
         self._clock = clock
@@ -115,7 +127,7 @@ class Producer:
         return [
             PublishRequest(
                 partition,
-                self.id,
+                self.secret,
                 batch.first,
                 len(batch.events),
                 pack_batch(self.id, batch.first, batch.events),
@@ -173,6 +185,7 @@ class Producer:
 
     def _start_anew(self) -> None:
         self.id = os.urandom(8).hex()
+        self.secret = secrets.token_urlsafe(SECRET_BYTES)
         self.generation = ""
         self._next = 1
         self._ring.clear()

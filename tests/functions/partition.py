@@ -21,7 +21,7 @@ from eventbus.broker.publish import PublishReply, PublishState, parse_reply, pub
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_wire
 from eventbus.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
@@ -227,9 +227,11 @@ class Partition:
         return self.call.record("sink", consumer, self.options, builder.call())
 
     def record(self, *events: Event, at_ms: int = T0, consumer: str = "one") -> str:
-        """One batch of *events*, published, delivered and recorded: a letter an event."""
-        (letters,) = self.record_deliveries(self.deliver(events, consumer=consumer), at_ms=at_ms, consumer=consumer)
-        return letters
+        """One batch of *events*, or more if need be, published, delivered and recorded in a call: a letter an event."""
+        batches = [events[low : low + MAX_BATCH_EVENTS] for low in range(0, len(events), MAX_BATCH_EVENTS)]
+        return "".join(
+            self.record_deliveries(self.deliver(*batches, consumer=consumer), at_ms=at_ms, consumer=consumer)
+        )
 
     def expire(self, *, in_ms: int = 0, keys: Sequence[bytes] | None = None) -> Swept:
         """Expire what is due in *in_ms* from now; candidates are all there are, oldest first, unless *keys*."""

@@ -47,7 +47,7 @@ CONTROLS = {
         "dead:",
     ),
     "an entry without its counters is passed over": (
-        "  if not settle(incoming, incoming_meta, producer_prefix, life_ms, known) then return nil end\n",
+        "  if not settle(incoming, incoming_meta, known) then return nil end\n",
         "",
         "publish: the first batch of a producer",
         "published",

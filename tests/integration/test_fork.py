@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from eventbus.broker.connection.client import make_client
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.event import Event
 from eventbus.record import default as wiring
@@ -97,6 +98,10 @@ def test_a_child_is_another_producer_and_the_parent_goes_on_with_its_own(
     assert broadcaster.flush(30)
     events = read_incoming(embedded_url, settings)
     assert list(producers_of(events).values()) == [["parent 1", "parent 2"], ["child 1", "child 2"]]
+    with make_client(embedded_url) as admin:
+        states = [key.rpartition(b":")[2].decode() for key in admin.keys(f"{settings.prefix}:{{0}}:producer:*")]
+    assert len(states) == 2  # a secret each
+    assert not {*states} & {*producers_of(events)}
     assert events[-1].metadata.uid.endswith(":2")
 
 

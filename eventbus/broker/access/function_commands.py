@@ -17,8 +17,11 @@ import msgspec
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "build": {},
     "open": {
-        "incoming": "TYPE EXISTS XINFO|GROUPS XINFO|STREAM XRANGE XGROUP|CREATE XGROUP|DESTROY",
-        "incoming_meta": "TYPE HGET DEL HSET",
+        "incoming": (
+            "TYPE EXISTS XINFO|GROUPS XINFO|STREAM XRANGE XREVRANGE XGROUP|CREATE XGROUP|DESTROY "
+            "XACK XDEL XSETID XGROUP|SETID"
+        ),
+        "incoming_meta": "TYPE HGET HMGET HKEYS HLEN DEL HSET HDEL",
         "meta": "TYPE HGET HMGET HGETALL HSET HSETNX",
         "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE",
         "version": "EXISTS MGET",
@@ -28,7 +31,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "publish": {
         "incoming": "EXISTS XLEN XINFO|GROUPS XADD",  # no XRANGE: a producer reads nothing
         "incoming_meta": "HGET HMGET HSET HINCRBY",
-        "producer": "HMGET HSET PEXPIRE",
+        "producer": "HMGET HSET PEXPIRE DEL",
         "meta": "HGETALL",
     },
     "record": {
@@ -55,10 +58,10 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "trim": {
         "incoming": (
-            "TYPE EXISTS XLEN XRANGE XREVRANGE XPENDING XINFO|GROUPS XINFO|STREAM XADD XACK XGROUP|SETID XTRIM"
+            "TYPE EXISTS XLEN XRANGE XREVRANGE XPENDING XINFO|GROUPS XINFO|STREAM XADD XACK XDEL XSETID "
+            "XGROUP|SETID XTRIM"
         ),
-        "incoming_meta": "HMGET HSET",
-        "producer": "HSET PEXPIRE",
+        "incoming_meta": "HGET HMGET HKEYS HLEN HSET HDEL",
         "meta": "TYPE HGET HMGET HGETALL HSET",
         "changes": "TYPE EXISTS XINFO|STREAM XLEN XRANGE XREVRANGE XTRIM",
         "dead": "TYPE XLEN XRANGE XREVRANGE XDEL XTRIM",
@@ -76,8 +79,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "replay": {
         "incoming": "TYPE EXISTS XLEN XRANGE XINFO|GROUPS XINFO|STREAM XADD",
-        "incoming_meta": "HMGET HSET",
-        "producer": "HSET PEXPIRE",
+        "incoming_meta": "HGET HMGET HSET",
         "dead": "TYPE XRANGE XDEL",
         "meta": "TYPE HGET HMGET HGETALL HSET",
         "note": "EXISTS MGET MSET SET DEL",
@@ -158,8 +160,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "index_expiry": "TYPE ZADD",
         "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
         "incoming": "EXISTS XLEN XRANGE XADD",
-        "incoming_meta": "HMGET HSET",
-        "producer": "HSET PEXPIRE",
+        "incoming_meta": "HGET HMGET HSET",
         "version object": "MGET",
         "meta": "TYPE HGET HSET",
         "object note": "MSET",
@@ -171,8 +172,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "index_expiry": "TYPE ZADD",
         "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
         "incoming": "EXISTS XLEN XRANGE XADD",
-        "incoming_meta": "HMGET HSET",
-        "producer": "HSET PEXPIRE",
+        "incoming_meta": "HGET HMGET HSET",
         "version object": "MGET",
         "meta": "TYPE HGET HSET",
         "object note": "MSET",

@@ -18,10 +18,8 @@ from eventbus.errors import BusRefused
 
 #: Words behind the key that make a call of the right length; the server checks that before the rights. K is the key.
 _SHAPES: dict[str, str] = {
-    **dict.fromkeys(
-        ("GET", "MGET", "DEL", "EXISTS", "HLEN", "HGETALL", "XLEN", "ZCARD", "PTTL", "TYPE", "XINFO|GROUPS", "WATCH"),
-        "K",
-    ),
+    **dict.fromkeys(("GET", "MGET", "DEL", "EXISTS", "HKEYS", "HLEN", "HGETALL", "XLEN", "ZCARD", "PTTL", "TYPE"), "K"),
+    **dict.fromkeys(("XINFO|GROUPS", "WATCH"), "K"),
     **dict.fromkeys(("HGET", "HEXISTS", "ZSCORE", "XINFO|CONSUMERS", "XGROUP|DESTROY"), "K a"),
     "XADD": "K * a b",
     "XCLAIM": "K a b 0 0-1",

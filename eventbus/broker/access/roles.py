@@ -26,7 +26,7 @@ class Role(StrEnum):
 
 
 ROLE_HELP: Mapping[Role, str] = {
-    Role.PRODUCER: "records events; can read none. Could still fill the stream, or empty it by an XADD of its own",
+    Role.PRODUCER: "records events; can read none. Could still fill the stream, or empty it, past publish",
     Role.READER: "lists and watches the store and the stream; writes nothing",
     Role.WORKER: "works for any group: correlates, logs, exports, writes nodes and leases; also records and reads",
     Role.METRICS: "reads the numbers of status and doctor; sees the streams, not the store; writes nothing",
@@ -125,8 +125,8 @@ _KEYLESS: Mapping[Role, str] = {
 
 #: Commands that only read; a key that sees nothing else is given for reading alone.
 _READS = (
-    "EXISTS GET MGET HGET HMGET HGETALL HEXISTS HLEN XLEN XRANGE XREVRANGE XREAD XREADGROUP XPENDING XINFO|GROUPS "
-    "XINFO|STREAM XINFO|CONSUMERS TYPE PTTL ZCARD ZSCORE ZMSCORE ZRANGE ZRANGEBYLEX WATCH"
+    "EXISTS GET MGET HGET HMGET HGETALL HEXISTS HKEYS HLEN XLEN XRANGE XREVRANGE XREAD XREADGROUP XPENDING "
+    "XINFO|GROUPS XINFO|STREAM XINFO|CONSUMERS TYPE PTTL ZCARD ZSCORE ZMSCORE ZRANGE ZRANGEBYLEX WATCH"
 )
 READS = frozenset(_READS.split())
 

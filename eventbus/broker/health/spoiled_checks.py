@@ -125,6 +125,8 @@ def _judge(looked: Looked, noted: set[bytes]) -> Iterator[Finding]:
             yield _cut_off(looked, key)
     if times := whole_number(looked.meta.get(b"spoiled")):
         yield _met(looked, times)
+    if times := whole_number(looked.meta.get(b"mended")):
+        yield _mended(looked, times)
 
 
 def _judge_scanned(looked: Looked, scanned: Scanned) -> Iterator[Finding]:
@@ -180,6 +182,18 @@ def _met(looked: Looked, times: int) -> Finding:
         "keys",
         f"partition {looked.keys.partition}: {values} not ours and counted as missing, the last one in {last}",
         f"find who else writes to {looked.keys.root.decode()}*; then HDEL {meta} spoiled spoiled_key",
+    )
+
+
+def _mended(looked: Looked, times: int) -> Finding:
+    what = looked.meta.get(b"mended_last", b"").decode("utf-8", "replace")
+    meta = looked.keys.meta.decode()
+    return warning(
+        "keys",
+        f"partition {looked.keys.partition}: workers had to put right {times} times what is known of the stream, "
+        f"the last time: {what}",
+        "somebody with a producer's rights writes past `publish`: find out who (ACL LOG, CLIENT LIST), change that "
+        f"password, have programs that are not trusted record through the API; then HDEL {meta} mended mended_last",
     )
 
 

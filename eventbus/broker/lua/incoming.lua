@@ -1,73 +1,79 @@
 -- The stream of events itself. A call that was cut off behind its XADD is finished by the next one: in incoming:meta,
--- *last* is the last entry that everything was written for, and *length* the number of entries then.
+-- *last* is the last entry that everything was written for, and *length* the number of entries then. Only an entry that
+-- begins where the one before it ended counts: a publisher may also append entries of its own.
 
-local PRODUCER_LIFE_MS = '7200000' -- where a call does not say
+-- Why producers lose events; see docs/reliability.md. `other` is what they give another name.
+local CAUSES = {
+  dropped = true, refused = true, unsent = true, uncertain = true, destroyed = true, lost = true, missed = true,
+  other = true,
+}
 
--- Returns producer and sequence of a batch's first event, from the head of its bytes; nil: it is no batch of ours.
-local function read_head(body)
-  local length = string.byte(body, 3)
-  if not length or length < 0xa1 or length > 0xbf then return nil end
-  local at = 4 + length - 0xa0
-  local ok, _, first = pcall(cmsgpack.unpack_one, body, at - 1)
-  if not ok or type(first) ~= 'number' then return nil end
-  return string.sub(body, 4, at - 1), first
+-- Adds to *told* the field of a cause, and what it comes to with *lost* more.
+local function add_losses(told, incoming_meta, cause, lost)
+  local field = 'losses:' .. cause
+  told[#told + 1] = field
+  told[#told + 1] = integer_text(math.min(MOST, (counter(ask('HGET', incoming_meta, field)) or 0) + lost))
 end
 
--- Finishes the entries behind *last*: writes all that their calls would have written, also about producers. A caller that
--- may not read the stream leaves this to those who may. Returns whether it is done.
-local function settle(incoming, incoming_meta, producer_prefix, life_ms, known)
-  local late = redis.pcall('XRANGE', incoming, '(' .. known.last, '+', 'COUNT', 100)
+-- Returns where an entry says that it stands: its events, the running number of the last, the bytes before it and with
+-- it; nil: it is somebody else's.
+local function standing(entry)
+  local fields = fields_of(entry)
+  local n, to, at = counter(fields.n), counter(fields.to), counter(fields.at)
+  if not (n and to and at and fields.b) or n > 64 or n > to then return nil end
+  return { id = entry[1], n = n, to = to, at = at, bytes = at + #fields.b, losses = fields.l or '' }
+end
+
+local function follows(stands, events, bytes)
+  return stands ~= nil and stands.to - stands.n == events and stands.at == bytes
+end
+
+-- Finishes the entries behind *last*: writes all that their calls would have written. A caller that may not read the
+-- stream leaves this to those who may. Returns whether it is done.
+local function settle(incoming, incoming_meta, known)
+  local late = entries_behind(incoming, known.last)
   if late.err then return false end
   while #late > 0 do
-    local raised = {}
+    local raised, told = {}, {}
     for _, entry in ipairs(late) do
-      local fields = fields_of(entry)
-      local n, to, body = tonumber(fields.n or ''), tonumber(fields.to or ''), fields.b or ''
-      if n and to then
-        known.events, known.bytes = to, (tonumber(fields.at or '') or 0) + #body
-        for cause, lost in string.gmatch(fields.l or '', '(%S+) (%d+)') do
-          raised['losses:' .. cause] = (raised['losses:' .. cause] or 0) + tonumber(lost)
-        end
-        local producer, first = read_head(body)
-        if producer and n > 0 and not fields.x then
-          local key = producer_prefix .. producer
-          redis.call('HSET', key, 'last', integer_text(first + n - 1), 'generation', known.generation)
-          redis.call('PEXPIRE', key, life_ms)
+      local stands = standing(entry)
+      if follows(stands, known.events, known.bytes) then
+        known.events, known.bytes = stands.to, stands.bytes
+        for cause, lost in string.gmatch(stands.losses, '(%S+) (%d+)') do
+          if CAUSES[cause] then raised[cause] = (raised[cause] or 0) + (counter(lost) or 0) end
         end
       end
       known.last = entry[1]
     end
-    local told = {}
-    for field, lost in pairs(raised) do
-      told[#told + 1] = field
-      told[#told + 1] = integer_text((tonumber(ask('HGET', incoming_meta, field) or '0') or 0) + lost)
-    end
+    for cause, lost in pairs(raised) do add_losses(told, incoming_meta, cause, lost) end
     redis.call('HSET', incoming_meta, 'events', integer_text(known.events), 'bytes', integer_text(known.bytes),
       'last', known.last, 'length', integer_text(known.length), unpack(told))
-    late = redis.call('XRANGE', incoming, '(' .. known.last, '+', 'COUNT', 100)
+    late = entries_behind(incoming, known.last)
   end
   return true
 end
 
 -- Reads what is known of the stream: generation, events and bytes ever added, bytes trimmed, the last entry, the number of
--- entries. nil: the stream, or this knowledge of it, is gone. A different length shows an entry that is not noted yet.
-local function known_stream(incoming, incoming_meta, producer_prefix, life_ms)
+-- entries. nil: the stream, or this knowledge of it, is gone or spoiled, and `open` puts it right. A different length
+-- shows an entry that is not noted yet.
+local function known_stream(incoming, incoming_meta)
   local m = ask('HMGET', incoming_meta, 'generation', 'events', 'bytes', 'trimmed', 'last', 'length', 'bus')
   if not m[1] then return nil end
   local known = {
-    generation = m[1], events = tonumber(m[2] or '0') or 0, bytes = tonumber(m[3] or '0') or 0,
-    trimmed = tonumber(m[4] or '0') or 0, last = m[5] or '0-0', length = ask('XLEN', incoming), bus = m[7],
+    generation = m[1], events = counter(m[2] or '0'), bytes = counter(m[3] or '0'), trimmed = counter(m[4] or '0'),
+    last = m[5] or '0-0', length = ask('XLEN', incoming), bus = m[7],
   }
+  if not (known.events and known.bytes and known.trimmed) then return nil end
   if m[6] == integer_text(known.length) then return known end
-  if not settle(incoming, incoming_meta, producer_prefix, life_ms, known) then return nil end
+  if not settle(incoming, incoming_meta, known) then return nil end
   return known
 end
 
 -- Appends the content of a dead entry, for the one group that buried it. If that was done before, it stands behind
 -- *since*: nothing of the stream is trimmed while there is a note.
 local function append_replayed(command, finishing)
-  local _, incoming, incoming_meta, producer_prefix, dead_id, group, body, since = unpack(command)
-  local known = known_stream(incoming, incoming_meta, producer_prefix, PRODUCER_LIFE_MS)
+  local _, incoming, incoming_meta, dead_id, group, body, since = unpack(command)
+  local known = known_stream(incoming, incoming_meta)
   if not known then error({ err = 'ERR eventbus: ' .. incoming .. ' is gone: open the bus' }) end
   local from = finishing and since
   while from do

@@ -1,7 +1,7 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 1
+local BUILD = 2
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 
@@ -9,8 +9,25 @@ local memory = { checked_ms = 0, full = false }
 
 local function number(text, name)
   local n = tonumber(text)
-  if not n then error({ err = 'ERR eventbus: ' .. name .. ' is not a number' }) end
+  if not n or n ~= n or n == math.huge or n == -math.huge then
+    error({ err = 'ERR eventbus: ' .. name .. ' is not a number' })
+  end
   return n
+end
+
+local MOST = 2 ^ 53 - 1 -- beyond it a number of Lua leaves out some
+
+-- Reads a whole number in decimal digits; nil: anything else, also what Lua reads besides (nan, inf, 0x10, 1e3).
+local function counter(text)
+  if not text or #text > 16 or not string.find(text, '^%d+$') then return nil end
+  local n = tonumber(text)
+  return n <= MOST and n or nil
+end
+
+local function whole(text, name, least, most)
+  local n = counter(text)
+  if n and n >= least and n <= most then return n end
+  error({ err = string.format('ERR eventbus: %s is not a number from %d to %d', name, least, most) })
 end
 
 -- Formats a whole number below 2^53. Given a number, Redis itself writes %.17g, which costs ten times as much.
@@ -58,22 +75,32 @@ local function entry_id(text)
   return tonumber(ms), tonumber(seq)
 end
 
+-- Beyond fifteen digits, which no clock gives and somebody else may have written, these two only keep the order.
 local function id_after(id)
   local ms, seq = entry_id(id)
+  if ms >= 10 ^ 15 then return seq < 2 ^ 53 and string.match(id, '^%d+') .. '-' .. integer_text(seq + 1) or id end
   if seq >= 2 ^ 53 then return integer_text(ms + 1) .. '-0' end -- what `id_before` made: the last of its ms
   return integer_text(ms) .. '-' .. integer_text(seq + 1)
 end
 
 local function id_before(id)
   local ms, seq = entry_id(id)
-  if seq > 0 then return integer_text(ms) .. '-' .. integer_text(seq - 1) end
-  return integer_text(ms - 1) .. '-18446744073709551615'
+  if seq > 0 then return string.match(id, '^%d+') .. '-' .. integer_text(math.min(seq, 2 ^ 53) - 1) end
+  return integer_text(math.min(ms, 10 ^ 15) - 1) .. '-18446744073709551615'
 end
 
 local function entry_before(a, b)
-  local a_ms, a_seq = entry_id(a)
-  local b_ms, b_seq = entry_id(b)
-  return a_ms < b_ms or (a_ms == b_ms and a_seq < b_seq)
+  local a_ms, a_seq = string.match(a, '^(%d+)-(%d+)$')
+  local b_ms, b_seq = string.match(b, '^(%d+)-(%d+)$')
+  if not a_ms or not b_ms then error({ err = 'ERR eventbus: not an entry id' }) end
+  if a_ms == b_ms then a_ms, b_ms = a_seq, b_seq end
+  return #a_ms < #b_ms or (#a_ms == #b_ms and a_ms < b_ms) -- as texts: exact for all 64 bits
+end
+
+-- The next entries behind *id*; a reply with `err` where the caller may not read them.
+local function entries_behind(stream, id)
+  if id == '18446744073709551615-18446744073709551615' then return {} end -- the last there can be
+  return redis.pcall('XRANGE', stream, '(' .. id, '+', 'COUNT', 100)
 end
 
 local function fields_of(entry)
@@ -93,8 +120,8 @@ local function number_before(incoming, id, events)
   local entry = ask('XRANGE', incoming, id, '+', 'COUNT', 1)[1]
   if not entry then return events end
   local fields = fields_of(entry)
-  local to = tonumber(fields.to or '')
-  return to and to - (tonumber(fields.n or '') or 0)
+  local to = counter(fields.to)
+  return to and to - (counter(fields.n) or 0)
 end
 
 -- Returns the groups that the stream is kept for: {group, last delivered id}, or {group, false} if it was destroyed by hand

@@ -36,6 +36,7 @@ local function plan_stream(steps, incoming, incoming_meta, meta, generation)
   end
   step_raised(steps, meta, raised)
   step(steps, 'HSET', incoming_meta, 'generation', generation, 'events', '0', 'bytes', '0', 'last', '0-0', 'length', '0')
+  step(steps, 'HSET', meta, 'generation', generation)
 end
 
 local function plan_group(steps, incoming, incoming_meta, meta, group, policy, start, made)
@@ -71,6 +72,7 @@ local function open(keys, args)
   finish_noted(note)
   local steps, strings = {}, {}
   local made = redis.call('EXISTS', incoming) == 0
+  if not made then mend(incoming, incoming_meta, meta, math.floor(now_us() / 1000)) end
   local known = not made and ask('HGET', incoming_meta, 'generation')
   local missing = group ~= '' and (made or not has_group(incoming, group))
   if made then
@@ -78,6 +80,7 @@ local function open(keys, args)
     known = generation
   elseif not known then
     step(steps, 'HSET', incoming_meta, 'generation', generation, 'last', last_id(incoming))
+    step(steps, 'HSET', meta, 'generation', generation)
     known = generation
   end
   if bus ~= '' and (made or ask('HGET', incoming_meta, 'bus') ~= bus or ask('HGET', meta, 'bus') ~= bus) then

@@ -1,18 +1,25 @@
--- publish: append a producer's batch exactly once. It writes the entry first; if anything prevents the rest, the next
--- call finds the entry and finishes it.
--- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:producer:<id>  HASH
+-- publish: append a producer's batch exactly once. It writes the producer's state first, and takes that back if the
+-- entry is refused; if anything prevents counting the entry, the next call finds the entry and counts it.
+-- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH
+-- KEYS[3] eb:{p}:producer:<secret>  HASH  the secret is the producer's own and stands in no event
 -- KEYS[4] eb:{p}:meta  HASH (read: who holds the stream)
 -- ARGV[1] first       sequence of the batch's first event, from 1      ARGV[2] n       events, 1..64
 -- ARGV[3] body        msgpack bytes                                    ARGV[4] bound   bytes that may be queued
 -- ARGV[5] generation  the one this producer saw last, '' if none
 -- ARGV[6] silent_ms   since this producer's last accepted batch        ARGV[7] life_ms of the producer's state
 -- ARGV[8] bus         id of the bus that the producer has opened, '' does not ask
--- ARGV[9…]            cause, n, …: events this producer lost since it last told, to be counted for all to see
+-- ARGV[9…]            cause, n, …: events this producer lost since it last told, to be counted for all to see; a cause
+--                     that is not in CAUSES counts as `other`
 -- Reply   {'OK', generation} | {'LOST', generation} accepted, but the stream had been destroyed since the last one
 --         {'DUP', generation} had it already | {'GAP', last} resend from last + 1 | {'MISSING'} open the bus, call again
 --         {'FULL', group} the group that holds the stream, '' if none does
 --         {'OTHER'} the stream belongs to another bus: nothing was done, look which
--- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back-pressure.
+-- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back-pressure. It runs with its caller's rights,
+--         so what it writes its caller may write as well: every number is checked here, and what a worker finds
+--         spoiled it mends (mend.lua).
+
+local MOST_BODY = 131072 -- bytes of a batch, as in wire.py
+local MOST_LIFE_MS = 2678400000 -- 31 days
 
 local function holder(incoming, meta)
   local name, least = '', nil
@@ -24,18 +31,33 @@ local function holder(incoming, meta)
   return name
 end
 
+-- The losses to be counted: fields and their new values, and the words that the entry has of them.
+local function losses_told(incoming_meta, args)
+  local sums, told, words = {}, {}, {}
+  for i = 9, #args, 2 do
+    local cause = CAUSES[args[i]] and args[i] or 'other'
+    sums[cause] = math.min(MOST, (sums[cause] or 0) + whole(args[i + 1] or '', 'n of ' .. cause, 0, MOST))
+  end
+  for cause, lost in pairs(sums) do
+    add_losses(told, incoming_meta, cause, lost)
+    words[#words + 1] = cause .. ' ' .. integer_text(lost)
+  end
+  -- In the entry as well: who finds it cut off counts them.
+  return told, #words > 0 and { 'l', table.concat(words, ' ') } or {}
+end
+
 local function publish(keys, args)
   local incoming, incoming_meta, producer, meta = keys[1], keys[2], keys[3], keys[4]
-  local first, n, body = number(args[1], 'first'), number(args[2], 'n'), args[3]
-  local bound, seen_generation = number(args[4], 'bound'), args[5]
-  local silent_ms, life_ms = number(args[6], 'silent_ms'), number(args[7], 'life_ms')
+  local first, n, body = whole(args[1], 'first', 1, MOST - 64), whole(args[2], 'n', 1, 64), args[3]
+  local bound, seen_generation = whole(args[4], 'bound', 0, MOST), args[5]
+  local silent_ms, life_ms = whole(args[6], 'silent_ms', 0, MOST), whole(args[7], 'life_ms', 1, MOST_LIFE_MS)
+  if #body > MOST_BODY then error({ err = 'ERR eventbus: body is longer than ' .. MOST_BODY .. ' bytes' }) end
 
-  local prefix = string.match(producer, '^(.*:producer:)') or producer
-  local known = known_stream(incoming, incoming_meta, prefix, life_ms)
+  local known = known_stream(incoming, incoming_meta)
   if not known then return { 'MISSING' } end
   if args[8] ~= '' and known.bus ~= args[8] then return { 'OTHER' } end
   local state = ask('HMGET', producer, 'last', 'generation')
-  local last, answer = tonumber(state[1] or '0') or 0, 'OK'
+  local last, answer = counter(state[1]) or 0, 'OK'
   if state[1] then
     if first + n - 1 <= last then return { 'DUP', known.generation } end
     if first ~= last + 1 then return { 'GAP', last } end
@@ -47,24 +69,25 @@ local function publish(keys, args)
   if known.bytes - known.trimmed + #body > bound then
     if redis.call('EXISTS', incoming) == 0 then return { 'MISSING' } end
     local held_by = holder(incoming, meta)
-    redis.call('HINCRBY', incoming_meta, 'full', n)
+    local counted = redis.pcall('HINCRBY', incoming_meta, 'full', n)
+    -- What is no number there, `mend` puts right.
+    if type(counted) == 'table' and not string.find(counted.err, 'not an integer', 1, true) then error(counted) end
     return { 'FULL', held_by }
   end
-  local told, lost_words = {}, {}
-  for i = 9, #args, 2 do
-    local field, lost = 'losses:' .. args[i], number(args[i + 1], 'n')
-    told[#told + 1] = field
-    told[#told + 1] = integer_text((tonumber(ask('HGET', incoming_meta, field) or '0') or 0) + lost)
-    lost_words[#lost_words + 1] = args[i] .. ' ' .. integer_text(lost)
-  end
-  -- In the entry as well: who finds it cut off counts them.
-  local lost = #lost_words > 0 and { 'l', table.concat(lost_words, ' ') } or {}
+  local told, lost = losses_told(incoming_meta, args)
 
-  local id = redis.call('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(known.events + n),
-    'at', integer_text(known.bytes), 'b', body, unpack(lost))
-  if not id then return { 'MISSING' } end
   redis.call('HSET', producer, 'last', integer_text(first + n - 1), 'generation', known.generation)
-  redis.call('PEXPIRE', producer, life_ms)
+  local id = redis.pcall('PEXPIRE', producer, life_ms)
+  if type(id) ~= 'table' then
+    id = redis.pcall('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(known.events + n),
+      'at', integer_text(known.bytes), 'b', body, unpack(lost))
+  end
+  if type(id) ~= 'string' then
+    if state[1] then redis.call('HSET', producer, 'last', state[1], 'generation', state[2] or known.generation)
+    else redis.call('DEL', producer) end
+    if id then error(id) end
+    return { 'MISSING' }
+  end
   redis.call('HSET', incoming_meta, 'events', integer_text(known.events + n),
     'bytes', integer_text(known.bytes + #body), 'last', id, 'length', integer_text(known.length + 1), unpack(told))
   return { answer, known.generation }

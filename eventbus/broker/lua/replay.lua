@@ -23,12 +23,11 @@ local function replay(keys, args)
     if each[1] == group then found = true end
   end
   if not found then return { 'NOGROUP' } end
-  local prefix = string.sub(incoming, 1, -9) .. 'producer:'
-  local known = known_stream(incoming, incoming_meta, prefix, PRODUCER_LIFE_MS)
+  local known = known_stream(incoming, incoming_meta)
   if not known or known.bytes - known.trimmed + #body > bound then return { 'FULL' } end
 
   local steps = {}
-  step(steps, 'APPEND', incoming, incoming_meta, prefix, id, group, body, '(' .. known.last)
+  step(steps, 'APPEND', incoming, incoming_meta, id, group, body, '(' .. known.last)
   step(steps, 'XDEL', dead, id)
   step_raised(steps, meta, { replayed = 1 })
   commit(note, {}, nil, steps)

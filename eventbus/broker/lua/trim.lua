@@ -52,7 +52,7 @@ local function plan_release(steps, incoming, meta, group, needed, delivered, tar
   local after = redis.call('XREVRANGE', incoming, target, '-', 'COUNT', 1)[1]
   if not before or not after or entry_before(after[1], before[1]) then return 0 end
   local b, a = fields_of(before), fields_of(after)
-  local lost = (tonumber(a.to or '') or 0) - (tonumber(b.to or '') or 0) + (tonumber(b.n or '') or 0)
+  local lost = (counter(a.to) or 0) - (counter(b.to) or 0) + (counter(b.n) or 0)
   if delivered then
     step(steps, 'RELEASE', incoming, group, target)
     if entry_before(delivered, target) then step(steps, 'XGROUP', 'SETID', incoming, group, target) end
@@ -65,15 +65,15 @@ end
 -- The last entry that begins before byte *at*, looked for by halving the time between: ids are times.
 local function last_beyond(incoming, from, at)
   local low = entry_id(from)
-  local high = entry_id(redis.call('XINFO', 'STREAM', incoming)[8])
+  local high = math.min(entry_id(redis.call('XINFO', 'STREAM', incoming)[8]), 10 ^ 15)
   while low < high do
     local middle = math.floor((low + high) / 2)
     local entry = redis.call('XRANGE', incoming, integer_text(middle + 1), '+', 'COUNT', 1)[1]
-    if entry and tonumber(fields_of(entry).at or '0') < at then low = middle + 1 else high = middle end
+    if entry and (counter(fields_of(entry).at) or 0) < at then low = middle + 1 else high = middle end
   end
   -- Then the entries of that ms are walked, since a ms may hold some that can stay.
   local found, entry = false, redis.call('XRANGE', incoming, integer_text(low), '+', 'COUNT', 1)[1]
-  while entry and tonumber(fields_of(entry).at or '0') < at do
+  while entry and (counter(fields_of(entry).at) or 0) < at do
     found = entry[1]
     entry = redis.call('XRANGE', incoming, '(' .. found, '+', 'COUNT', 1)[1]
   end
@@ -102,11 +102,12 @@ local function trim(keys, args)
   trim_to_bytes(changes, tonumber(string.match(counted or '', ' (%d+)$') or '0'), changes_bound)
   trim_to_bytes(dead, dead_bytes_added(dead), dead_bound)
   if redis.call('EXISTS', incoming) == 0 then return { 0, '', 0, '' } end
-  known_stream(incoming, incoming_meta, string.sub(incoming, 1, -9) .. 'producer:', PRODUCER_LIFE_MS)
+  mend(incoming, incoming_meta, meta, now_ms)
+  known_stream(incoming, incoming_meta)
 
   local counters = ask('HMGET', incoming_meta, 'bytes', 'trimmed', 'events', 'length')
-  local added, events = tonumber(counters[1] or '0') or 0, tonumber(counters[3] or '0') or 0
-  local queued = added - (tonumber(counters[2] or '0') or 0)
+  local added, events = counter(counters[1]) or 0, counter(counters[3]) or 0
+  local queued = added - (counter(counters[2]) or 0)
   local kept, known = groups_kept(incoming, meta)
   local least, released, lost, cause = nil, '', 0, ''
   for _, each in ipairs(kept) do
@@ -150,7 +151,11 @@ local function trim(keys, args)
   end
   -- Looked at each time: what a call was cut off before is set right by the next.
   local first = redis.call('XRANGE', incoming, '-', '+', 'COUNT', 1)[1]
-  local trimmed = first and fields_of(first).at or counters[1]
+  local trimmed = counters[1]
+  if first then
+    local at = counter(fields_of(first).at) -- of somebody else's entry nothing follows
+    trimmed = at and at <= added and integer_text(at) or counters[2]
+  end
   if trimmed and (trimmed ~= counters[2] or integer_text(length) ~= counters[4]) then
     redis.call('HSET', incoming_meta, 'trimmed', trimmed, 'length', integer_text(length))
   end

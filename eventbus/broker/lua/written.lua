@@ -18,8 +18,7 @@ end
 
 -- What is known of the stream if it takes the copy, else nil.
 local function room_for_copy(k, copy, bound, full)
-  local prefix = string.sub(k.incoming, 1, -9) .. 'producer:'
-  local known = known_stream(k.incoming, k.incoming_meta, prefix, PRODUCER_LIFE_MS)
+  local known = known_stream(k.incoming, k.incoming_meta)
   if not known or full or redis.call('EXISTS', k.incoming) == 0 then return nil end
   if known.bytes - known.trimmed + #copy > bound then return nil end
   return known

@@ -126,6 +126,19 @@ def test_a_gap_brings_back_what_the_ring_has_with_the_same_borders_id_and_bytes(
     assert producer.id == before
 
 
+def test_its_state_lies_under_a_secret_that_no_batch_has_and_that_goes_with_the_id(producer: Producer) -> None:
+    add(producer, 2)
+    (request,) = producer.requests(0, 99)
+    assert request.producer == producer.secret
+    assert producer.secret.encode() not in request.body
+    assert len(producer.secret) == 16
+    before = {producer.id, producer.secret}
+    assert not producer.settle(gap(0))
+    assert {producer.id, producer.secret} == before  # sent again under the same
+    producer._start_anew()
+    assert not {producer.id, producer.secret} & before
+
+
 def test_a_gap_to_nothing_brings_back_everything(producer: Producer, losses: Losses) -> None:
     add(producer, 3, 1, 5)
     accept(producer, 2)
