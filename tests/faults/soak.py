@@ -3,7 +3,8 @@
 Rounds of a few minutes, each on a server of its own. In a round one fault follows the other every few seconds, chosen
 by the seed, under steady load and before the same processes; in the end what was acknowledged is compared with what is
 there, and nothing may be left behind. Between them what destroys everything has a scene of its own. Exit code 1 if
-something was lost or counted twice, did not recover, or leaked.
+something was lost or counted twice, did not recover, or leaked. With `--cluster` every round is on a cluster of three
+primaries and three replicas, whose nodes die, freeze and give over.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from pathlib import Path
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.settings import MIB
 from tests.faults.checker import Verdict
+from tests.faults.cluster_nemesis import PARTITIONS, ClusterNemesis
 from tests.faults.nemesis import CONFIG, Nemesis, on_a_port
 from tests.faults.proxy import Proxy
 from tests.faults.scene import Process, Scene, reached, until
 from tests.faults.table import Row, format_rows
 from tests.faults.test_destroyed import Destroyed, destroy_while_nobody_reads
 from tests.faults.test_server import meanwhile
+from tests.functions.cluster import Cluster
 
 PAUSE_S = (2.0, 5.0)
 ROUND_S = 240.0
@@ -152,10 +155,66 @@ def row_of(fault: str, verdict: Verdict) -> Row:
     return Row(fault, 1, verdict.accepted, lost, double, verdict.recovery_s, told=verdict.told)
 
 
+class ClusterRound:
+    """One scene on a cluster under its nemesis until *end*."""
+
+    def __init__(self, scene: Scene, cluster: Cluster, seed: int, end: float) -> None:
+        self._scene = scene
+        self._chance = random.Random(seed)
+        self._end = end
+        self._nemesis = ClusterNemesis(scene, cluster, self._chance)
+        self.rows: list[Row] = []
+        self.verdict: Verdict | None = None  #: None: it came to none
+
+    def run(self) -> None:
+        """Until the end and the verdict. Raises: AssertionError: something did not recover."""
+        self._nemesis.start()
+        until(lambda: all(self._recorded().values()), 60)
+        deck: list[str] = []
+        while time.monotonic() < self._end or not self.rows:
+            if not deck:
+                deck = sorted(self._nemesis.faults)
+                self._chance.shuffle(deck)
+            self._one_fault(deck.pop())
+            time.sleep(self._chance.uniform(*PAUSE_S))
+        for producer in self._nemesis.running:
+            producer.signal(signal.SIGTERM)
+        for producer in self._nemesis.running:
+            assert producer.wait(60) == 0, producer.said[-500:]
+        self.verdict = self._scene.verdict(since=time.monotonic(), within_s=120)
+        for keys in self._scene.bus.keys:
+            assert self._scene.client.xpending(keys.incoming, "sink")["pending"] == 0
+            assert not self._scene.client.hget(keys.meta, "mended"), "the stream's numbers were wrong"
+
+    def _one_fault(self, name: str) -> None:
+        before, started = sum(each.events for each in self._scene.producers), time.monotonic()
+        self._nemesis.faults[name]()
+        over, marks = time.monotonic(), self._recorded()
+        went_on = reached(lambda: all(now > marks[p] + 10 for p, now in self._recorded().items()), RECOVERY_S)
+        assert went_on, f"no recovery from {name}"
+        recovery_s = time.monotonic() - over
+        after = sum(each.events for each in self._scene.producers)
+        self.rows.append(Row(name, 1, after - before, recovery_s=recovery_s))
+        print(f"{name:28} {over - started:4.1f} s, recovered in {recovery_s:.1f} s", flush=True)
+
+    def _recorded(self) -> dict[int, int]:
+        """By partition, as soon as all can be read."""
+        found: dict[int, int] = {}
+
+        def read() -> bool:
+            client = self._scene.client
+            found.update({keys.partition: int(client.hget(keys.meta, "events") or 0) for keys in self._scene.bus.keys})
+            return True
+
+        until(read, RECOVERY_S)
+        return found
+
+
 class Soak:
     """Rounds until the time is over; one that fails is noted, and the next begins."""
 
-    def __init__(self, minutes: float, seed: int) -> None:
+    def __init__(self, minutes: float, seed: int, *, cluster: bool = False) -> None:
+        self._cluster = cluster
         self._end = time.monotonic() + minutes * 60
         self._chance = random.Random(seed)
         self.rows: list[Row] = []
@@ -164,6 +223,9 @@ class Soak:
 
     def run(self) -> None:
         while time.monotonic() < self._end:
+            if self._cluster:
+                self._guarded(self._cluster_nemesis)
+                continue
             self._guarded(self._nemesis)
             for name in sorted(DESTROYING):
                 self._guarded(self._destroying, name)
@@ -188,6 +250,18 @@ class Soak:
                 if round.verdict:
                     self._note_round(round.rows, row_of("27 rounds, all together", round.verdict))
 
+    def _cluster_nemesis(self, folder: Path) -> None:
+        end, seed = min(self._end, time.monotonic() + ROUND_S), self._chance.randrange(1 << 31)
+        cluster = Cluster(folder, appendfsync="everysec")
+        with Scene(folder, server=cluster, partitions=PARTITIONS, incoming_bytes=1024 * MIB) as scene:
+            round = ClusterRound(scene, cluster, seed, end)
+            try:
+                round.run()
+            finally:
+                self.rows += round.rows
+                if round.verdict:
+                    self._note_round(round.rows, row_of("33 cluster, all together", round.verdict))
+
     def _note_round(self, rows: list[Row], whole: Row) -> None:
         self._note(whole)
         for row in rows:  # which of its faults did the harm of a round, nobody can say
@@ -209,10 +283,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cluster", action="store_true", help="on a cluster of three primaries and three replicas")
     given = parser.parse_args()
     seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
     print(f"{given.minutes:g} minutes, --seed {seed}", flush=True)
-    soak = Soak(given.minutes, seed)
+    soak = Soak(given.minutes, seed, cluster=given.cluster)
     try:
         soak.run()
     except KeyboardInterrupt:

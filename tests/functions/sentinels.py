@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
-
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from typing import Any
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.embedded.server_binary import find_binary
-from tests.functions.cluster import wait_for
+from tests.functions.nodes import Nodes, client_of, wait_for
 from tests.functions.ports import free_ports
 
 NAME = "main"
@@ -24,50 +17,30 @@ NAME = "main"
 DOWN_AFTER_MS = 1000
 
 
-class Watched:
+class Watched(Nodes):
     """A primary, *replicas* of it and three sentinels; they end with the block. Server 0 is the primary at first."""
 
     def __init__(self, folder: Path, *, replicas: int = 2, sentinels: int = 3, **config: str) -> None:
         ports = free_ports(1 + replicas + sentinels)
-        self.ports, self.sentinel_ports = ports[: 1 + replicas], ports[1 + replicas :]
+        self.sentinel_ports = ports[1 + replicas :]
         self._folder = folder
         common = {"bind": "127.0.0.1", "repl-diskless-sync-delay": "0"} | config
-        following = {"replicaof": f"127.0.0.1 {self.ports[0]}"}
-        self._servers = [
+        following = {"replicaof": f"127.0.0.1 {ports[0]}"}
+        servers = [
             EmbeddedServer(folder / f"r{i}", config=common | {"port": str(port)} | (following if i else {}))
-            for i, port in enumerate(self.ports)
+            for i, port in enumerate(ports[: 1 + replicas])
         ]
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        super().__init__(servers, ports[: 1 + replicas])
 
     def start(self) -> str:
         """Start everything, and wait until all have found each other. Returns: the url."""
-        for server in self._servers:
-            server.start()
-            self._stack.callback(server.stop)
+        super().start()
         wait_for(lambda: self._info(0)["connected_slaves"] == len(self.ports) - 1)
         for port in self.sentinel_ports:
             self._start_sentinel(port)
         for port in self.sentinel_ports:
             wait_for(partial(self._sees_all, port))
         return self.url
-
-    def stop(self) -> None:
-        self._stack.close()
-
-    def running(self) -> bool:
-        return any(server.running() for server in self._servers)
-
-    @property
-    def pid(self) -> int | None:
-        """Return the process id of the first primary."""
-        return self._servers[0].pid
 
     @property
     def url(self) -> str:
@@ -77,14 +50,9 @@ class Watched:
     def server_url(self, number: int) -> str:
         return f"redis://127.0.0.1:{self.ports[number]}"
 
-    def kill(self, number: int) -> None:
-        """Kill a server, as a power cut does; it stays away."""
-        os.kill(self._servers[number].pid or 0, signal.SIGKILL)
-        wait_for(lambda: not self._servers[number].running())
-
     def primary(self) -> int:
-        """Return the number of the server that the first sentinel names."""
-        with self._client(self.sentinel_ports[0]) as client:
+        """Which server the first sentinel names."""
+        with _client(self.sentinel_ports[0]) as client:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
         return self.ports.index(int(port))
 
@@ -93,12 +61,12 @@ class Watched:
         return self.primary() != 0 and self._info(self.primary())["role"] == "master"
 
     def _info(self, number: int) -> dict[str, Any]:
-        with self._client(self.ports[number]) as client:
+        with _client(self.ports[number]) as client:
             found: dict[str, Any] = client.info("replication")
             return found
 
     def _sees_all(self, port: int) -> bool:
-        with self._client(port) as client:
+        with _client(port) as client:
             (found,) = client.execute_command("SENTINEL", "MASTERS")
         said = dict(zip(found[::2], found[1::2], strict=True))
         others, replicas = len(self.sentinel_ports) - 1, len(self.ports) - 1
@@ -117,5 +85,6 @@ class Watched:
         self._stack.callback(process.wait)
         self._stack.callback(process.terminate)
 
-    def _client(self, port: int) -> Any:
-        return Redis(port=port, socket_timeout=10, protocol=2, retry=Retry(NoBackoff(), 0))
+
+def _client(port: int) -> Any:
+    return client_of(port, protocol=2)

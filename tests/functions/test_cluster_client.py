@@ -18,7 +18,8 @@ from eventbus.broker.options import change_options
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Options, Settings
-from tests.functions.cluster import SLOTS, Cluster, wait_for
+from tests.functions.cluster import SLOTS, Cluster
+from tests.functions.nodes import wait_for
 
 #: one key on each node
 KEYS = [next(b"{%d}" % tag for tag in range(100) if key_slot(b"{%d}" % tag) * 3 // SLOTS == node) for node in range(3)]

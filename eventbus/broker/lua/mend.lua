@@ -5,11 +5,12 @@
 local AHEAD_MS = 86400000 -- ids further ahead of the clock are nobody's time
 local LOOKED_AT = 100 -- entries, from the newest on
 
--- The fields there are; from the seventh on they are counters of which nothing else says what they were.
+-- The fields there are; from COUNTERS on they are counters of which nothing else says what they were.
 local KEPT = {
-  'generation', 'events', 'bytes', 'trimmed', 'last', 'length', 'full', 'losses:dropped', 'losses:refused',
+  'generation', 'bus', 'events', 'bytes', 'trimmed', 'last', 'length', 'full', 'losses:dropped', 'losses:refused',
   'losses:unsent', 'losses:uncertain', 'losses:destroyed', 'losses:lost', 'losses:missed', 'losses:other',
 }
+local COUNTERS = 8
 
 -- The newest entry that goes on where an older one ended; else the newest that has numbers; nil: there is none.
 local function newest_of_ours(incoming)
@@ -81,8 +82,10 @@ local function mend_numbers(incoming, incoming_meta, meta, mended)
     if kept[field] == text then return end
     right[#right + 1], right[#right + 2], mended[#mended + 1], kept[field] = field, text, field, text
   end
-  local generation = ask('HGET', meta, 'generation')
+  local noted = ask('HMGET', meta, 'generation', 'bus')
+  local generation = noted[1]
   if generation and kept.generation then put('generation', generation) end
+  if noted[2] then put('bus', noted[2]) end
   if not generation and kept.generation then redis.call('HSET', meta, 'generation', kept.generation) end
   local events, bytes, last = counted_anew(incoming, meta, kept)
   if events then
@@ -97,7 +100,7 @@ local function mend_numbers(incoming, incoming_meta, meta, mended)
     local stands = first and standing(first)
     put('trimmed', integer_text(stands and stands.at or counter(kept.bytes or '0') or 0))
   end
-  for i = 7, #KEPT do
+  for i = COUNTERS, #KEPT do
     if kept[KEPT[i]] and not counter(kept[KEPT[i]]) then put(KEPT[i], '0') end
   end
   if #right > 0 then redis.call('HSET', incoming_meta, unpack(right, 1, #right)) end
