@@ -80,8 +80,13 @@ def test_an_options_version_that_is_no_number_is_mended_as_it_says(env: dict[str
         ("HSET", "incoming:meta", ("events", "9" * 5000, "bytes", "-1", b"losses:\xff", "1")),
         ("HSET", "workers", (b"sink/\xff\xfe", b"\xff")),
         ("HSET", "meta", ("export:files", "1")),
+        ("SET", "version:events", ("many",)),
+        ("SET", "version:events", ("9" * 5000 + " " + "9" * 5000,)),
+        ("SET", "version:events", (b"\xff\xfe",)),
+        ("HSET", "meta", ("mended", "9" * 5000, "mended_last", b"\xff", "generation", b"\xff")),
     ],
-    ids=["word", "digits", "bytes", "meta", "incoming-meta", "workers", "sink"],
+    ids=["word", "digits", "bytes", "meta", "incoming-meta", "workers", "sink"]
+    + ["version", "version-digits", "version-bytes", "mended"],
 )
 def test_garbage_elsewhere(
     env: dict[str, str], words: tuple[str, ...], command: str, key: str, value: tuple[str | bytes, ...]
