@@ -85,8 +85,19 @@ def test_an_options_version_that_is_no_number_is_mended_as_it_says(env: dict[str
         ("SET", "version:events", (b"\xff\xfe",)),
         ("HSET", "meta", ("mended", "9" * 5000, "mended_last", b"\xff", "generation", b"\xff")),
     ],
-    ids=["word", "digits", "bytes", "meta", "incoming-meta", "workers", "sink"]
-    + ["version", "version-digits", "version-bytes", "mended"],
+    ids=[
+        "word",
+        "digits",
+        "bytes",
+        "meta",
+        "incoming-meta",
+        "workers",
+        "sink",
+        "version",
+        "version-digits",
+        "version-bytes",
+        "mended",
+    ],
 )
 def test_garbage_elsewhere(
     env: dict[str, str], words: tuple[str, ...], command: str, key: str, value: tuple[str | bytes, ...]
