@@ -39,8 +39,8 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
 class Producer:
     """A producer id and everything that was sent under it. Used by the flusher's thread alone.
 
-    *id* is part of the uid of every event. Redis keeps its state of this producer under *secret*, which is in none: anyone
-    who may publish may write such a state if he knows where it lies.
+    *id* is part of the uid of every event. Redis keeps its state of this producer under *secret*, which is in none:
+    whoever may publish may also write such a state, if he knows where it lies.
 
     Sequences are given out when events are packed into a batch. A batch stays *waiting* until Redis has answered OK or
     DUP for it, then joins the *ring*. A GAP moves what the ring still has back to waiting, with the same borders.
