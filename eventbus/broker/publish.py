@@ -13,6 +13,8 @@ from eventbus.broker.keys import Keys
 #: How long a producer's last sequence is remembered after its last batch. A producer idle for half of it takes a
 #: fresh id, so that a state that is missing always means a server that lost it.
 PRODUCER_LIFE_MS = 2 * 3600 * 1000
+#: The same for a producer with a spool: somebody else may have to go on where it was killed, weeks later.
+SPOOLED_LIFE_MS = 30 * 86_400 * 1000
 
 
 class PublishStatus(StrEnum):
@@ -43,6 +45,7 @@ class PublishState(msgspec.Struct, frozen=True):
     generation: str
     silent_ms: int
     bus_id: str = ""  #: of the bus that was opened; "" does not ask
+    life_ms: int = PRODUCER_LIFE_MS  #: of what Redis remembers of the producer
 
 
 def publish_command(
@@ -73,7 +76,7 @@ def publish_command(
         state.bound_bytes,
         state.generation,
         state.silent_ms,
-        PRODUCER_LIFE_MS,
+        state.life_ms,
         state.bus_id,
         *(part for loss in losses for part in loss),
     )

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from eventbus.broker.publish import PublishReply, PublishState, PublishStatus, parse_reply, publish_command
+from eventbus.broker.publish import (
+    PRODUCER_LIFE_MS,
+    PublishReply,
+    PublishState,
+    PublishStatus,
+    parse_reply,
+    publish_command,
+)
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.transport import BusDescription, PublishRequest
 from eventbus.errors import EventBusError, FunctionsMissing
@@ -38,7 +46,9 @@ class RedisTransport:
                     request.first,
                     request.events,
                     request.body,
-                    PublishState(bound_bytes, request.generation, request.silent_ms, self._bus.id),
+                    PublishState(
+                        bound_bytes, request.generation, request.silent_ms, life_ms=request.life_ms, bus_id=self._bus.id
+                    ),
                     request.losses,
                 )
             )
@@ -54,6 +64,13 @@ class RedisTransport:
         with redis_errors():
             replies = pipe.execute(raise_on_error=False)
         return [None if isinstance(reply, Exception) else int(reply[0] or 0) for reply in replies]
+
+    def shorten_life(self, producers: Sequence[tuple[int, str]]) -> None:
+        pipe: Any = self._client.pipeline(transaction=False)
+        for partition, producer in producers:
+            pipe.execute_command("PEXPIRE", self._bus.keys[partition].producer + producer.encode(), PRODUCER_LIFE_MS)
+        with suppress(EventBusError), redis_errors():
+            pipe.execute(raise_on_error=False)
 
     def close(self) -> None:
         self._client.close()

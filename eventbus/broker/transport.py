@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from eventbus.broker.publish import PublishReply
+from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply
 from eventbus.errors import EventBusError
 
 
@@ -30,6 +30,7 @@ class PublishRequest(msgspec.Struct, frozen=True, gc=False):
     generation: str  #: of the stream that took the producer's last batch; empty: none did yet
     silent_ms: int  #: since the bus last accepted something of this producer
     losses: tuple[tuple[str, int], ...]  #: (cause, events), counted with the batch and only if it is accepted
+    life_ms: int = PRODUCER_LIFE_MS  #: how long the bus remembers the producer after this batch
 
 
 class Transport(Protocol):
@@ -60,6 +61,13 @@ class Transport(Protocol):
 
         Returns: 0 for a producer that it does not know, None where it did not answer.
         Raises:  BusUnavailable, BusRefused: no answer at all.
+        """
+        ...
+
+    def shorten_life(self, producers: Sequence[tuple[int, str]]) -> None:
+        """Have the bus remember each (partition, producer id) for no more than `PRODUCER_LIFE_MS` from now on.
+
+        Best effort: without an answer the bus remembers them for longer.
         """
         ...
 

@@ -6,6 +6,7 @@ import math
 import os
 import secrets
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
@@ -18,7 +19,7 @@ from eventbus.record.ack_check import AckCheckSchedule
 from eventbus.record.losses import Losses
 
 #: Bytes, measured (CPython 3.11): what holding an event takes besides its own, and a batch besides its events.
-EVENT_OVERHEAD, BATCH_OVERHEAD = 52, 200
+EVENT_OVERHEAD, BATCH_OVERHEAD = 52, 240
 #: Nobody guesses so many; in base64 a key of 16 letters.
 SECRET_BYTES = 12
 
@@ -30,6 +31,7 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
     events: list[bytes]
     size: int  #: bytes of memory that it takes
     losses: tuple[tuple[str, int], ...] = ()  #: told with this batch: (cause, events)
+    sealed_at: float = 0.0  #: monotonic seconds; 0: long ago
 
     @property
     def last(self) -> int:
@@ -46,11 +48,14 @@ class Producer:
     DUP for it, then joins the *ring*. A GAP moves what the ring still has back to waiting, with the same borders.
 
     Args: ring_bytes: the most memory that the ring takes; 0: there is none.
+          life_ms: how long Redis is to remember this producer; 0: `PRODUCER_LIFE_MS`.
     """
 
-    def __init__(self, *, clock: Clock, losses: Losses, ring_bytes: int) -> None:
+    def __init__(self, *, clock: Clock, losses: Losses, ring_bytes: int, life_ms: int = 0) -> None:
         self._clock = clock
         self._losses = losses
+        self._life_ms = life_ms or PRODUCER_LIFE_MS
+        self._uncertain_to = 0  # sequences that Redis may have had, and forgotten, when they were taken over
         self.check = AckCheckSchedule(clock)
         self._ring_limit = ring_bytes
         self._ring: deque[NumberedBatch] = deque()
@@ -60,6 +65,7 @@ class Producer:
         self.waiting: deque[NumberedBatch] = deque()
         self.added = 0  #: events ever given to `add`
         self.pending = 0  #: events not yet accepted; what a GAP brought back included
+        self.revision = 0  #: rises whenever what waits is not what was there with new batches behind
         self._start_anew()
 
     def add(self, event: bytes) -> None:
@@ -79,9 +85,30 @@ class Producer:
             self._start_anew()
         losses = self._losses.take_unreported()
         size = sum(map(len, self._open)) + EVENT_OVERHEAD * len(self._open) + BATCH_OVERHEAD
-        self.waiting.append(NumberedBatch(self._next, self._open, size, losses))
+        self.waiting.append(NumberedBatch(self._next, self._open, size, losses, self._clock.monotonic()))
         self._next += len(self._open)
         self._open, self._open_bytes = [], 0
+
+    def take_over(self, *, id: str, generation: str, silent_ms: int, batches: Sequence[NumberedBatch]) -> None:
+        """Go on where another producer stopped: with *batches*, at least one, under its *id*.
+
+        *generation*, *silent_ms*: of the last batch that Redis is known to have accepted under that id. If that is
+        longer ago than Redis remembers, what is accepted now is counted `uncertain`: it may be there twice.
+        """
+        self._start_anew()
+        self.id = id
+        self.generation = generation
+        self._accepted_at -= silent_ms / 1000
+        self.waiting.extend(batches)
+        self.pending = sum(len(batch.events) for batch in batches)
+        self._next = batches[-1].last + 1
+        if silent_ms > self._life_ms:
+            self._uncertain_to = batches[-1].last
+
+    @property
+    def acknowledged(self) -> int:
+        """The last sequence of this id that Redis is known to have; 0: none."""
+        return (self.waiting[0].first if self.waiting else self._next) - 1
 
     @property
     def idle(self) -> bool:
@@ -98,7 +125,7 @@ class Producer:
         """Return True if Redis may soon have forgotten this id.
 
         It then takes any batch, so only one may be on its way."""
-        return self.silent_ms > PRODUCER_LIFE_MS // 2
+        return self.silent_ms > self._life_ms // 2
 
     @property
     def remembered(self) -> bool:
@@ -134,6 +161,7 @@ class Producer:
                 self.generation,
                 silent_ms,
                 batch.losses,
+                self._life_ms,
             )
             for batch in islice(self.waiting, 1 if self.maybe_forgotten else most)
         ]
@@ -150,7 +178,7 @@ class Producer:
     def _accepted(self, answer: PublishReply) -> None:
         if answer.status is PublishStatus.LOST:
             self._losses.count("destroyed", len(self._ring) and 1, "the stream was destroyed; what it held is lost")
-        elif answer.status is PublishStatus.OK and self.silent_ms > PRODUCER_LIFE_MS and self.waiting[0].first > 1:
+        elif answer.status is PublishStatus.OK and self._is_uncertain(self.waiting[0]):
             self._losses.count("uncertain", len(self.waiting[0].events), "in doubt for longer than Redis remembers")
         self.generation = answer.generation
         self._accepted_at = self._clock.monotonic()
@@ -162,8 +190,12 @@ class Producer:
         while self._ring_bytes > self._ring_limit:
             self._ring_bytes -= self._ring.popleft().size
 
+    def _is_uncertain(self, batch: NumberedBatch) -> bool:
+        return batch.last <= self._uncertain_to or (self.silent_ms > self._life_ms and batch.first > 1)
+
     def _rewind(self, last: int) -> None:
         """Send again everything after *last*, which Redis has forgotten, as far as the ring reaches back."""
+        self.revision += 1
         while self._ring and self._ring[-1].first > last:
             batch = self._ring.pop()
             self._ring_bytes -= batch.size
@@ -180,14 +212,16 @@ class Producer:
         self._start_anew()
         self.waiting.clear()
         for batch in batches:
-            self.waiting.append(NumberedBatch(self._next, batch.events, batch.size, batch.losses))
+            self.waiting.append(NumberedBatch(self._next, batch.events, batch.size, batch.losses, batch.sealed_at))
             self._next += len(batch.events)
 
     def _start_anew(self) -> None:
         self.id = os.urandom(8).hex()
         self.secret = secrets.token_urlsafe(SECRET_BYTES)
+        self.revision += 1
         self.generation = ""
         self._next = 1
+        self._uncertain_to = 0
         self._ring.clear()
         self._ring_bytes = 0
         self._accepted_at = self._clock.monotonic()

@@ -50,7 +50,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
 
 #: What each role calls besides functions: the commands in `broker/`, `store/` and `cli/`, by key.
 _DIRECT: Mapping[Role, Mapping[str, str]] = {
-    Role.PRODUCER: {"producer": "HMGET"},
+    Role.PRODUCER: {"producer": "HMGET PEXPIRE"},
     Role.READER: {
         "version": "GET",
         "index_name": "ZRANGE",
