@@ -26,6 +26,13 @@ class FullBuffer(StrEnum):
     WAIT = "wait"  #: the caller waits for room, at most *buffer_wait_s*; never for the network itself
 
 
+class SpoolWhen(StrEnum):
+    """When a batch is written to the spool."""
+
+    LATE = "late"  #: when Redis has not acknowledged it within 100 ms
+    ALWAYS = "always"  #: before it is sent
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that each process chooses for itself."""
 
@@ -40,6 +47,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_full: FullBuffer = FullBuffer.DROP
     buffer_wait_s: float = 5.0  #: longest wait for room under `wait`
     ring_bytes: int = 64 * MIB  #: memory for sent batches, kept to repair a Redis that lost its tail
+    spool: str = ""  #: folder for what Redis has not acknowledged, so that it outlives this process; empty: none
+    spool_when: SpoolWhen = SpoolWhen.LATE
+    spool_bytes: int = 64 * MIB  #: on disk, for one process; what it does not hold is in memory only
     flush_s: float = 5.0  #: longest flush at exit
     worker_block_ms: int = 1_000  #: one blocking read; also how fast a quiet worker notices a stop
     drain_s: float = 10.0  #: longest drain of a worker after SIGTERM
@@ -84,6 +94,7 @@ _BOUNDS = {
     "buffer_events": (1, 10_000_000),
     "buffer_bytes": (16_384, 10**11),
     "ring_bytes": (0, 10**11),
+    "spool_bytes": (65_536, 10**11),
     "buffer_wait_s": (0, 86_400),
     "flush_s": (0, 86_400),
     "drain_s": (0, 86_400),
@@ -178,4 +189,4 @@ def _parse(variable: str, text: str, kind: Any) -> Any:
         raise ConfigError(f"{variable}={text!r} is not a valid {kind.__name__}{choices}") from error
 
 
-__all__ = ["MIB", "AggregateKey", "FullBuffer", "Options", "Settings", "SpamKey", "float32"]
+__all__ = ["MIB", "AggregateKey", "FullBuffer", "Options", "Settings", "SpamKey", "SpoolWhen", "float32"]

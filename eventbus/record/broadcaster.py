@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from eventbus.broker.bus import Bus
     from eventbus.export.options import ExportOptions
+    from eventbus.record.spool.keeper import SpoolKeeper
     from eventbus.sinks.contract import EventSink
 
 log = logging.getLogger("eventbus")
@@ -74,6 +75,7 @@ class EventBroadcaster:
             losses=self.losses,
             on_start=process_hooks.start,
             on_foreign_fork=process_hooks.after_fork_in_child,
+            make_keeper=self._make_keeper,
         )
         self._stopped = False
         self._watchers: list[Watcher] = []
@@ -350,6 +352,20 @@ class EventBroadcaster:
 
     def _connect(self) -> Transport:
         return RedisTransport(self._bus.open())
+
+    def _make_keeper(self) -> SpoolKeeper | None:
+        if not self.settings.spool or not self._publishing:
+            return None
+        from eventbus.record.spool.wiring import make_keeper
+
+        return make_keeper(
+            url=self._url,
+            settings=self.settings,
+            open_bus=self._bus.open,
+            connect=self._connect,
+            clock=self._clock,
+            losses=self.losses,
+        )
 
     # -- the process's life, as process_hooks.py tells it --------------------------------------------------------
 

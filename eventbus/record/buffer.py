@@ -13,6 +13,11 @@ from eventbus.record.losses import Losses
 from eventbus.record.pending import Pending
 from eventbus.settings import FullBuffer, Settings
 
+#: Why there is no room, as it is counted and told: there is no spool, or it takes more than the memory does.
+OUTBOX_FULL = ("dropped", "the outbox is full")
+#: The spool takes no more either.
+SPOOL_FULL = ("spool_full", "the outbox is full, and the spool takes no more")
+
 
 class Buffer:
     """A queue from any thread to the flusher. An event without room is refused, dropped or waited for, and counted."""
@@ -31,6 +36,8 @@ class Buffer:
         self._room = threading.Condition(threading.RLock())
         self._waiters = 0
         self._closed = False
+        #: The cause that is counted for an event without room, and what is said of it.
+        self.why_full = OUTBOX_FULL
 
     @property
     def events(self) -> int:
@@ -50,7 +57,8 @@ class Buffer:
             return True
         if self._settings.buffer_full is FullBuffer.WAIT and self._wait_for_room(size, wake):
             return True
-        self._losses.count("dropped", 1, "the outbox is full")
+        cause, detail = self.why_full
+        self._losses.count(cause, 1, detail)
         return False
 
     def give_back(self, size: int) -> None:

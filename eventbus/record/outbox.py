@@ -12,18 +12,22 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, ConfigError, EventBusError
 from eventbus.record.ack_check import ANSWER_S
-from eventbus.record.buffer import Buffer
+from eventbus.record.buffer import SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.pending import Pending
 from eventbus.record.sender import Sender
 from eventbus.settings import Settings
+
+if TYPE_CHECKING:
+    from eventbus.record.spool.keeper import SpoolKeeper
 
 log = logging.getLogger("eventbus")
 
@@ -45,6 +49,7 @@ class Outbox:
     Args:   connect: opens the bus; called by the flusher when there is something to send.
             on_start: called by whoever puts the first event, before the flusher starts.
             on_foreign_fork: called in a child that C code has forked without telling Python; it has to call `reset`.
+            make_keeper: of the spool; called by each `reset`. None: there is none.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Outbox:
         losses: Losses,
         on_start: Callable[[], None] = lambda: None,
         on_foreign_fork: Callable[[], None] | None = None,
+        make_keeper: Callable[[], SpoolKeeper | None] = lambda: None,
     ) -> None:
         self._connect = connect
         self._settings = settings
@@ -63,6 +69,8 @@ class Outbox:
         self._losses = losses
         self._on_start = on_start
         self._on_foreign_fork = on_foreign_fork or self.reset
+        self._make_keeper = make_keeper
+        self._keeper: SpoolKeeper | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -70,11 +78,19 @@ class Outbox:
 
         Called when made, and in a child after fork, which must not send its parent's events."""
         self._pid = os.getpid()
+        if self._keeper is not None:
+            self._keeper.forget()
+        self._keeper = self._make_keeper()
         self._buffer = Buffer(settings=self._settings, clock=self._clock, losses=self._losses)
         self._items = self._buffer.items
         self._limit, self._small = self._buffer.limit, self._buffer.small
         self._sender = Sender(
-            connect=self._connect, buffer=self._buffer, settings=self._settings, clock=self._clock, losses=self._losses
+            connect=self._connect,
+            buffer=self._buffer,
+            settings=self._settings,
+            clock=self._clock,
+            losses=self._losses,
+            spool=None if self._keeper is None else self._keeper.spool,
         )
         # Reentrant, all of them: a signal handler may need one that its own thread holds.
         self._start_lock = threading.RLock()
@@ -162,6 +178,8 @@ class Outbox:
                 self._drive_here()  # it ended before its time
         else:
             self._drive_here()  # the interpreter no longer let a thread start
+        if self._keeper is not None:
+            self._keeper.stop()
 
     def send(self, pending: Pending) -> None:
         """Send one event after `close`, for what ends later than we do; blocks until the deadline of the close."""
@@ -187,7 +205,7 @@ class Outbox:
         A child then finds no lock held by a thread that it does not have. A flusher that waits for a reply holds none.
         """
         deadline = self._clock.monotonic() + timeout_s
-        for lock in (self._turnstile, self._round_lock):
+        for lock in (self._turnstile, self._round_lock, self._sender.lock):
             if lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
                 self._parked.append(lock)
 
@@ -242,6 +260,8 @@ class Outbox:
                 self._thread = self._flusher = threading.Thread(target=self._run, name="eventbus-outbox", daemon=True)
                 try:
                     self._thread.start()
+                    if self._keeper is not None:
+                        self._keeper.start(self._sender)
                 except RuntimeError:
                     self._thread = self._flusher = None  # the interpreter is shutting down: `close` sends
 
@@ -274,12 +294,15 @@ class Outbox:
 
     def _count_unsent(self) -> int:
         with self._count_lock:
+            kept = self._sender.keep_rest()
             self._discarded += self._buffer.clear()
-            unsent = self._discarded + self._sender.pending
+            waiting = self._discarded + self._sender.pending
+            unsent = max(0, waiting - kept)
             more, self._unsent = unsent - self._unsent, unsent  # first: what tells it may be what closes again
             if more > 0:
-                self._losses.count("unsent", more, "closed before Redis had them")
-            return unsent
+                cause = "spool_full" if self._buffer.why_full is SPOOL_FULL else "unsent"
+                self._losses.count(cause, more, "closed before Redis had them")
+            return waiting
 
     # -- the flusher's side --------------------------------------------------------------------------------------
 
@@ -300,6 +323,8 @@ class Outbox:
             try:
                 with self._turnstile:
                     pass  # whoever is about to fork goes first
+                if self._keeper is not None:
+                    self._keeper.watch()
                 with self._round_lock:
                     sent = self._sender.round(self._closed_at)
                 self._failures, self._limit = 0, self._buffer.limit

@@ -142,7 +142,7 @@ class Producer:
 
     def found(self, last: int) -> bool:
         """Take the answer to an ack check: the last sequence that Redis has. False: what it lost waits again."""
-        if last >= self._next - 1:
+        if last >= self.acknowledged:
             self.check.confirmed()
             return True
         self._rewind(last)

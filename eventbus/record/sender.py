@@ -5,33 +5,59 @@ A round is one round trip for everything that waits. Whoever drives it, usually 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import RLock
+from typing import TYPE_CHECKING
 
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.publish import SPOOLED_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest, Transport
 from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
+from eventbus.event import ObjectReference
 from eventbus.failpoints import failpoint
 from eventbus.record.ack_check import AckCheck
-from eventbus.record.buffer import Buffer
+from eventbus.record.buffer import OUTBOX_FULL, SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.losses import Losses
 from eventbus.record.partition_waits import PartitionWaits
 from eventbus.record.pending import Pending, pack
 from eventbus.record.producer import Producer
+from eventbus.record.unlocked import UnlockedTransport, released
 from eventbus.settings import Settings
+
+if TYPE_CHECKING:
+    from eventbus.record.spool.spool import Spool
+
+log = logging.getLogger("eventbus")
+
+#: seconds after which what Redis has not acknowledged is written to the spool
+LATE_S = 0.1
+#: seconds that the end of a process waits for a write that is under way
+KEEP_S = 1.0
 
 
 class Sender:
-    """One `Producer` a partition, and the transport, which is opened by the first round."""
+    """One `Producer` a partition, and the transport, which is opened by the first round.
+
+    With a *spool*, what is not acknowledged in time is written down; a `SpoolKeeper` does so while a round waits for
+    the network, and then *lock* is free.
+    """
 
     def __init__(
-        self, *, connect: Callable[[], Transport], buffer: Buffer, settings: Settings, clock: Clock, losses: Losses
+        self,
+        *,
+        connect: Callable[[], Transport],
+        buffer: Buffer,
+        settings: Settings,
+        clock: Clock,
+        losses: Losses,
+        spool: Spool | None = None,
     ) -> None:
         self._connect = connect
         self._buffer = buffer
@@ -44,6 +70,12 @@ class Sender:
         self.producers: list[Producer] = []
         self.ack_check = AckCheck()
         self._waits = PartitionWaits(clock)
+        self._spool = spool
+        self.lock = RLock()
+        #: since when a round was to be done, and was not; None: nothing waits
+        self.busy_since: float | None = None
+        self._unplaced: deque[tuple[ObjectReference, bytes] | FlushMark] = deque()  # until the partitions are known
+        self._kept = 0
 
     @property
     def connected(self) -> bool:
@@ -53,12 +85,12 @@ class Sender:
     @property
     def pending(self) -> int:
         """Return the number of events that were packed and are not acknowledged."""
-        return sum(producer.pending for producer in self.producers)
+        return sum(producer.pending for producer in self.producers) + len(self._unplaced)
 
     @property
     def idle(self) -> bool:
         """Return True if nothing waits for its acknowledgement."""
-        return all(producer.idle for producer in self.producers)
+        return not self._unplaced and all(producer.idle for producer in self.producers)
 
     @property
     def can_send(self) -> bool:
@@ -80,23 +112,104 @@ class Sender:
         Returns: whether anything was sent; False where all that waits is for partitions that are left alone.
         Raises: BusUnavailable, BusRefused, ConfigError: what was not acknowledged waits; call again.
         """
-        if self._transport is None:
-            self._transport = self._connect()
-            self._bus = self._transport.describe()
-            if not self.producers:
-                self._make_producers()
-        self._fill()
+        if self.busy_since is None:
+            self.busy_since = self._clock.monotonic()
+        with self.lock:
+            if self._transport is None:
+                self.open()
+            sent = self._round(closed_at)
+            self.busy_since = None if self.idle and not self._buffer.items else self._clock.monotonic()
+            return sent
+
+    def open(self) -> BusDescription:
+        """Connect, and number what was taken before it was known where it belongs. The lock is held.
+
+        Raises: BusUnavailable, BusRefused, ConfigError.
+        """
+        with released(self.lock):
+            transport = self._connect()
+        self._bus = transport.describe()
+        self._transport = transport if self._spool is None else UnlockedTransport(transport, self.lock)
+        if not self.producers:
+            self._make_producers()
+        if self._spool is not None:
+            self._spool.know(self._bus.bus_id, self._bus.partitions)
+        self.place()
+        return self._bus
+
+    def _round(self, closed_at: float) -> bool:
+        assert self._transport is not None
+        self._fill(self._room_in_producers())
         wanted_at = self._wanted_at(closed_at)
         if due := [each for each in enumerate(self.producers) if each[1].check_in_s(wanted_at) <= 0]:
             self.ack_check.run(self._transport, due)
+        self._keep(self._clock.monotonic() - LATE_S)
         sent = self._send(self._transport, closing=closed_at > -math.inf)
+        if self._spool is not None:
+            self._spool.settle(self.producers)
         self._release_marks()
         return sent
 
+    # -- the spool -----------------------------------------------------------------------------------------------
+
+    def keep_waiting(self) -> None:
+        """Write everything that waits to the spool, from another thread than that of `round`."""
+        with self.lock:
+            self._fill(self._room_in_memory())
+            self._keep(math.inf)
+
+    def keep_rest(self) -> int:
+        """Write everything that waits to the spool, and let go of it: for the end. Returns how many events it keeps."""
+        if self._spool is None or not self.lock.acquire(timeout=KEEP_S):
+            return self._kept
+        try:
+            if not self.idle or self._buffer.items:
+                self._fill(len(self._buffer.items))
+                self._keep(math.inf)
+            kept = self._spool.kept(self.producers)
+            if folder := self._spool.release():
+                log.warning(
+                    "%d events are kept in %s: a process with the same spool, or `eventbus spool send`, sends them",
+                    kept,
+                    folder,
+                )
+                self._kept = max(self._kept, kept)
+        finally:
+            self.lock.release()
+        return self._kept
+
+    def forget(self) -> None:
+        """In a child after fork: let go of the files of its parent."""
+        if self._spool is not None:
+            self._spool.forget()
+
+    def _keep(self, sealed_before: float) -> None:
+        if self._spool is None:
+            return
+        unplaced = [each[1] for each in self._unplaced if type(each) is tuple]
+        all_kept = self._spool.keep(self.producers, unplaced, sealed_before=sealed_before)
+        self._buffer.why_full = OUTBOX_FULL if all_kept else SPOOL_FULL
+
+    def place(self, more: Sequence[tuple[ObjectReference, bytes]] = ()) -> None:
+        """Number what was taken from the buffer before it was known where it belongs, and *more*."""
+        self._unplaced.extend(more)
+        while self._unplaced:
+            each = self._unplaced.popleft()
+            if isinstance(each, FlushMark):
+                self._mark(each)
+            else:
+                self.producers[partition_of(each[0], len(self.producers))].add(each[1])
+        for producer in self.producers:
+            producer.seal()
+
+    # -- connection ----------------------------------------------------------------------------------------------
+
     def close(self) -> None:
         """Close the transport and free those who wait in a flush. A later round opens another."""
-        for mark in self._marks:
+        for mark in (*self._marks, *(each for each in self._unplaced if type(each) is FlushMark)):
             mark.done.set()
+        if self._spool is not None and self._transport is not None and self.idle:
+            self._transport.shorten_life([each for each in enumerate(self._ids()) if each[1]])
         self.hang_up()
         self._transport = None
 
@@ -106,25 +219,33 @@ class Sender:
             with suppress(Exception):  # another thread may be in the middle of using what is closed here
                 self._transport.close()
 
+    def _ids(self) -> list[str]:
+        """The id of each partition's producer; empty where Redis knows none."""
+        return [producer.id if producer.remembered else "" for producer in self.producers]
+
     def _wanted_at(self, closed_at: float) -> float:
         return max(closed_at, self._marks[-1].put_at if self._marks else -math.inf)
 
     def _make_producers(self) -> None:
         ring_bytes = self._settings.ring_bytes // self._bus.partitions
         self.producers = [
-            Producer(clock=self._clock, losses=self._losses, ring_bytes=ring_bytes) for _ in range(self._bus.partitions)
+            Producer(
+                clock=self._clock,
+                losses=self._losses,
+                ring_bytes=ring_bytes,
+                life_ms=0 if self._spool is None else SPOOLED_LIFE_MS,
+            )
+            for _ in range(self._bus.partitions)
         ]
 
-    def _fill(self) -> None:
-        """Pack events until the buffer is empty, or there is enough for a round trip."""
+    def _fill(self, room: int) -> None:
+        """Pack events until the buffer is empty, or *room* events are."""
         buffer, producers, pack_one = self._buffer, self.producers, pack
         items, small, partitions = buffer.items, buffer.small, len(producers)
-        room = self._room_in_producers()
         while room > 0 and items:
             item = items.popleft()
             if type(item) is FlushMark:
-                item.added = [producer.added for producer in producers]
-                self._marks.append(item)
+                self._mark(item)
                 continue
             assert type(item) is Pending
             if len(item.message) > small:
@@ -139,11 +260,33 @@ class Sender:
                 self._losses.count("refused", 1, f"{name}: {error}", mistake=name)
                 continue
             partition = partition_of(item.reference, partitions) if partitions > 1 else 0
-            producers[partition].add(packed)
+            if partitions:
+                producers[partition].add(packed)
+            else:
+                self._unplaced.append((item.reference, packed))
             room -= 1
         for producer in producers:
             producer.seal()
         buffer.tell_room()
+
+    def _mark(self, mark: FlushMark) -> None:
+        if self.producers:
+            mark.added = [producer.added for producer in self.producers]
+            self._marks.append(mark)
+        else:
+            self._unplaced.append(mark)
+
+    def _room_in_memory(self) -> int:
+        """How many events to pack: as many as the buffer may hold, which then may hold so many fewer."""
+        room = self._settings.buffer_events - self.pending
+        waiting_bytes = sum(batch.size for producer in self.producers for batch in producer.waiting)
+        if (
+            waiting_bytes + sum(len(each[1]) for each in self._unplaced if type(each) is tuple)
+            > self._settings.buffer_bytes
+        ):
+            room = 0
+        self._buffer.limit = max(0, room - len(self._buffer.items))
+        return max(0, room)
 
     def _room_in_producers(self) -> int:
         """Return how many events to pack: a round trip's worth, beside those held for partitions that are left alone.
@@ -152,6 +295,8 @@ class Sender:
         """
         held = [producer for i, producer in enumerate(self.producers) if self._waits.has_failed(i)]
         events = sum(producer.pending for producer in held)
+        if self._spool is not None:  # which may have had all taken from the buffer
+            events = max(events, self.pending - self._bus.in_flight * MAX_BATCH_EVENTS)
         self._buffer.limit = max(0, self._settings.buffer_events - events)
         held_bytes = sum(batch.size for producer in held for batch in producer.waiting)
         if self._buffer.limit == 0 or held_bytes > self._settings.buffer_bytes:

@@ -15,40 +15,46 @@ WRITE = 0o022
 ANYTHING = 0o077
 
 
-def check_private(folder: Path, names: Iterable[str] = (), *, forbidden: int = WRITE) -> None:
+def check_private(
+    folder: Path,
+    names: Iterable[str] = (),
+    *,
+    forbidden: int = WRITE,
+    user: str = "the embedded server",
+    variable: str = "EVENTBUS_STATE_DIR",
+) -> None:
     """Check that *folder* is a real folder of this user, and that what it has under *names* is this user's too.
 
     Who may write to it could put a server of theirs there, or the number of any process into `server.pid`. The folders
     above are not looked at.
 
-    Args:   forbidden: bits of the mode that must not be set.
+    Args:   forbidden: bits of the mode that must not be set.  user: who is to use it.  variable: what names it.
     Raises: ConfigError: it is not; the message has the cure.  OSError: there is none, or it may not be looked at.
     """
+
+    def refused(path: Path, problem: str, cure: str) -> ConfigError:
+        return ConfigError(f"{user} will not use {path}: it {problem}: {cure}", cure=cure)
+
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode):
-        cure = f"set EVENTBUS_STATE_DIR to the folder that it leads to, {os.path.realpath(folder)}"
-        raise _refused(folder, "is a symbolic link", cure)
+        cure = f"set {variable} to the folder that it leads to, {os.path.realpath(folder)}"
+        raise refused(folder, "is a symbolic link", cure)
     if not stat.S_ISDIR(found.st_mode):
-        raise _refused(folder, "is not a folder", "remove it, or set EVENTBUS_STATE_DIR to another")
+        raise refused(folder, "is not a folder", f"remove it, or set {variable} to another")
     if found.st_uid != os.geteuid():
-        cure = f"run this as that user, or set EVENTBUS_STATE_DIR to a folder of user {os.geteuid()}"
-        raise _refused(folder, f"belongs to user {found.st_uid}", cure)
+        cure = f"run this as that user, or set {variable} to a folder of user {os.geteuid()}"
+        raise refused(folder, f"belongs to user {found.st_uid}", cure)
     if found.st_mode & forbidden:
         verb = "write to" if forbidden == WRITE else "enter"
         cure = f"make it anew with mkdir -m 700, or look through it and then chmod 700 {folder}"
-        raise _refused(folder, f"is open, others may {verb} it (mode {stat.S_IMODE(found.st_mode):03o})", cure)
-    for name in names:
-        _check_owner(folder / name)
+        raise refused(folder, f"is open, others may {verb} it (mode {stat.S_IMODE(found.st_mode):03o})", cure)
+    for file in (folder / name for name in names):
+        if (owner := _owner(file)) not in (None, os.geteuid()):
+            raise refused(file, f"belongs to user {owner}", "look what it is, and remove it")
 
 
-def _check_owner(file: Path) -> None:
+def _owner(file: Path) -> int | None:
     try:
-        owner = file.lstat().st_uid
+        return file.lstat().st_uid
     except FileNotFoundError:
-        return
-    if owner != os.geteuid():
-        raise _refused(file, f"belongs to user {owner}", "look what it is, and remove it")
-
-
-def _refused(path: Path, problem: str, cure: str) -> ConfigError:
-    return ConfigError(f"the embedded server will not use {path}: it {problem}: {cure}", cure=cure)
+        return None

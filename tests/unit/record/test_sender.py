@@ -64,6 +64,9 @@ class MemoryBus:
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
         return [self._lasts.get(producer, 0) for _, producer in producers]
 
+    def shorten_life(self, producers: Sequence[tuple[int, str]]) -> None:
+        pass
+
     def close(self) -> None:
         self.closed += 1
 

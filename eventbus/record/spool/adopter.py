@@ -1,0 +1,126 @@
+"""Looks now and then for what dead processes of this machine have left in the spool, and sends it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from eventbus.broker.transport import Transport
+from eventbus.clock import Clock
+from eventbus.errors import ConfigError, EventBusError
+from eventbus.record.latch import Latch
+from eventbus.record.losses import Losses
+from eventbus.record.spool.claim import Claim, folders
+from eventbus.record.spool.orphan import Orphan, is_for
+from eventbus.record.spool.spool import BusName
+from eventbus.settings import Settings
+
+log = logging.getLogger("eventbus")
+
+#: seconds between two looks
+EVERY_S = 30.0
+
+
+class Adopter:
+    """A thread that adopts orphans below *root* for as long as its process records.
+
+    Args: name_bus: says which bus this process has reached.  connect: opens a transport of the thread's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        name_bus: Callable[[], BusName],
+        connect: Callable[[], Transport],
+        settings: Settings,
+        clock: Clock,
+        losses: Losses,
+    ) -> None:
+        self._root = root
+        self._name_bus = name_bus
+        self._connect = connect
+        self._settings = settings
+        self._clock = clock
+        self._losses = losses
+        self._stopping = Latch()
+        self._transport: Transport | None = None
+        self._orphan: Orphan | None = None
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look now, and then now and then."""
+        self.thread = threading.Thread(target=self._run, name="eventbus-adopter", daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Have the thread end soon; what it is sending stays where it is. Waits for nothing."""
+        self._stopping.set()
+        if transport := self._transport:
+            with suppress(Exception):  # the thread may be in the middle of using what is closed here
+                transport.close()
+
+    def forget(self) -> None:
+        """In a child after fork: close the file that its parent is sending."""
+        if self._orphan is not None:
+            self._orphan.release()
+
+    def _run(self) -> None:
+        while not self._stopping.happened:
+            try:
+                self.adopt()
+            except FileNotFoundError:
+                pass  # nobody has spooled anything yet
+            except (EventBusError, OSError) as error:
+                if not self._stopping.happened:
+                    self._losses.tell("orphans", f"what others left in the spool waits: {error}")
+            except Exception:
+                log.exception("the spool goes on after an unexpected error")
+            self._stopping.wait(EVERY_S * random.uniform(0.8, 1.2))
+
+    def adopt(self) -> int:
+        """Send what there is for this bus. Returns how many events.
+
+        Raises: BusUnavailable, BusRefused, ConfigError: what is left waits.  OSError: the spool cannot be read.
+        """
+        sent = 0
+        for folder in folders(self._root):
+            if self._stopping.happened:
+                break
+            try:
+                claim = Claim.take(folder)
+            except ConfigError as error:
+                self._losses.tell("orphans", str(error))
+                continue
+            if claim is not None:
+                sent += self._send(claim)
+        return sent
+
+    def _send(self, claim: Claim) -> int:
+        orphan = self._orphan = Orphan(claim, settings=self._settings, clock=self._clock, losses=self._losses)
+        try:
+            header = orphan.contents.header
+            if not orphan.contents.events:
+                if header is not None or orphan.contents.torn:
+                    orphan.discard_empty()
+                return 0
+            assert header is not None
+            bus = self._name_bus()
+            if not is_for(header, bus):
+                return 0
+            sent = orphan.send(bus, self._open, lambda: self._stopping.happened)
+            log.warning("sent %d events that process %d had left in the spool", sent, header.pid)
+            return sent
+        finally:
+            self._orphan = self._transport = None
+            orphan.release()
+
+    def _open(self) -> Transport:
+        self._transport = self._connect()
+        if self._stopping.happened:
+            self._transport.close()
+        return self._transport

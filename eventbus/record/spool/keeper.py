@@ -1,0 +1,96 @@
+"""The keeper of a spool: a thread that writes for the flusher while that waits for Redis.
+
+It sleeps while nothing is recorded. While the flusher works it looks twice in `LATE_S` whether a round is late, which
+costs nothing that a recorder would notice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from eventbus.clock import Clock
+from eventbus.record.latch import Latch
+
+if TYPE_CHECKING:
+    from eventbus.record.sender import Sender
+    from eventbus.record.spool.adopter import Adopter
+    from eventbus.record.spool.spool import Spool
+
+log = logging.getLogger("eventbus")
+
+#: seconds after which what Redis has not acknowledged is written down, and between two looks
+LATE_S, LOOK_S = 0.1, 0.05
+#: seconds between two syncs to the disk: what a power cut may take
+SYNC_S = 1.0
+#: seconds that the end of a process waits for the two threads
+STOP_S = 1.0
+
+
+class SpoolKeeper:
+    """Drives one `Spool` while the flusher cannot, and has its *adopter* look for what others have left."""
+
+    def __init__(self, *, spool: Spool, adopter: Adopter, clock: Clock) -> None:
+        self.spool = spool
+        self._adopter = adopter
+        self._clock = clock
+        self._stopping = Latch()
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._asleep = False
+        self._synced_at = clock.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def start(self, sender: Sender) -> None:
+        """Watch over *sender*'s rounds from now on."""
+        self._thread = threading.Thread(target=self._run, args=(sender,), name="eventbus-spool", daemon=True)
+        self._thread.start()
+        self._adopter.start()
+
+    def watch(self) -> None:
+        """Note that a round begins. The flusher's; costs next to nothing while this is awake."""
+        if self._asleep:
+            self._asleep = False
+            self._rouse()
+
+    def stop(self) -> None:
+        """End both threads, and wait for them, a second at most. Idempotent."""
+        self._stopping.set()
+        self._rouse()
+        self._adopter.stop()
+        for thread in (self._thread, self._adopter.thread):
+            if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(STOP_S)
+
+    def forget(self) -> None:
+        """In a child after fork: let go of the files of its parent."""
+        self.spool.forget()
+        self._adopter.forget()
+
+    def _rouse(self) -> None:
+        try:  # noqa: SIM105  # a signal handler may stop us: nothing here may be interrupted half-way
+            self._wake.release()
+        except RuntimeError:
+            pass  # it is awake
+
+    def _run(self, sender: Sender) -> None:
+        while not self._stopping.happened:
+            if sender.busy_since is None and not self.spool.unsynced:
+                self._asleep = True
+                if sender.busy_since is None:  # a round that began in between has seen that this sleeps, or is seen
+                    self._wake.acquire()
+                self._asleep = False
+            self._stopping.wait(LOOK_S)
+            try:
+                self._look(sender)
+            except Exception:
+                log.exception("the spool goes on after an unexpected error")
+
+    def _look(self, sender: Sender) -> None:
+        since, now = sender.busy_since, self._clock.monotonic()
+        if since is not None and now - since >= LATE_S:
+            sender.keep_waiting()
+        if now - self._synced_at >= SYNC_S:
+            self._synced_at = now
+            self.spool.sync()

@@ -1,0 +1,198 @@
+"""The format of a spool file, which is only ever appended to or replaced as a whole.
+
+`EBSPOOL1` and a newline, then records: length and CRC-32 of the payload, four bytes each, most significant first, then
+the payload: a msgpack array whose first element says what it is. The first record is the header.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES
+from eventbus.record.spool.machine_time import Stamp
+
+MAGIC = b"EBSPOOL1\n"
+_HEAD = struct.Struct(">II")
+#: bytes of a payload: a full batch with its head, and more than any that we write
+MAX_PAYLOAD = 2 * 1024 * 1024
+
+_Word: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
+_Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+_Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1023)]
+_Packed: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_EVENT_BYTES)]
+_Events: TypeAlias = Annotated[list[_Packed], msgspec.Meta(min_length=1, max_length=MAX_BATCH_EVENTS)]
+_Losses: TypeAlias = tuple[tuple[_Word, int], ...]
+
+
+class ProducerIdentity(msgspec.Struct, frozen=True, array_like=True):
+    """All that a producer is known by in Redis. Another field with a default may be added behind."""
+
+    id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,30}$")]
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
+    """Whose spool it is. *bus_id* is empty, and *partitions* 0, until the bus was reached."""
+
+    bus_id: _Word
+    address: _Word  #: where that process looked for the bus; without a password
+    prefix: _Word
+    partitions: Annotated[int, msgspec.Meta(ge=0, le=1024)]
+    boot: _Word
+    host: _Word
+    pid: int
+    started_ms: int
+
+
+class KeptBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
+    """A batch that was numbered, with its borders; *accepted*: when Redis last accepted something of its producer."""
+
+    partition: _Partition
+    producer: ProducerIdentity
+    first: _Sequence
+    generation: _Word
+    accepted: Stamp
+    losses: _Losses
+    events: _Events
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.events) - 1
+
+
+class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
+    """Redis has everything of *producer* up to *last*."""
+
+    partition: _Partition
+    producer: ProducerIdentity
+    last: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    generation: _Word
+    accepted: Stamp
+
+
+class Unplaced(msgspec.Struct, frozen=True, array_like=True, tag="unplaced"):
+    """Events that were never sent: their process did not yet know how many partitions there are."""
+
+    events: _Events
+
+
+Record: TypeAlias = Header | KeptBatch | Acknowledged | Unplaced
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Record).decode
+
+
+def encode(record: Record) -> bytes:
+    """One record as the file has it."""
+    payload = _encode(record)
+    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def encode_file(header: Header, records: Iterable[Record] = ()) -> bytes:
+    """A whole file."""
+    return b"".join((MAGIC, encode(header), *map(encode, records)))
+
+
+class Line:
+    """What a file has of one producer: batches that wait, by their first sequence."""
+
+    def __init__(self, partition: int, producer: ProducerIdentity) -> None:
+        self.partition = partition
+        self.producer = producer
+        self.batches: dict[int, KeptBatch] = {}
+        self.generation = ""
+        self.accepted: Stamp | None = None
+
+    def add(self, record: KeptBatch | Acknowledged) -> None:
+        """Take the next record of this producer."""
+        self.generation, self.accepted = record.generation, record.accepted
+        if isinstance(record, KeptBatch):
+            self.batches[record.first] = record
+        else:
+            self.batches = {first: batch for first, batch in self.batches.items() if batch.last > record.last}
+
+    def in_order(self) -> list[KeptBatch]:
+        """What waits, oldest first."""
+        return [self.batches[first] for first in sorted(self.batches)]
+
+
+class Contents(msgspec.Struct):
+    """What could be read of a file, up to the byte *end*; *problem* says why no further, empty if there is no more."""
+
+    header: Header | None = None
+    lines: dict[tuple[int, ProducerIdentity], Line] = {}
+    unplaced: list[bytes] = []
+    end: int = 0
+    problem: str = ""
+    torn: bool = False  #: the last record is not whole: written when the process, the disk or the power ended
+
+    @property
+    def events(self) -> int:
+        """How many events wait in it."""
+        kept = (batch for line in self.lines.values() for batch in line.batches.values())
+        return len(self.unplaced) + sum(len(batch.events) for batch in kept)
+
+    def _add(self, record: Record) -> None:
+        if isinstance(record, Header):
+            raise ValueError("a second header")
+        if isinstance(record, Unplaced):
+            self.unplaced += record.events
+            return
+        key = (record.partition, record.producer)
+        self.lines.setdefault(key, Line(*key)).add(record)
+
+
+def read(data: bytes) -> Contents:
+    """Read as much of a file as is whole. Raises nothing, whatever the bytes are."""
+    found = Contents()
+    if not data.startswith(MAGIC):
+        if MAGIC.startswith(data):
+            found.problem, found.torn = "nothing was written yet", True
+        else:
+            found.problem = "no spool file of a format that this build knows"
+        return found
+    found.end = len(MAGIC)
+    while found.end < len(data) and not found.problem:
+        _read_next(data, found)
+    if found.header is None and not found.problem:
+        found.problem, found.torn = "nothing was written yet", True
+    return found
+
+
+def _read_next(data: bytes, found: Contents) -> None:
+    start = found.end + _HEAD.size
+    if start > len(data):
+        found.problem, found.torn = f"cut off at byte {found.end}", True
+        return
+    length, checksum = _HEAD.unpack_from(data, found.end)
+    if length > MAX_PAYLOAD:
+        found.problem = f"not readable from byte {found.end} on"
+        return
+    payload = data[start : start + length]
+    if len(payload) < length:
+        found.problem, found.torn = f"cut off at byte {found.end}", True
+        return
+    try:
+        if zlib.crc32(payload) != checksum:
+            raise ValueError("another checksum")
+        record = _decode(payload)
+        if found.header is None:
+            if not isinstance(record, Header):
+                raise ValueError("no header")
+            found.header = record
+        else:
+            found._add(record)
+    except ValueError:  # of msgspec as well
+        found.problem = f"not readable from byte {found.end} on"
+        return
+    found.end = start + length
+
+
+def chunks(events: Sequence[bytes]) -> list[Unplaced]:
+    """*events* as records of a batch's length."""
+    step = MAX_BATCH_EVENTS
+    return [Unplaced(list(events[i : i + step])) for i in range(0, len(events), step)]
