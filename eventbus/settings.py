@@ -94,7 +94,7 @@ _BOUNDS = {
     "buffer_events": (1, 10_000_000),
     "buffer_bytes": (16_384, 10**11),
     "ring_bytes": (0, 10**11),
-    "spool_bytes": (65_536, 10**11),
+    "spool_bytes": (16_384, 10**11),
     "buffer_wait_s": (0, 86_400),
     "flush_s": (0, 86_400),
     "drain_s": (0, 86_400),

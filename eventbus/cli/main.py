@@ -64,6 +64,13 @@ GROUPS: dict[str, str] = {
       eventbus options get
       eventbus options set burst=50 exempt_namespaces=kube-system,audit
     """,
+    "spool": """What processes have kept on disk because Redis did not take it (EVENTBUS_SPOOL).
+
+    \b
+    Examples:
+      eventbus spool list
+      eventbus spool send
+    """,
 }
 
 #: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.
@@ -94,6 +101,8 @@ COMMANDS: dict[str, Lazy] = {
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
+    "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List what dead processes have left on disk."),
+    "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send it, and remove it."),
     "status": Lazy("eventbus.cli.commands.status:status", "Groups, workers, fullness and counters of the bus."),
     "version": Lazy("eventbus.cli.commands.version:version", "Show the version of this program."),
 }

@@ -12,7 +12,7 @@ import pytest
 from eventbus.broker.bus import decode_options, difference
 from eventbus.broker.functions import subject_lives_ms
 from eventbus.errors import ConfigError
-from eventbus.settings import MIB, AggregateKey, FullBuffer, Options, Settings, SpamKey, float32
+from eventbus.settings import MIB, AggregateKey, FullBuffer, Options, Settings, SpamKey, SpoolWhen, float32
 
 # -- settings of a process ------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ def test_a_variable_sets_its_field(variable: str, text: str, field: str, value: 
 
 
 def test_every_field_has_its_variable() -> None:
-    texts = {str: "text", int: "17", float: "17.0", FullBuffer: "wait"}
+    texts = {str: "text", int: "17", float: "17.0", FullBuffer: "wait", SpoolWhen: "always"}
     environ, given = {}, {}
     for field, kind in get_type_hints(Settings).items():
         text = "20000" if field.endswith("_bytes") else texts[kind]

@@ -25,9 +25,9 @@ def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
 
     It checks the connection, TLS, users; the server's version, eviction, persistence and clock; the functions; memory
     against the bounds of the options; full streams and groups without workers; keys of another type, and calls that
-    were cut off half-way; the current user's rights, command by command; the embedded server's disk; a package
-    `workers` that is not ours. It changes nothing. Without EVENTBUS_REDIS_URL it starts the embedded server if need be,
-    as every command does.
+    were cut off half-way; the current user's rights, command by command; the embedded server's disk; the spool; a
+    package `workers` that is not ours. It changes nothing. Without EVENTBUS_REDIS_URL it starts the embedded server if
+    need be, as every command does.
 
     \b
     Exit codes:
@@ -55,7 +55,7 @@ def look(role: str | None) -> list[Finding]:
         settings = Settings.from_environ(os.environ)
     except ConfigError as problem:
         return [error("settings", str(problem), "correct that variable")]
-    return [*_look_at_server(settings, role), _disk()]
+    return [*_look_at_server(settings, role), _disk(), *_spool(settings)]
 
 
 def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
@@ -76,12 +76,20 @@ def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
 
 
 def _disk() -> Finding:
-    from eventbus.broker.embedded.disk_check import check_disk
+    from eventbus.cli.local_checks import check_disk
 
     try:
         return check_disk(os.environ)
     except (EventBusError, OSError) as problem:
         return warning("disk", str(problem), "set EVENTBUS_STATE_DIR to a folder of yours")
+
+
+def _spool(settings: Settings) -> list[Finding]:
+    if not settings.spool:
+        return []
+    from eventbus.cli.local_checks import check_spool
+
+    return [check_spool(settings.spool)]
 
 
 def _page(findings: Sequence[Finding], *, colour: bool) -> str:

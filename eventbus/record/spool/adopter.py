@@ -29,6 +29,7 @@ class Adopter:
     """A thread that adopts orphans below *root* for as long as its process records.
 
     Args: name_bus: says which bus this process has reached.  connect: opens a transport of the thread's own.
+          any_bus: also what was recorded for another one.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Adopter:
         settings: Settings,
         clock: Clock,
         losses: Losses,
+        any_bus: bool = False,
     ) -> None:
         self._root = root
         self._name_bus = name_bus
@@ -47,6 +49,7 @@ class Adopter:
         self._settings = settings
         self._clock = clock
         self._losses = losses
+        self._any_bus = any_bus
         self._stopping = Latch()
         self._transport: Transport | None = None
         self._orphan: Orphan | None = None
@@ -110,7 +113,7 @@ class Adopter:
                 return 0
             assert header is not None
             bus = self._name_bus()
-            if not is_for(header, bus):
+            if not (self._any_bus or is_for(header, bus)):
                 return 0
             sent = orphan.send(bus, self._open, lambda: self._stopping.happened)
             log.warning("sent %d events that process %d had left in the spool", sent, header.pid)

@@ -72,7 +72,7 @@ class Claim:
             if holds(folder):
                 return None
             try:
-                check_private(folder, (LOCK, BATCHES), forbidden=ANYTHING, user="the spool", variable="EVENTBUS_SPOOL")
+                check_folder(folder)
                 lock = _open_lock(folder, 0)
             except FileNotFoundError:
                 return None
@@ -134,6 +134,14 @@ def folders(root: Path) -> Iterator[Path]:
             _remove_stillborn(folder)
         elif not name.startswith("."):
             yield folder
+
+
+def check_folder(folder: Path) -> None:
+    """Check that *folder*, of one process, is this user's alone.
+
+    Raises: ConfigError: it is not.  OSError: there is none.
+    """
+    check_private(folder, (LOCK, BATCHES), forbidden=ANYTHING, user="the spool", variable="EVENTBUS_SPOOL")
 
 
 def is_held(folder: Path) -> bool:

@@ -13,7 +13,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
-    """A moment by both clocks: ms since 1970, which people may set, and since the machine started, its sleep included."""
+    """A moment by both clocks: ms since 1970, which people may set, and since the machine started, sleep and all."""
 
     wall_ms: int
     boot_ms: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.embedded.disk_check import judge_disk
+from eventbus.cli.local_checks import judge_disk
 from eventbus.broker.health.bus_checks import check_memory, needed_bytes
 from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
 from eventbus.broker.health.network_checks import check_tls, is_local

@@ -1,0 +1,159 @@
+"""`eventbus spool list | send`: what processes that are gone have left on disk, and sending it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from eventbus.errors import BusUnavailable, ConfigError
+from eventbus.printers.human_duration import UNKNOWN, human_duration
+from eventbus.printers.output import dump_json, write
+from eventbus.printers.table import format_table
+from eventbus.settings import Settings
+
+if TYPE_CHECKING:
+    from eventbus.record.spool.listing import SpoolFolder
+
+HEADERS = ("Name", "State", "Events", "Bytes", "Oldest", "Pid", "Bus", "Problem")
+
+_dir = click.option(
+    "--dir",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The spool.  [default: EVENTBUS_SPOOL]",
+)
+_output = click.option("-o", "--output", type=click.Choice(["json"]), help="The same as JSON.")
+
+
+@click.command()
+@_dir
+@_output
+def list_spooled(folder: Path | None, output: str | None) -> None:
+    """List what lies in the spool: a folder for each process that Redis has kept waiting.
+
+    \b
+    States:
+      held        its process lives, or another one is sending it
+      waiting     its process is gone: the next one, or `eventbus spool send`, sends it
+      unreadable  not all of it can be read, or not by this user; look at it, and remove it
+    Examples:
+      eventbus spool list
+      eventbus spool list --dir /var/lib/shop/spool -o json
+    """
+    from eventbus.record.spool.listing import list_spool
+
+    found = _read(list_spool, _root(folder))
+    if output == "json":
+        write(dump_json([msgspec.to_builtins(each) for each in found]) + "\n")
+    elif found:
+        write(format_table(HEADERS, [_row(each) for each in found]))
+    else:
+        click.echo("The spool is empty.", err=True)
+
+
+@click.command()
+@_dir
+@click.option(
+    "--any-bus",
+    is_flag=True,
+    help="Also what was recorded for another bus, or for this one before it was made anew.",
+)
+@_output
+@click.pass_context
+def send_spooled(ctx: click.Context, folder: Path | None, any_bus: bool, output: str | None) -> None:
+    """Send what processes that are gone have left in the spool, and remove it. Safe to repeat.
+
+    What Redis already has is not stored twice: batches go out under the numbers that they were given. What a living
+    process holds is left to it.
+
+    \b
+    Exit codes:
+      0  all of it was sent, or there was nothing
+      1  some of it waits: it is for another bus, unreadable, or Redis did not take it
+    Examples:
+      eventbus spool send
+      eventbus spool send --dir /var/lib/shop/spool
+    """
+    root = _root(folder)
+    sent, left = _send(root, any_bus)
+    if output == "json":
+        write(dump_json({"sent": sent, "left": [msgspec.to_builtins(each) for each in left]}) + "\n")
+    else:
+        write(f"{sent} event{'' if sent == 1 else 's'} sent\n")
+        for each in left:
+            why = each.problem or "it is for another bus: --any-bus sends it to this one"
+            click.echo(f"left: {each.name}, {each.events} events: {why}", err=True)
+    ctx.exit(1 if left else 0)
+
+
+def _send(root: Path, any_bus: bool) -> tuple[int, list[SpoolFolder]]:
+    """Send what is not held; returns how many events, and what waits still."""
+    from eventbus.broker.redis_transport import RedisTransport
+    from eventbus.cli.session import open_session
+    from eventbus.clock import SystemClock
+    from eventbus.record.losses import Losses
+    from eventbus.record.spool.adopter import Adopter
+    from eventbus.record.spool.listing import State, list_spool
+    from eventbus.record.spool.spool import BusName
+    from eventbus.record.spool.wiring import name_before_opening
+
+    if not any(each.state is State.WAITING or each.events for each in _read(list_spool, root)):
+        return 0, [each for each in list_spool(root) if each.state is State.UNREADABLE]
+    with open_session() as session:
+        clock = SystemClock()
+        name = name_before_opening(session.settings.redis_url or None, session.settings)
+        losses = Losses(clock)
+        adopter = Adopter(
+            root=root,
+            name_bus=lambda: BusName(name.address, name.prefix, session.bus.id, session.bus.partitions),
+            connect=lambda: RedisTransport(session.bus),
+            settings=session.settings,
+            clock=clock,
+            losses=losses,
+            any_bus=any_bus,
+        )
+        try:
+            sent = adopter.adopt()
+        except OSError as error:
+            raise BusUnavailable(f"the spool cannot be sent: {error}") from error
+        finally:
+            losses.close()
+    return sent, [each for each in list_spool(root) if each.state is not State.HELD]
+
+
+def _root(folder: Path | None) -> Path:
+    if folder is None:
+        spool = Settings.from_environ(os.environ).spool
+        if not spool:
+            raise ConfigError("no spool is named: set EVENTBUS_SPOOL, or give --dir")
+        folder = Path(spool)
+    return folder.absolute()
+
+
+def _read(read: Callable[[Path], Any], root: Path) -> Any:
+    try:
+        return read(root)
+    except OSError as error:
+        raise ConfigError(f"the spool {root} cannot be read: {error.strerror}") from error
+
+
+def _row(each: SpoolFolder) -> tuple[str, ...]:
+    age = human_duration(time.time() - each.oldest_ms / 1000) if each.oldest_ms else UNKNOWN
+    bus = f"{each.bus} {each.prefix}".strip()
+    return (
+        each.name,
+        each.state,
+        str(each.events),
+        str(each.bytes),
+        age,
+        str(each.pid or "-"),
+        bus or "-",
+        each.problem,
+    )

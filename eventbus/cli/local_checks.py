@@ -1,0 +1,53 @@
+"""The doctor's checks of this machine: free space on the embedded server's disk, and the spool."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from eventbus.broker.health.findings import Finding, error, failed, ok, warning
+from eventbus.errors import ConfigError
+from eventbus.settings import MIB
+
+#: The embedded server rewrites its file beside the old one: free bytes below which it soon cannot, or cannot already.
+DISK_WARNING, DISK_ERROR = 1024 * MIB, 64 * MIB
+
+
+def check_disk(environ: Mapping[str, str]) -> Finding:
+    """Check that the embedded server's disk has room; another server's disk cannot be seen from here."""
+    if environ.get("EVENTBUS_REDIS_URL"):
+        return ok("disk", "the server's own: not looked at from here")
+    from eventbus.broker.embedded.server import default_directory
+
+    directory = default_directory(environ)
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    return judge_disk(directory, shutil.disk_usage(there).free)
+
+
+def judge_disk(directory: Path, free: int) -> Finding:
+    """Judge *free*, bytes."""
+    text = f"{free // MIB} MiB free for the embedded server in {directory}"
+    cure = "free some space there, or set EVENTBUS_STATE_DIR to another disk"
+    if free < DISK_ERROR:
+        return error("disk", text, cure)
+    return warning("disk", text, cure) if free < DISK_WARNING else ok("disk", text)
+
+
+def check_spool(spool: str) -> Finding:
+    """The folders of *spool*: what nobody can read, and what waits for somebody to send it."""
+    from eventbus.record.spool.listing import State, list_spool
+
+    try:
+        found = list_spool(Path(spool))
+    except ConfigError as problem:
+        return failed("spool", problem)
+    except OSError as problem:
+        return error("spool", f"{spool}: {problem.strerror}: nothing is kept on disk", "correct EVENTBUS_SPOOL")
+    if bad := [each for each in found if each.state is State.UNREADABLE]:
+        text = "; ".join(f"{each.name}: {each.problem}" for each in bad[:3])
+        more = f"; {len(bad) - 3} more" if len(bad) > 3 else ""
+        return warning("spool", f"{text}{more}", f"look into {spool}, and remove what is of no use")
+    if waiting := sum(each.events for each in found if each.state is State.WAITING):
+        return warning("spool", f"{waiting} events of processes that are gone wait in {spool}", "eventbus spool send")
+    return ok("spool", f"{len(found)} in use in {spool}" if found else f"nothing waits in {spool}")
