@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 import sys
 import time
@@ -65,6 +66,19 @@ def _same_producer_id() -> None:
         self.id = "00000000000000aa"
 
     Producer._start_anew = start_anew  # type: ignore[method-assign]
+
+
+def _adopts_under_a_fresh_id() -> None:
+    """What a dead process has left in the spool is sent as if it were new."""
+    from eventbus.record.producer import Producer
+
+    take_over: Any = Producer.take_over
+
+    def as_new(self: Any, *, id: str, **given: Any) -> None:
+        take_over(self, id=os.urandom(8).hex(), **given)
+        self._renumber()
+
+    Producer.take_over = as_new  # type: ignore[method-assign]
 
 
 def _child_keeps_the_parents_outbox() -> None:
@@ -262,6 +276,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
     breakage.__name__.strip("_").replace("_", "-"): breakage
     for breakage in (
         _a_pipeline_fails_whole,
+        _adopts_under_a_fresh_id,
         _any_policy_will_do,
         _burials_are_forgotten,
         _child_keeps_the_parents_outbox,
