@@ -261,7 +261,7 @@ class Outbox:
                 try:
                     self._thread.start()
                     if self._keeper is not None:
-                        self._keeper.start(self._sender)
+                        self._keeper.start(self._sender, on_kept=self._take_limit)
                 except RuntimeError:
                     self._thread = self._flusher = None  # the interpreter is shutting down: `close` sends
 
@@ -327,7 +327,8 @@ class Outbox:
                     self._keeper.watch()
                 with self._round_lock:
                     sent = self._sender.round(self._closed_at)
-                self._failures, self._limit = 0, self._buffer.limit
+                self._failures = 0
+                self._take_limit()
                 if not sent and (self._items or not self._sender.idle):
                     self._pause()
             except EventBusError as error:
@@ -340,6 +341,9 @@ class Outbox:
                     return  # hung up
                 log.exception("the outbox goes on after an unexpected error")
                 self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
+
+    def _take_limit(self) -> None:
+        self._limit = self._buffer.limit
 
     def _overdue(self) -> bool:
         return self._clock.monotonic() >= self._deadline

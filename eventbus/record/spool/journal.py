@@ -46,6 +46,11 @@ class Journal:
         """Where it is."""
         return self._claim.folder
 
+    @property
+    def room(self) -> int:
+        """Bytes that it may still grow by."""
+        return max(0, self._limit_bytes - self.size)
+
     def append(self, data: bytes) -> bool:
         """Add *data* behind what is there. False: there is no room, see *problem*."""
         if self.size + len(data) > self._limit_bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eventbus.clock import Clock
@@ -41,9 +42,11 @@ class SpoolKeeper:
         self._asleep = False
         self._synced_at = clock.monotonic()
         self._thread: threading.Thread | None = None
+        self._on_kept: Callable[[], None] = lambda: None
 
-    def start(self, sender: Sender) -> None:
-        """Watch over *sender*'s rounds from now on."""
+    def start(self, sender: Sender, on_kept: Callable[[], None]) -> None:
+        """Watch over *sender*'s rounds from now on. *on_kept*: called when it has taken what was in the buffer."""
+        self._on_kept = on_kept
         self._thread = threading.Thread(target=self._run, args=(sender,), name="eventbus-spool", daemon=True)
         self._thread.start()
         self._adopter.start()
@@ -91,6 +94,7 @@ class SpoolKeeper:
         since, now = sender.busy_since, self._clock.monotonic()
         if since is not None and now - since >= LATE_S:
             sender.keep_waiting()
+            self._on_kept()
         if now - self._synced_at >= SYNC_S:
             self._synced_at = now
             self.spool.sync()

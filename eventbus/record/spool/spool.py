@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
@@ -113,28 +114,16 @@ class Spool:
         self._look_at(producers)
         if self._stale and not self._write_all(producers, unplaced):
             return False
-        records: list[Record] = []
-        ends: list[tuple[_Written, NumberedBatch]] = []
-        for partition, (producer, written) in enumerate(zip(producers, self._written, strict=True)):
-            for batch in producer.waiting:
-                if batch.last > written.to:
-                    if batch.sealed_at > sealed_before and not self._always:
-                        break
-                    records.append(self._record(partition, producer, batch))
-                    ends.append((written, batch))
-        new = unplaced[self._unplaced :]
-        records += chunks(new)
-        if not records:
+        late = self._late(producers, unplaced, sealed_before)
+        if not late:
             return True
         if self._journal is None and not self._open():
             return False
-        assert self._journal is not None
-        if not self._journal.append(b"".join(map(encode, records))):
-            return self._write_all(producers, unplaced) if self._is_wasteful(producers) else self._tell_full()
-        for written, batch in ends:
-            written.to = batch.last
-        self._unplaced += len(new)
-        return True
+        if self._append(late):
+            return True
+        if self._is_wasteful(producers, unplaced):
+            return self._write_all(producers, unplaced)
+        return self._tell_full()
 
     def settle(self, producers: Sequence[Producer]) -> None:
         """Note what Redis has acknowledged. That need not be written to be safe: a repeat would be answered DUP."""
@@ -210,6 +199,34 @@ class Spool:
                 self._written[partition] = _Written(producer)
                 self._stale |= self._journal is not None and written.to > written.acknowledged
 
+    def _late(
+        self, producers: Sequence[Producer], unplaced: Sequence[bytes], sealed_before: float
+    ) -> list[tuple[bytes, _Written | None, int]]:
+        """What is to be written: the record, whose it is, and how far that is then written."""
+        late: list[tuple[bytes, _Written | None, int]] = []
+        for partition, (producer, written) in enumerate(zip(producers, self._written, strict=True)):
+            for batch in producer.waiting:
+                if batch.last > written.to:
+                    if batch.sealed_at > sealed_before and not self._always:
+                        break
+                    late.append((encode(self._record(partition, producer, batch)), written, batch.last))
+        late += [(encode(chunk), None, len(chunk.events)) for chunk in chunks(unplaced[self._unplaced :])]
+        return late
+
+    def _append(self, late: Sequence[tuple[bytes, _Written | None, int]]) -> bool:
+        """Write as many as there is room for. False: not all."""
+        assert self._journal is not None
+        sizes = accumulate(len(record) for record, _, _ in late)
+        fitting = max(1, sum(size <= self._journal.room for size in sizes))  # the journal says why it takes none
+        if self._journal.append(b"".join(record for record, _, _ in late[:fitting])):
+            for _, written, reached in late[:fitting]:
+                if written is None:
+                    self._unplaced += reached
+                else:
+                    written.to = reached
+            return fitting == len(late)
+        return False
+
     def _write_all(self, producers: Sequence[Producer], unplaced: Sequence[bytes]) -> bool:
         """Replace the file by one with all that waits. What it cannot hold anew it must not hold as it was."""
         assert self._journal is not None
@@ -247,10 +264,10 @@ class Spool:
             self._stale = True
         self._unplaced = 0
 
-    def _is_wasteful(self, producers: Sequence[Producer]) -> bool:
+    def _is_wasteful(self, producers: Sequence[Producer], unplaced: Sequence[bytes]) -> bool:
         """Most of the file has been acknowledged."""
         assert self._journal is not None
-        waiting = sum(batch.size for producer in producers for batch in producer.waiting)
+        waiting = sum(batch.size for producer in producers for batch in producer.waiting) + sum(map(len, unplaced))
         return self._journal.size > COMPACT_TIMES * waiting
 
     def _open(self) -> bool:

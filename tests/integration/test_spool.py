@@ -1,0 +1,411 @@
+"""The spool against a real server: what a dead process has left is in the stream once, whoever sends it, and when."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.keys import Keys
+from eventbus.broker.publish import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS
+from eventbus.event import ObjectReference
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.spool import adopter
+from eventbus.record.spool.claim import BATCHES, UNREADABLE, folders, holds
+from eventbus.record.spool.journal import read_file
+from eventbus.record.spool.listing import State, list_spool
+from eventbus.record.spool.machine_time import Stamp
+from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, encode, encode_file
+from eventbus.settings import Settings, SpoolWhen
+from tests.acceptance.programs import environment, run
+from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of, uids
+from tests.waiting import eventually
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def server(short_path: Path) -> Iterator[EmbeddedServer]:
+    with own_server(short_path / "s") as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: EmbeddedServer) -> str:
+    return server.start()
+
+
+@pytest.fixture
+def root(short_path: Path) -> Path:
+    return short_path / "spool"
+
+
+@pytest.fixture
+def env(url: str, prefix: str, root: Path) -> dict[str, str]:
+    return environment(url, prefix, spool=str(root))
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(env: dict[str, str]) -> Iterator[Start]:
+    """Starts programs that record so many events; they end with the test."""
+    made: list[subprocess.Popen[str]] = []
+
+    def start(count: int, **more: str) -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "tests.integration.spooling_program", str(count)]
+        pipe = subprocess.PIPE
+        made.append(subprocess.Popen(words, env=env | more, stdin=pipe, stdout=pipe, text=True))
+        assert made[-1].stdout
+        if "EVENTBUS_CRASH" not in more:
+            assert made[-1].stdout.readline() == "recorded\n"
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.kill()
+        each.communicate()
+
+
+def kill(program: subprocess.Popen[str]) -> None:
+    program.kill()
+    assert program.wait() == -signal.SIGKILL
+
+
+def spooled(root: Path) -> int:
+    return sum(read_file(folder).events for folder in folders(root)) if root.exists() else 0
+
+
+def send(env: dict[str, str], *more: str, code: int = 0) -> int:
+    """`eventbus spool send`; returns how many events it says it has sent."""
+    done = run("spool", "send", "-o", "json", *more, env=env)
+    assert done.returncode == code, done.stderr
+    return int(json.loads(done.stdout)["sent"])
+
+
+def arrived(url: str, prefix: str) -> list[str]:
+    """The messages in the stream as numbers, in order; each uid is there once."""
+    events = read_incoming(url, settings_of(prefix))
+    assert len(set(uids(events))) == len(events)
+    return sorted(messages(events), key=int)
+
+
+def numbers(n: int) -> list[str]:
+    return [str(i) for i in range(n)]
+
+
+# -- who is killed while Redis is away --------------------------------------------------------------------------------
+
+
+def test_without_trouble_nothing_is_written(start: Start, root: Path, url: str, prefix: str) -> None:
+    program = start(500)
+    said, _ = program.communicate("end\n")
+    assert said == "True {}\n"
+    assert not root.exists() or not os.listdir(root)
+    assert arrived(url, prefix) == numbers(500)
+
+
+@pytest.mark.parametrize("partitions", ["1", "4"])
+def test_what_was_recorded_while_redis_was_away_from_the_start_is_sent_by_a_command(
+    start: Start, root: Path, url: str, prefix: str, env: dict[str, str], server: EmbeddedServer, partitions: str
+) -> None:
+    with frozen(server.pid):
+        program = start(300)
+        eventually(lambda: spooled(root) == 300)
+        kill(program)
+        [found] = list_spool(root)
+        assert (found.state, found.events, found.pid, found.problem) == (State.WAITING, 300, program.pid, "")
+    assert send(env | {"EVENTBUS_PARTITIONS": partitions}) == 300
+    assert arrived(url, prefix) == numbers(300)
+    assert os.listdir(root) == []
+    assert send(env) == 0
+
+
+def test_what_a_living_process_holds_is_left_to_it(
+    start: Start, root: Path, url: str, prefix: str, env: dict[str, str], server: EmbeddedServer
+) -> None:
+    with frozen(server.pid):
+        program = start(100)
+        eventually(lambda: spooled(root) == 100)
+        [found] = list_spool(root)
+        assert found.state is State.HELD
+    assert send(env) == 0
+    program.communicate("end\n")
+    assert arrived(url, prefix) == numbers(100)
+
+
+def test_the_next_process_sends_it_by_itself(
+    start: Start, root: Path, url: str, prefix: str, server: EmbeddedServer
+) -> None:
+    with frozen(server.pid):
+        program = start(200)
+        eventually(lambda: spooled(root) == 200)
+        kill(program)
+    heir = start(0)
+    assert not heir.poll()
+    with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
+        broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "200")
+        eventually(lambda: len(arrived(url, prefix)) == 201)
+    assert arrived(url, prefix) == numbers(201)
+    eventually(lambda: os.listdir(root) == [])
+
+
+def test_of_several_that_send_at_once_each_batch_is_sent_by_one(
+    start: Start, root: Path, url: str, prefix: str, env: dict[str, str], server: EmbeddedServer
+) -> None:
+    with frozen(server.pid):
+        programs = [start(2_000) for _ in range(2)]
+        eventually(lambda: spooled(root) == 4_000)
+        for program in programs:
+            kill(program)
+    words = [sys.executable, "-m", "workers", "spool", "send"]
+    senders = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    sent = [int(sender.communicate()[0].split()[0]) for sender in senders]
+    assert sum(sent) == 4_000
+    assert sorted(arrived(url, prefix), key=int) == sorted(numbers(2_000) * 2, key=int)
+    assert os.listdir(root) == []
+
+
+@pytest.mark.parametrize("crash", ["publish:1", "published:1", "published:3", "respool:1"])
+def test_a_sender_that_is_killed_leaves_the_rest_to_the_next(
+    start: Start, root: Path, url: str, prefix: str, env: dict[str, str], server: EmbeddedServer, crash: str
+) -> None:
+    with frozen(server.pid):
+        program = start(3_000)  # the bus was never reached: they have to be numbered, and written anew, by who sends
+        eventually(lambda: spooled(root) == 3_000)
+        kill(program)
+    killed = run("spool", "send", env=env | {"EVENTBUS_CRASH": f"kill:{crash}"}, afresh=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert spooled(root) > 0
+    send(env)
+    assert arrived(url, prefix) == numbers(3_000)
+    assert os.listdir(root) == []
+
+
+# -- the end of a process, forks -------------------------------------------------------------------------------------
+
+
+def test_what_is_not_sent_in_time_at_the_end_is_kept_and_said(
+    start: Start, root: Path, url: str, prefix: str, env: dict[str, str], server: EmbeddedServer
+) -> None:
+    with frozen(server.pid):
+        program = start(100, EVENTBUS_FLUSH_S="0.3")
+        said, _ = program.communicate("end\n")
+        assert said == "False {}\n"
+        assert spooled(root) == 100
+    assert send(env) == 100
+    assert arrived(url, prefix) == numbers(100)
+
+
+def test_a_child_lets_go_of_its_parents_spool_and_has_its_own(
+    root: Path, url: str, prefix: str, server: EmbeddedServer
+) -> None:
+    settings = settings_of(prefix, spool=str(root))
+    about = ObjectReference("Pod", "d", "x")
+    with EventBroadcaster(url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        with frozen(server.pid):
+            recorder.event(about, "Normal", "Counted", "0")
+            eventually(lambda: spooled(root) == 1)
+            [ours] = folders(root)
+            pid = os.fork()
+            if pid == 0:
+                recorder.event(about, "Normal", "Counted", "1")
+                while spooled(root) < 2:
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGKILL)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+            assert holds(ours)
+            states = {each.name: each.state for each in list_spool(root)}
+            assert states.pop(ours.name) is State.HELD
+            assert list(states.values()) == [State.WAITING]
+        assert broadcaster.flush(30)
+        assert send(environment(url, prefix, spool=str(root))) == 1
+    assert arrived(url, prefix) == ["0", "1"]
+    assert os.listdir(root) == []
+
+
+# -- what it costs and what there is no room for ---------------------------------------------------------------------
+
+
+def test_always_writes_before_it_sends_and_leaves_nothing(url: str, prefix: str, root: Path) -> None:
+    settings = settings_of(prefix, spool=str(root), spool_when=SpoolWhen.ALWAYS, partitions=4)
+    with EventBroadcaster(url, settings=settings) as broadcaster:
+        recorder = broadcaster.new_recorder("c")
+        for i in range(3_000):
+            recorder.event(ObjectReference("Pod", "d", f"web-{i % 9}"), "Normal", "Counted", str(i))
+        assert broadcaster.flush(30)
+        assert [each.state for each in list_spool(root)] == [State.HELD]
+        eventually(lambda: spooled(root) == 0)
+    assert arrived(url, prefix) == numbers(3_000)
+    assert os.listdir(root) == []
+
+
+def test_beyond_its_bound_events_are_in_memory_only_and_said_to_be(
+    root: Path, url: str, prefix: str, server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_of(prefix, spool=str(root), spool_bytes=20_000, buffer_events=1_000)
+    broadcaster = EventBroadcaster(url, settings=settings)
+    recorder = broadcaster.new_recorder("c")
+    with caplog.at_level(logging.ERROR), frozen(server.pid):
+        for i in range(500):
+            recorder.event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", f"{i} " + "x" * 500)
+        eventually(lambda: "in memory only" in caplog.text)
+        for i in range(700):
+            recorder.event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", str(i))
+        eventually(lambda: "spool_full" in broadcaster.losses.counts)
+        assert not broadcaster.shutdown(0.2)
+        counts = broadcaster.losses.counts
+        kept = spooled(root)
+        assert sum(counts.values()) + kept == 1_200
+        assert set(counts) <= {"spool_full", "dropped"}
+        assert sum(path.stat().st_size for path in root.rglob(BATCHES)) <= 20_000
+    assert send(environment(url, prefix, spool=str(root))) == kept
+
+
+def test_a_spool_that_will_not_do_is_said_and_the_events_are_sent(
+    root: Path, url: str, prefix: str, server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    root.mkdir(mode=0o777)
+    root.chmod(0o777)
+    with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster, frozen(server.pid):
+        broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
+        eventually(lambda: "nothing is kept on disk: the spool will not use" in caplog.text)
+    assert arrived(url, prefix) == ["0"]
+
+
+# -- how long Redis knows a producer ---------------------------------------------------------------------------------
+
+
+def test_redis_remembers_a_spooling_producer_for_30_days_and_for_2_hours_after_a_clean_end(
+    url: str, prefix: str, root: Path
+) -> None:
+    pattern = Keys(prefix, 0).producer + b"*"
+    with make_client(url) as client:
+        with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
+            broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
+            assert broadcaster.flush(30)
+            [key] = client.scan_iter(pattern)
+            assert SPOOLED_LIFE_MS - 60_000 < client.pttl(key) <= SPOOLED_LIFE_MS
+        assert PRODUCER_LIFE_MS - 60_000 < client.pttl(key) <= PRODUCER_LIFE_MS
+
+
+def lay_down(root: Path, url: str, prefix: str, *, days: int, boot: str = "another boot") -> None:
+    """A folder as a process has left it that many days ago: two batches of one event each."""
+    with make_client(url) as client:
+        bus_id = client.hget(f"{prefix}:{{0}}:bus", "id") or b""
+    packed = read_packed(url, prefix)
+    accepted = Stamp(time.time_ns() // 1_000_000 - days * DAY_MS, 0)
+    identity = ProducerIdentity("00000000000000aa")
+    batches = [KeptBatch(0, identity, first, "", accepted, (), [packed]) for first in (1, 2)]
+    folder = root / "1-1-000000"
+    folder.mkdir(mode=0o700, parents=True)
+    root.chmod(0o700)
+    (folder / "lock").touch(0o600)
+    header = Header(bus_id.decode(), url, prefix, 1, boot, "host", 1, 1)
+    (folder / BATCHES).write_bytes(encode_file(header, batches))
+
+
+def read_packed(url: str, prefix: str) -> bytes:
+    """Any event on the wire."""
+    from eventbus.encoding.wire import unpack_batch
+
+    with EventBroadcaster(url, settings=settings_of(prefix)) as broadcaster:
+        broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
+    with make_client(url) as client:
+        [(_, fields)] = client.xrange(Keys(prefix, 0).incoming, count=1)
+    return unpack_batch(fields[b"b"]).events[0]
+
+
+@pytest.mark.parametrize(("days", "uncertain"), [(1, ""), (29, ""), (31, "1 event uncertain")])
+def test_after_a_reboot_the_wall_clock_says_whether_redis_may_have_forgotten(
+    url: str, prefix: str, root: Path, days: int, uncertain: str
+) -> None:
+    open_bus_of(url, prefix)
+    lay_down(root, url, prefix, days=days)
+    done = run("spool", "send", env=environment(url, prefix, spool=str(root)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2 events sent\n"
+    assert (uncertain in done.stderr) if uncertain else ("uncertain" not in done.stderr)
+    assert len(arrived(url, prefix)) == 3
+
+
+def open_bus_of(url: str, prefix: str) -> None:
+    from eventbus.broker.bus import open_bus
+
+    open_bus(url, Settings(prefix=prefix))
+
+
+# -- what others have put there --------------------------------------------------------------------------------------
+
+
+def test_bad_files_harm_nobody_and_are_named(url: str, prefix: str, root: Path) -> None:
+    open_bus_of(url, prefix)
+    lay_down(root, url, prefix, days=0)
+    whole = (root / "1-1-000000" / BATCHES).read_bytes()
+    bad = {"garbage": b"\0\1\2" * 50, "newer": b"EBSPOOL9\n" + whole[9:], "spoiled": whole + encode_garbage()}
+    bad |= {"torn": whole[:-3], "empty": b""}
+    for name, data in bad.items():
+        (root / name).mkdir(mode=0o700)
+        (root / name / "lock").touch(0o600)
+        (root / name / BATCHES).write_bytes(data)
+    (root / "open").mkdir(mode=0o755)
+    (root / "open").chmod(0o755)
+    (root / "a file").touch()
+    env = environment(url, prefix, spool=str(root))
+    listed = {each["name"]: each for each in json.loads(run("spool", "list", "-o", "json", env=env).stdout)}
+    assert {name for name, each in listed.items() if each["state"] == "unreadable"} == {
+        "garbage",
+        "newer",
+        "spoiled",
+        "open",
+        "a file",
+    }
+    assert listed["torn"]["problem"].startswith("cut off at byte")
+    done = run("spool", "send", env=env)
+    assert done.returncode == 1, done.stdout
+    # Of three copies of two batches each is in the stream once: they have the same numbers.
+    assert len(arrived(url, prefix)) == 3
+    assert sorted(os.listdir(root)) == ["a file", "garbage", "newer", "open", "spoiled"]
+    assert os.listdir(root / "spoiled") == [UNREADABLE]
+    finding = json.loads(run("doctor", "-o", "json", env=env).stdout)["findings"][-1]
+    assert (finding["check"], finding["severity"]) == ("spool", "warning")
+    assert "garbage: no spool file" in finding["message"]
+
+
+def encode_garbage() -> bytes:
+    return encode(Header("", "", "", 0, "", "", 0, 0))[:-1] + b"\xff"
+
+
+def test_what_was_recorded_for_another_bus_is_sent_only_if_told(url: str, prefix: str, root: Path) -> None:
+    open_bus_of(url, prefix)
+    lay_down(root, url, prefix, days=0)
+    other = environment(url, prefix + "x", spool=str(root))
+    done = run("spool", "send", env=other)
+    assert done.returncode == 1
+    assert "it is for another bus: --any-bus sends it to this one" in done.stderr
+    assert send(other, "--any-bus") == 2
+    assert len(arrived(url, prefix + "x")) == 2
+
+
+def test_the_adopter_looks_again(
+    url: str, prefix: str, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(adopter, "EVERY_S", 0.05)
+    with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
+        broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
+        assert broadcaster.flush(30)
+        lay_down(root, url, prefix, days=0)
+        eventually(lambda: os.listdir(root) == [])
+    assert "sent 2 events that process 1 had left in the spool" in caplog.text
