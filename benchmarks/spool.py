@@ -15,6 +15,13 @@ import time
 from pathlib import Path
 
 from benchmarks.servers import a_server
+from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.clock import SystemClock
+from eventbus.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.record.losses import Losses
+from eventbus.record.producer import Producer
+from eventbus.record.sender import LATE_S
+from eventbus.record.spool.spool import BusName, Spool
 
 WAYS: dict[str, dict[str, str] | None] = {
     "no spool": None,
@@ -39,7 +46,39 @@ def main() -> int:
             f"| {best['p99_us']:.2f} | {best['paced_cpu_us']:.1f} |",
             flush=True,
         )
+    print(
+        "\n| spool | events of a round | flusher's time for the spool, a round: median µs | best |\n|---|--:|--:|--:|"
+    )
+    for always in (False, True):
+        for events in (1, MAX_BATCH_EVENTS):
+            times = _rounds(always, events)
+            name = "always" if always else "late"
+            print(f"| {name} | {events} | {times[len(times) // 2] * 1e6:.1f} | {times[0] * 1e6:.1f} |", flush=True)
     return 0
+
+
+def _rounds(always: bool, events: int) -> list[float]:
+    """Seconds that the flusher spends on the spool in rounds that Redis acknowledges at once, sorted."""
+    clock, times = SystemClock(), []
+    losses = Losses(clock)
+    with tempfile.TemporaryDirectory() as folder:
+        bus = BusName("redis://h", "eb", "bus", 1)
+        root = Path(folder) / "spool"
+        spool = Spool(root=root, bus=bus, limit_bytes=10**8, always=always, clock=clock, losses=losses)
+        producer = Producer(clock=clock, losses=losses, ring_bytes=10**6)
+        for _ in range(3_000):
+            for _ in range(events):
+                producer.add(b"x" * 150)
+            producer.seal()
+            begun = time.perf_counter()
+            spool.keep([producer], sealed_before=clock.monotonic() - LATE_S)
+            between = time.perf_counter()
+            producer.settle(PublishReply(PublishStatus.OK, generation="g"))
+            settled = time.perf_counter()
+            spool.settle([producer])
+            times.append(time.perf_counter() - settled + between - begun)
+        spool.release()
+    return sorted(times)
 
 
 def _run(environ: dict[str, str] | None) -> dict[str, float]:
