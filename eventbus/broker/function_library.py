@@ -9,7 +9,18 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import FunctionsMissing
 
 #: What the functions share; the order matters: what is local to the library comes before its use.
-SHARED = ("library", "spoiled", "objects", "incoming", "mend", "commit", "counting", "correlation", "written")
+SHARED = (
+    "library",
+    "spoiled",
+    "objects",
+    "incoming",
+    "mend",
+    "commit",
+    "counting",
+    "correlation",
+    "written",
+    "taken_out",
+)
 #: A function each.
 VERBS = (
     *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "try", "claim"),
@@ -25,8 +36,12 @@ def library() -> str:
     from importlib.resources import files  # 6 ms, and most programs find the library loaded
 
     folder = files("eventbus.broker") / "lua"
-    parts = ((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, *VERBS))
-    return "#!lua name=eventbus2\n" + "\n".join(parts)
+
+    def text(part: str) -> str:
+        return (folder / f"{part}.lua").read_text(encoding="utf-8")
+
+    # Each function in a block of its own: Lua allows 200 local names at a time.
+    return "\n".join(("#!lua name=eventbus2", *map(text, SHARED), *(f"do\n{text(verb)}\nend" for verb in VERBS)))
 
 
 def load(client: Client) -> bool:

@@ -57,7 +57,7 @@ class Transport(Protocol):
         ...
 
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
-        """Return the last sequence number that the bus has of each (partition, producer), in one round trip.
+        """Return the last sequence number that the bus has of each (partition, producer's secret), in one round trip.
 
         Returns: 0 for a producer that it does not know, None where it did not answer.
         Raises:  BusUnavailable, BusRefused: no answer at all.
@@ -65,7 +65,7 @@ class Transport(Protocol):
         ...
 
     def shorten_life(self, producers: Sequence[tuple[int, str]]) -> None:
-        """Have the bus remember each (partition, producer id) for no more than `PRODUCER_LIFE_MS` from now on.
+        """Have the bus remember each (partition, producer's secret) for no more than `PRODUCER_LIFE_MS` from now on.
 
         Best effort: without an answer the bus remembers them for longer.
         """

@@ -89,14 +89,17 @@ class Producer:
         self._next += len(self._open)
         self._open, self._open_bytes = [], 0
 
-    def take_over(self, *, id: str, generation: str, silent_ms: int, batches: Sequence[NumberedBatch]) -> None:
-        """Go on where another producer stopped: with *batches*, at least one, under its *id*.
+    def take_over(
+        self, *, id: str, secret: str, generation: str, silent_ms: int, batches: Sequence[NumberedBatch]
+    ) -> None:
+        """Go on where another producer stopped: with *batches*, at least one, under its *id* and *secret*.
 
         *generation*, *silent_ms*: of the last batch that Redis is known to have accepted under that id. If that is
         longer ago than Redis remembers, what is accepted now is counted `uncertain`: it may be there twice.
         """
         self._start_anew()
         self.id = id
+        self.secret = secret
         self.generation = generation
         self._accepted_at -= silent_ms / 1000
         self.waiting.extend(batches)

@@ -133,7 +133,7 @@ class Sender:
         if not self.producers:
             self._make_producers()
         if self._spool is not None:
-            self._spool.know(self._bus.bus_id, self._bus.partitions)
+            self._spool.know(self._bus.epoch, self._bus.partitions)
         self.place()
         return self._bus
 
@@ -209,7 +209,7 @@ class Sender:
         for mark in (*self._marks, *(each for each in self._unplaced if type(each) is FlushMark)):
             mark.done.set()
         if self._spool is not None and self._transport is not None and self.idle:
-            self._transport.shorten_life([each for each in enumerate(self._ids()) if each[1]])
+            self._transport.shorten_life([each for each in enumerate(self._secrets()) if each[1]])
         self.hang_up()
         self._transport = None
 
@@ -219,9 +219,9 @@ class Sender:
             with suppress(Exception):  # another thread may be in the middle of using what is closed here
                 self._transport.close()
 
-    def _ids(self) -> list[str]:
-        """The id of each partition's producer; empty where Redis knows none."""
-        return [producer.id if producer.remembered else "" for producer in self.producers]
+    def _secrets(self) -> list[str]:
+        """Return the secret of each partition's producer; empty where Redis knows none."""
+        return [producer.secret if producer.remembered else "" for producer in self.producers]
 
     def _wanted_at(self, closed_at: float) -> float:
         return max(closed_at, self._marks[-1].put_at if self._marks else -math.inf)

@@ -307,7 +307,7 @@ def lay_down(root: Path, url: str, prefix: str, *, days: int, boot: str = "anoth
         bus_id = client.hget(f"{prefix}:{{0}}:bus", "id") or b""
     packed = read_packed(url, prefix)
     accepted = Stamp(time.time_ns() // 1_000_000 - days * DAY_MS, 0)
-    identity = ProducerIdentity("00000000000000aa")
+    identity = ProducerIdentity("00000000000000aa", "a-secret-of-old-")
     batches = [KeptBatch(0, identity, first, "", accepted, (), [packed]) for first in (1, 2)]
     folder = root / "1-1-000000"
     folder.mkdir(mode=0o700, parents=True)

@@ -85,7 +85,7 @@ local function mend_numbers(incoming, incoming_meta, meta, mended)
   local noted = ask('HMGET', meta, 'generation', 'bus')
   local generation = noted[1]
   if generation and kept.generation then put('generation', generation) end
-  if noted[2] then put('bus', noted[2]) end
+  if noted[2] and kept.bus then put('bus', noted[2]) end
   if not generation and kept.generation then redis.call('HSET', meta, 'generation', kept.generation) end
   local events, bytes, last = counted_anew(incoming, meta, kept)
   if events then

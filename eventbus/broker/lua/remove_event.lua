@@ -8,23 +8,6 @@
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
--- Adds the change that event *o* is gone, and puts what stays of it into *strings*, *steps* and *forget*. Returns whether
--- a count stays.
-local function take_out(c, strings, steps, forget, o, key, forget_at)
-  local id = string.sub(key, -32)
-  local name_member, object_member = index_members(o, id)
-  local counts = o[FORM] ~= 'w' and pack_counts(o)
-  o[RV], o[WRITTEN], o[HELD] = c.last + 1, false, false
-  tell(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
-  if counts then
-    strings[#strings + 1], strings[#strings + 2] = key, counts
-    forget[#forget + 1], forget[#forget + 2] = forget_at, id
-  else
-    step(steps, 'DEL', key)
-  end
-  return counts ~= false
-end
-
 local function remove_event(keys, args)
   local version, note, index_name, index_object = keys[1], keys[2], keys[3], keys[4]
   local index_expiry, index_forget, changes, key = keys[5], keys[6], keys[7], keys[8]

@@ -126,6 +126,7 @@ class Orphan:
         assert line.accepted is not None
         producer.take_over(
             id=line.producer.id,
+            secret=line.producer.secret,
             generation=line.generation,
             silent_ms=self._machine.since_ms(line.accepted, header.boot),
             batches=batches,

@@ -30,9 +30,10 @@ _Losses: TypeAlias = tuple[tuple[_Word, int], ...]
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True, array_like=True):
-    """All that a producer is known by in Redis. Another field with a default may be added behind."""
+    """All that a producer is known by: in the uids of its events, and in Redis, where its state lies under *secret*."""
 
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,30}$")]
+    secret: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{16}$")]
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):

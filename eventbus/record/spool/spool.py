@@ -310,9 +310,11 @@ class Spool:
 
     def _record(self, partition: int, producer: Producer, batch: NumberedBatch) -> KeptBatch:
         accepted = self._machine.ago(producer.silent_ms)
-        identity = ProducerIdentity(producer.id)
+        identity = ProducerIdentity(producer.id, producer.secret)
         return KeptBatch(partition, identity, batch.first, producer.generation, accepted, batch.losses, batch.events)
 
     def _acknowledged(self, partition: int, producer: Producer, last: int) -> Acknowledged:
         accepted = self._machine.ago(producer.silent_ms)
-        return Acknowledged(partition, ProducerIdentity(producer.id), last, producer.generation, accepted)
+        return Acknowledged(
+            partition, ProducerIdentity(producer.id, producer.secret), last, producer.generation, accepted
+        )

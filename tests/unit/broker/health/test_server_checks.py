@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from eventbus.cli.local_checks import judge_disk
 from eventbus.broker.health.bus_checks import check_memory, needed_bytes
 from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
 from eventbus.broker.health.network_checks import check_tls, is_local
@@ -19,6 +18,7 @@ from eventbus.broker.health.server_checks import (
     check_replication,
     check_version,
 )
+from eventbus.cli.local_checks import judge_disk
 from eventbus.settings import MIB, Options
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR

@@ -30,7 +30,7 @@ from eventbus.record.spool.records import (
 from eventbus.testing.clock import FakeClock
 
 HEADER = Header("bus", "redis://h", "eb", 2, "boot", "host", 7, 1_763_700_000_000)
-ID = ProducerIdentity("0123456789abcdef")
+ID = ProducerIdentity("0123456789abcdef", "AbC-_fghijklmnop")
 STAMP = Stamp(1_763_700_000_000, 5_000)
 
 
@@ -105,9 +105,10 @@ def test_garbage_is_named_and_harms_nobody(garbage: bytes) -> None:
         encode(batch(1, *[b"a"] * 65)),
         encode(batch(1, b"a" * 20_000)),
         encode(batch(1, b"a", partition=1024)),
-        encode(KeptBatch(0, ProducerIdentity("../../etc"), 1, "", STAMP, (), [b"a"])),
+        encode(KeptBatch(0, ProducerIdentity("../../etc", ID.secret), 1, "", STAMP, (), [b"a"])),
+        encode(KeptBatch(0, ProducerIdentity(ID.id, "*"), 1, "", STAMP, (), [b"a"])),
     ],
-    ids=["second header", "sequence 0", "no events", "too many", "too long", "partition", "id"],
+    ids=["second header", "sequence 0", "no events", "too many", "too long", "partition", "id", "secret"],
 )
 def test_a_record_that_nobody_writes_is_not_taken(record: bytes) -> None:
     found = read(encode_file(HEADER, [batch(1, b"a")]) + record)
