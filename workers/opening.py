@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping
 
+from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus, difference, open_bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.options import read_options
@@ -18,7 +18,7 @@ from eventbus.settings import Options, Settings
 log = logging.getLogger("eventbus")
 
 OPTIONS_VARIABLE = "EVENTBUS_OPTIONS"
-FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 5.0
+BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
 #: One line in so many seconds says what is waited for.
 TELL_EVERY_S = 10.0
 
@@ -50,8 +50,7 @@ class Opener:
                 if time.monotonic() - told >= TELL_EVERY_S:
                     told = time.monotonic()
                     log.warning("waiting for Redis: %s", error)
-            most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempts, 10))
-            if self._wait(random.uniform(most / 2, most)):
+            if self._wait(BACKOFF.pause_s(attempts)):
                 return None
 
     def news(self, bus: Bus, client: Client) -> str:

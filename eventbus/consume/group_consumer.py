@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
+from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
@@ -29,7 +30,7 @@ log = logging.getLogger("eventbus")
 TAKE_OVER_S = 15.0
 BEAT_EVERY_S = 1.0
 LOOK_EVERY_S = 3.0
-FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 10.0
+BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 
 #: Takes deliveries, oldest first, and returns the ids to acknowledge (those it has not acknowledged itself).
 Handle = Callable[[GroupReader, Sequence[Delivery]], Sequence[bytes]]
@@ -203,7 +204,7 @@ class Consumer:
             self._lost_redis = isinstance(error, BusUnavailable | BusRefused)
             if self._lost_redis:
                 self._on_change("LostRedis", str(error))
-        self._stop.wait(random.uniform(0, min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))))
+        self._stop.wait(BACKOFF.pause_s(self._failures))
 
     def _recovered(self) -> None:
         if self._failures:

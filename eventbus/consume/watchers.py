@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Sequence
 
+from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader, Position
 from eventbus.clock import Clock
@@ -17,6 +17,8 @@ from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import EventBusError, PoisonBatch
 
 log = logging.getLogger("eventbus")
+
+BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 
 
 class GroupWatcher:
@@ -192,7 +194,7 @@ class StreamWatcher:
                 if failures == 1:
                     unforeseen = None if isinstance(error, EventBusError) else error
                     log.warning("watcher waits: %s", error, exc_info=unforeseen)
-                self._stop.wait(random.uniform(0, min(10.0, 0.1 * 2 ** min(failures, 10))))
+                self._stop.wait(BACKOFF.pause_s(failures))
                 continue
             for delivery in deliveries:
                 self._deliver(delivery)

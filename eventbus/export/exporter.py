@@ -13,6 +13,7 @@ from itertools import islice
 
 import msgspec
 
+from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.clock import Clock
@@ -44,7 +45,9 @@ log = logging.getLogger("eventbus")
 LOOK_EVERY_S = 3.0
 #: What was written is kept at least so often, so that little is repeated after a death.
 KEEP_EVERY_S = 1.0
-FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 10.0
+BACKOFF = Backoff(first_s=0.1, last_s=10.0)
+#: What a sink has already is kept as soon as Redis is back, but not asked for at once again.
+KEEP_BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.5)
 
 
 class ExportStopped(Exception):
@@ -323,8 +326,8 @@ class PartitionExporter:
         return self._stop.is_set() or self._lease.wait(self._rate.take(events))
 
     def _keep(self, settled: ExportCheckpoint) -> None:
-        """Store *settled*, retrying until Redis is back: the sink has it already. Raises: LeaseLost."""
-        backoff_s = FIRST_BACKOFF_S
+        """Keep *settled*, whenever Redis comes back: the sink has it already. Raises: LeaseLost."""
+        failures = 0
         while True:
             try:
                 ours = self._store.exported(settled)
@@ -337,17 +340,16 @@ class PartitionExporter:
             except BusUnavailable as error:
                 self._lease.last_progress = self._clock.monotonic()
                 self._waits(error)
-                if self._sleep(self._uniform(backoff_s / 2, backoff_s)):
+                failures += 1
+                if self._sleep(KEEP_BACKOFF.pause_s(failures, self._uniform)):
                     raise
-                backoff_s = min(LAST_BACKOFF_S, 2 * backoff_s)
 
     def _failed(self, error: EventBusError) -> None:
         self._waits(error)
         self._let_go()
         if isinstance(error, FunctionsMissing):
             self._load_functions()
-        most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
-        self._sleep(self._uniform(0, most))
+        self._sleep(BACKOFF.pause_s(self._failures, self._uniform))
 
     def _waits(self, error: EventBusError) -> None:
         """Become not ready, and log that once."""

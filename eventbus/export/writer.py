@@ -19,6 +19,7 @@ from typing import Protocol
 
 import msgspec
 
+from eventbus.backoff import Backoff
 from eventbus.errors import (
     AlreadyExists,
     EventBusError,
@@ -40,7 +41,7 @@ log = logging.getLogger("eventbus")
 MAX_TRIES = 12
 RETRY_S = 10.0
 #: Probes of a sink that does not answer: full jitter below 1 s doubling to this.
-FIRST_PROBE_S, LAST_PROBE_S = 1.0, 60.0
+PROBE_BACKOFF = Backoff(first_s=1.0, last_s=60.0)
 
 
 class Outage(StrEnum):
@@ -273,9 +274,9 @@ class SinkWriter:
     def _wait_for_sink(self, error: EventBusError) -> bool:
         retry_after_s = error.retry_after_s if isinstance(error, Throttled) else None
         self._progress.paused(error, retry_after_s)
-        most = min(LAST_PROBE_S, FIRST_PROBE_S * 2 ** min(self._probes, 10))
         self._probes += 1
-        return self._wait(self._uniform(0, most) if retry_after_s is None else retry_after_s)
+        pause_s = PROBE_BACKOFF.pause_s(self._probes, self._uniform) if retry_after_s is None else retry_after_s
+        return self._wait(pause_s)
 
     def _answered(self) -> None:
         if self._probes:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from eventbus.backoff import Backoff
 from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.record.losses import Losses
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
 
-FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.1, 5.0
+BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
 
 
 class Runner(Protocol):
@@ -78,12 +78,12 @@ class DeferredStart:
                 self._runner = runner
 
     def _wait_and_run(self) -> None:
-        most = FIRST_BACKOFF_S
+        tries = 0
         while self._runner is None:
-            if self._stop.wait(random.uniform(most / 2, most)):
+            tries += 1
+            if self._stop.wait(BACKOFF.pause_s(tries)):
                 self._give_up()
                 return
-            most = min(LAST_BACKOFF_S, most * 2)
             try:
                 self._run()
             except EventBusError as error:  # also a refusal: whoever started Redis may not have finished with it

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-import random
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from eventbus.backoff import Backoff
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, ConfigError, EventBusError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eventbus")
 
-FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 5.0
+BACKOFF = Backoff(first_s=0.05, last_s=5.0, at_least=0.25)
 #: seconds between two tries to send while a close waits
 CLOSING_BACKOFF_S = 0.05
 #: seconds a flusher has to end in once its transport is closed
@@ -371,11 +371,10 @@ class Outbox:
             self._closing.wait(pause_s)
 
     def _wait_after(self, error: EventBusError) -> None:
-        """Wait after an error, with full jitter and doubling, and log how much waits."""
+        """Back off, with a line that says how much waits."""
         self._failures += 1
         self._losses.tell("unavailable", f"{error} ({self.waiting} events wait)")
-        most = min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
         if self._closing.happened:
             self._clock.sleep(CLOSING_BACKOFF_S)
         else:
-            self._closing.wait(random.uniform(most / 4, most))
+            self._closing.wait(BACKOFF.pause_s(self._failures))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import random
 
+from eventbus.backoff import Backoff
 from eventbus.clock import Clock
 
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 1.0
+BACKOFF = Backoff(first_s=FIRST_BACKOFF_S, last_s=LAST_BACKOFF_S, at_least=0.25)
 
 
 class PartitionWaits:
-    """A back-off for each partition that failed, with full jitter and doubling; it does not hold up the others."""
+    """A back-off for each partition that failed, doubling and drawn at random; the others know nothing of it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,8 +22,7 @@ class PartitionWaits:
     def failed(self, partition: int, *, soon: bool = False) -> None:
         """Note a failure of *partition*, which is tried again later; *soon*: after no more than the first back-off."""
         failures = self._failures[partition] = self._failures.get(partition, 0) + 1
-        most = FIRST_BACKOFF_S if soon else min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10))
-        self._until[partition] = self._clock.monotonic() + random.uniform(most / 4, most)
+        self._until[partition] = self._clock.monotonic() + BACKOFF.pause_s(1 if soon else failures)
 
     def succeeded(self, partition: int) -> None:
         """Note that nothing is wrong with *partition* any more."""

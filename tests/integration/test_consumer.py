@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.keys import SINK_GROUP
@@ -377,8 +378,8 @@ def test_workers_that_live_take_nothing_from_each_other(embedded_url: str, setti
 def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
     embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One cause often stops all of them: none beats, and the first to come back must not think the others dead."""
-    monkeypatch.setattr(consumer_module, "LAST_BACKOFF_S", 0.1)
+    """What hinders one often hinders all: none of them beats, and the first to come back must not think them dead."""
+    monkeypatch.setattr(consumer_module, "BACKOFF", Backoff(first_s=0.1, last_s=0.1))
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.5)  # mostly, the last look saw the last beat
     bus, broken, held = open_for(embedded_url, settings), threading.Event(), set[str]()
     clock = FakeClock()
