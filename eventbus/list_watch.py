@@ -25,6 +25,26 @@ class HasMetadata(Protocol):
 
 
 T = TypeVar("T", bound=HasMetadata)
+T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
+
+
+class InformedKind(Protocol[T_co]):
+    """What those who mirror a kind must know of it; a `kinds.Kind` is one."""
+
+    @property
+    def plural(self) -> str:
+        """Names it, as `nodes`; two kinds of one factory never share it."""
+        ...
+
+    @property
+    def resource(self) -> str:
+        """Names it in errors: `nodes`, `leases.coordination.k8s.io`."""
+        ...
+
+    @property
+    def type(self) -> type[T_co]:
+        """What its objects are."""
+        ...
 
 
 class VersionMatch(StrEnum):
@@ -144,6 +164,7 @@ def is_older(version: str, than: str) -> bool:
 
 __all__ = [
     "HasMetadata",
+    "InformedKind",
     "ListOptions",
     "ListerWatcher",
     "ObjectList",

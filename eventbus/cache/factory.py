@@ -12,34 +12,14 @@ from eventbus.cache.informer import SharedInformer
 from eventbus.clock import Clock
 from eventbus.event import Event
 from eventbus.kinds import EVENT, LEASE, NODE
-from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, Watch
+from eventbus.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions, ObjectList, Watch
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
 
 T = TypeVar("T", bound=HasMetadata)
-T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
 
 #: Changes the options of every list and every watch, say by adding a selector.
 TweakListOptions: TypeAlias = Callable[[ListOptions], ListOptions]
-
-
-class InformedKind(Protocol[T_co]):
-    """The attributes of a kind that a factory needs."""
-
-    @property
-    def plural(self) -> str:
-        """Return its name in plural, as `nodes`; two kinds of one factory never share it."""
-        ...
-
-    @property
-    def resource(self) -> str:
-        """Return its name in errors: `nodes`, `leases.coordination.k8s.io`."""
-        ...
-
-    @property
-    def type(self) -> type[T_co]:
-        """Return the class of its objects."""
-        ...
 
 
 class ObjectSource(Protocol):

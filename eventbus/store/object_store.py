@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -12,7 +12,7 @@ from eventbus.broker.connection.client import Client, resolve_url
 from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.kinds import EVENT, Kind
-from eventbus.list_watch import HasMetadata, ListOptions
+from eventbus.list_watch import HasMetadata, InformedKind, ListOptions
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.event_storage import EventStorage
@@ -22,18 +22,6 @@ from eventbus.store.selection import Selection
 from eventbus.store.writer import ObjectWriter
 
 T = TypeVar("T", bound=HasMetadata)
-T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
-
-
-class InformedKind(Protocol[T_co]):
-    """The attributes of a `Kind` that an informer needs."""
-
-    @property
-    def plural(self) -> str: ...
-    @property
-    def resource(self) -> str: ...
-    @property
-    def type(self) -> type[T_co]: ...
 
 
 class EventList(msgspec.Struct, frozen=True):
