@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.consume.group_consumer import Consumer
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import PoisonBatch
@@ -23,12 +21,12 @@ from workers.runtime import Context
 log = logging.getLogger("eventbus")
 
 
-class LogRunner:
+class LogRunner(GroupRunner):
     """Consumers of the group `log`, from the oldest entry at first. The group never holds the stream (DROP)."""
 
     def __init__(self, context: Context, *, output: Output, form: Format, take_over_s: float) -> None:
         handler = LogHandler(context, output=output, form=form)
-        self._consumers = [
+        consumers = [
             Consumer(
                 bus=context.bus,
                 partition=partition,
@@ -45,30 +43,8 @@ class LogRunner:
             )
             for partition in range(context.bus.partitions)
         ]
-        self._housekeeper = Housekeeper(bus=context.bus, clock=context.clock, on_loss=context.on_change)
-        self._threads = [
-            threading.Thread(target=consumer.run, name=f"eventbus-log-{partition}", daemon=True)
-            for partition, consumer in enumerate(self._consumers)
-        ]
-
-    def start(self) -> None:
-        """Start the threads; returns at once."""
-        for thread in self._threads:
-            thread.start()
-        self._housekeeper.start()
-
-    def vitals(self) -> list[LoopHealth]:
-        """Return the health of each consumer; safe to call from any thread."""
-        return [consumer.vitals() for consumer in self._consumers]
-
-    def stop(self, timeout_s: float) -> None:
-        """Write and acknowledge what was read, then end."""
-        deadline = time.monotonic() + timeout_s
-        for consumer in self._consumers:
-            consumer.stop()
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        self._housekeeper.stop(max(0.0, deadline - time.monotonic()))
+        housekeeper = Housekeeper(bus=context.bus, clock=context.clock, on_loss=context.on_change)
+        super().__init__("log", consumers, beside=[housekeeper])
 
 
 class LogHandler:

@@ -12,6 +12,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader, Position
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import BEAT_EVERY_S, Consumer, consumer_name
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import EventBusError, PoisonBatch
@@ -53,10 +54,7 @@ class GroupWatcher:
             )
             for partition in range(bus.partitions)
         ]
-        self._threads = [
-            threading.Thread(target=consumer.run, name=f"eventbus-{group}-{partition}", daemon=True)
-            for partition, consumer in enumerate(self._consumers)
-        ]
+        self._runner = GroupRunner(group, self._consumers)
 
     def __repr__(self) -> str:
         state = "stopped" if self._stop.is_set() else "running"
@@ -64,24 +62,18 @@ class GroupWatcher:
 
     def start(self, timeout_s: float = 5.0) -> None:
         """Start the threads; returns once the group exists, or after *timeout_s*."""
-        for thread in self._threads:
-            thread.start()
+        self._runner.start()
         for consumer in self._consumers:
             consumer.ready.wait(timeout_s)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         self._stop.set()
-        for consumer in self._consumers:
-            consumer.stop()
-        deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        self._runner.stop(timeout_s)
 
     @property
     def ended(self) -> bool:
-        """Return True if it was stopped and its last handler has returned."""
-        return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
+        """Stopped, and its last handler has returned."""
+        return self._stop.is_set() and self._runner.ended
 
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
         done: list[bytes] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -11,7 +9,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.stream import GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import TAKE_OVER_S, consumer_name
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.correlate.store_sink import sink_consumer
 
@@ -20,7 +18,7 @@ def _enforce_bounds(housekeeper: Housekeeper, partition: int, reader: GroupReade
     housekeeper.enforce_bounds(reader.client, partition)
 
 
-class SinkRunner:
+class SinkRunner(GroupRunner):
     """Consumers of the group `sink`, one a partition, and the housekeeping that goes with them."""
 
     def __init__(
@@ -34,8 +32,8 @@ class SinkRunner:
         on_change: Callable[[str, str], None] = lambda _reason, _message: None,
     ) -> None:
         name = name or consumer_name()
-        housekeeper = self._housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
-        self._consumers = [
+        housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
+        consumers = [
             sink_consumer(
                 bus=bus,
                 partition=partition,
@@ -48,27 +46,4 @@ class SinkRunner:
             )
             for partition in range(bus.partitions)
         ]
-        self._threads = [
-            threading.Thread(target=consumer.run, name=f"eventbus-sink-{partition}", daemon=True)
-            for partition, consumer in enumerate(self._consumers)
-        ]
-
-    def start(self) -> None:
-        """Start the threads; returns at once."""
-        for thread in self._threads:
-            thread.start()
-        self._housekeeper.start()
-
-    def vitals(self) -> list[LoopHealth]:
-        """Return the health of each consumer; safe to call from any thread."""
-        return [consumer.vitals() for consumer in self._consumers]
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Finish what is being recorded, then stop; waits for at most *timeout_s* (0: only signals). Idempotent."""
-        for consumer in self._consumers:
-            consumer.stop()
-        deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        self._housekeeper.stop(max(0.0, deadline - time.monotonic()))
+        super().__init__("sink", consumers, beside=[housekeeper])

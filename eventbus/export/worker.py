@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from eventbus.broker.bus import Bus
@@ -12,7 +11,7 @@ from eventbus.broker.health.export_status import describe_missing, partitions_wi
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import consumer_name
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import EventBusError
 from eventbus.export.exporter import PartitionExporter
@@ -28,8 +27,8 @@ FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0
 TELL_EVERY_LOOKS = 6
 
 
-class ExportRunner:
-    """The exporters of one sink, one a partition, with the housekeeping and a monitor of the sink workers.
+class ExportRunner(GroupRunner):
+    """Exporters of one sink, one a partition, the housekeeping, and a watch on the sink workers.
 
     Args: make_sink: called once a partition, in the thread of whoever makes the runner.
           on_gone: called from a thread of it when the sink is gone for good.
@@ -61,34 +60,8 @@ class ExportRunner:
             )
             for partition in range(bus.partitions)
         ]
-        self._housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
-        self._feeding = SinkWorkerMonitor(bus)
-        self._threads = [
-            threading.Thread(target=exporter.run, name=f"eventbus-export-{partition}", daemon=True)
-            for partition, exporter in enumerate(self.exporters)
-        ]
-
-    def start(self) -> None:
-        """Start the threads; returns at once."""
-        for thread in self._threads:
-            thread.start()
-        self._housekeeper.start()
-        self._feeding.start()
-
-    def vitals(self) -> list[LoopHealth]:
-        """Return the health of each exporter; safe to call from any thread."""
-        return [exporter.vitals() for exporter in self.exporters]
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """End after the calls of the sink that are under way; waits for at most *timeout_s*. Idempotent."""
-        deadline = time.monotonic() + timeout_s
-        for exporter in self.exporters:
-            exporter.stop()
-        self._feeding.stop(0)
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        self._housekeeper.stop(max(0.0, deadline - time.monotonic()))
-        self._feeding.stop(max(0.0, deadline - time.monotonic()))
+        housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
+        super().__init__("export", self.exporters, beside=[housekeeper, SinkWorkerMonitor(bus)])
 
 
 class SinkWorkerMonitor:
@@ -102,7 +75,7 @@ class SinkWorkerMonitor:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, timeout_s: float) -> None:
+    def stop(self, timeout_s: float = 5.0) -> None:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)

@@ -1,0 +1,74 @@
+"""The loops of one worker as threads of this process: one a partition, and what goes with them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from eventbus.consume.health import LoopHealth
+
+
+class PartitionLoop(Protocol):
+    """What works one partition in a thread of its own."""
+
+    def run(self) -> None:
+        """Blocks until `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """End after what is being worked; returns at once."""
+        ...
+
+    def vitals(self) -> LoopHealth: ...
+
+
+class Companion(Protocol):
+    """What runs beside the loops, like the housekeeping: threads of its own."""
+
+    def start(self) -> None: ...
+
+    def stop(self, timeout_s: float = 5.0) -> None: ...
+
+
+class GroupRunner:
+    """Starts a thread for each of *loops* (one a partition, in order) and then *beside*, and ends them together.
+
+    Args: what: names the threads, as `sink` in `eventbus-sink-0`.
+    """
+
+    def __init__(self, what: str, loops: Sequence[PartitionLoop], *, beside: Sequence[Companion] = ()) -> None:
+        self._loops = loops
+        self._beside = beside
+        self._threads = [
+            threading.Thread(target=loop.run, name=f"eventbus-{what}-{partition}", daemon=True)
+            for partition, loop in enumerate(loops)
+        ]
+
+    def start(self) -> None:
+        """Start the threads; returns at once."""
+        for thread in self._threads:
+            thread.start()
+        for companion in self._beside:
+            companion.start()
+
+    def vitals(self) -> list[LoopHealth]:
+        """How each loop does; safe to call from any thread."""
+        return [loop.vitals() for loop in self._loops]
+
+    @property
+    def ended(self) -> bool:
+        """True if no loop runs: none was started, or all have come to their end."""
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Finish what is being worked, then stop; waits for at most *timeout_s* (0: only tells). Idempotent."""
+        deadline = time.monotonic() + timeout_s
+        for loop in self._loops:
+            loop.stop()
+        for thread in self._threads:
+            if thread is not threading.current_thread() and thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        for companion in self._beside:
+            companion.stop(max(0.0, deadline - time.monotonic()))
