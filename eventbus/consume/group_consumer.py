@@ -18,11 +18,11 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
-from eventbus.consume.heartbeat import Heartbeater
 from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
 from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.failpoints import failpoint
+from eventbus.record.heartbeat import Heartbeat
 
 log = logging.getLogger("eventbus")
 
@@ -30,6 +30,9 @@ log = logging.getLogger("eventbus")
 TAKE_OVER_S = 15.0
 BEAT_EVERY_S = 1.0
 LOOK_EVERY_S = 3.0
+#: A worker that has not come one event further for so long hangs: it beats no more, and is taken over. Ten minutes is
+#: more than a handler should ever take, and as long as the entries of one that hangs are kept from the others.
+HUNG_S = 600.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 
 #: Takes deliveries, oldest first, and returns the ids to acknowledge (those it has not acknowledged itself).
@@ -45,7 +48,7 @@ class Consumer:
     """Runs *handle* on every delivery of (group, partition) until `stop`. Start it in a thread of its own: `run`.
 
     A delivery that workers died of comes to *handle_alone*, one event at a time; the event that kills is buried.
-    While either works the consumer counts as alive, for at most `pulse.HUNG_S` (10 minutes) an event.
+    While either works the consumer counts as alive, for at most HUNG_S (10 minutes) an event.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Consumer:
         self._reader = GroupReader(
             bus=bus, client=self._client, partition=partition, group=group, consumer=name, policy=policy, start=start
         )
-        self._pulse = Heartbeater(reader=self._reader, clock=clock, every_s=BEAT_EVERY_S)
+        self._heartbeat = Heartbeat(self._reader.beat, clock=clock, hung_s=HUNG_S, progress=lambda: self._reader.steps)
         self._look_every_s = min(LOOK_EVERY_S, take_over_s / 5)
         self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
         self._next_beat = 0.0
@@ -104,8 +107,7 @@ class Consumer:
         self._stop.set()
 
     def run(self) -> None:
-        """Run the loop; blocks until `stop`. Then everything handled has been acknowledged."""
-        self._pulse.start()
+        """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
         try:
             while not self._stop.is_set():
                 try:
@@ -120,10 +122,10 @@ class Consumer:
                 except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
                     log.exception("group %s: unexpected error", self._reader.group)
                     self._failed(EventBusError(f"{type(error).__name__}: {error}"))
-            self._pulse.stop()  # a beat behind the farewell would leave a name that nobody takes away
+            self._heartbeat.stop()  # a beat behind the farewell would leave a name that nobody takes away
             self._leave()
         finally:
-            self._pulse.stop()
+            self._heartbeat.stop()
             self._client.close()
 
     def _round(self) -> None:
@@ -146,7 +148,7 @@ class Consumer:
             self._work(deliveries)
 
     def _work(self, deliveries: Sequence[Delivery]) -> None:
-        with self._pulse.working():
+        with self._heartbeat.working():
             for alone, some in groupby(deliveries, key=must_be_isolated):
                 if alone:
                     self._work_alone(some)

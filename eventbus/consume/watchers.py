@@ -26,7 +26,7 @@ class GroupWatcher:
     """A worker of a named group: every event of the bus reaches one worker of the group, at least once.
 
     Acknowledged after the handler; an event whose handler raised three times, or that goes on killing whoever handles
-    it, is buried in the dead letter, alone. A handler may take its time: up to 10 minutes an event (`pulse.HUNG_S`)
+    it, is buried in the dead letter, alone. A handler may take its time: up to 10 minutes an event (`consumer.HUNG_S`)
     the worker counts as alive; then it is taken to hang, and its events go to the group's other workers. `stop` ends
     behind the batch (1 to 64 events) that is being handled; what was read with it is left to the others.
     """

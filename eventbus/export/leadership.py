@@ -10,13 +10,16 @@ from eventbus.broker.exports import ExportHold, ExportStore
 from eventbus.clock import Clock
 from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import EventBusError
-from eventbus.export.heartbeat import Heartbeater
+from eventbus.record.heartbeat import Heartbeat
 
 log = logging.getLogger("eventbus")
 
 BEAT_EVERY_S = 1.0
 #: Twice what lies between two looks of who stands by: in a longer gap he has not watched.
 LONGEST_GAP_S = 6.0
+#: A call that takes longer hangs, and another worker shall have the partition: PostgreSQL's tables may take ten minutes
+#: to migrate, and nothing that is known takes more.
+LONGEST_CALL_S = 900.0
 
 
 class LeaseLost(Exception):
@@ -24,7 +27,7 @@ class LeaseLost(Exception):
 
 
 class ExportLease:
-    """The lease as one worker sees it. One thread, but for the signs that its pulse gives `during_a_call`.
+    """The lease as one worker sees it. One thread, but for the signs that its heartbeat gives `during_a_call`.
 
     Args: take_over_s: a counter that was watched standing still for so long is a dead worker's.
           sleep: waits for so many seconds; True: this worker is to stop.
@@ -52,7 +55,7 @@ class ExportLease:
         self._next_beat = 0.0
         #: When the worker last came round, or waited on purpose; seconds, monotonic.
         self.last_progress = clock.monotonic()
-        self._pulse = Heartbeater(self._sign, clock=clock)
+        self._heartbeat = Heartbeat(self._sign, clock=clock, hung_s=LONGEST_CALL_S)
 
     def acquire(self) -> ExportHold | None:
         """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
@@ -100,12 +103,12 @@ class ExportLease:
                 return False
 
     def during_a_call(self) -> AbstractContextManager[None]:
-        """Beat inside the block, which waits for the sink and leaves Redis alone."""
-        return self._pulse.during_a_call()
+        """Signs of life while the body waits for the sink, and leaves Redis alone."""
+        return self._heartbeat.working()
 
     def close(self) -> None:
         """End its thread."""
-        self._pulse.stop()
+        self._heartbeat.stop()
 
     def _sign(self) -> None:
         self.last_progress = self._clock.monotonic()

@@ -161,9 +161,9 @@ def _isolation_is_slow() -> None:
 
 
 def _no_beats_at_work() -> None:
-    from eventbus.consume.heartbeat import Heartbeater
+    from eventbus.record.heartbeat import Heartbeat
 
-    Heartbeater._run = lambda self: None  # type: ignore[method-assign]
+    Heartbeat._run = lambda self: None  # type: ignore[method-assign]
 
 
 def _burials_are_forgotten() -> None:

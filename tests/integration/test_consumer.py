@@ -20,7 +20,6 @@ from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import SystemClock
 from eventbus.consume import group_consumer as consumer_module
-from eventbus.consume import heartbeat as pulse
 from eventbus.consume.group_consumer import Consumer, consumer_name
 from eventbus.correlate.store_sink import StoreSink
 from eventbus.correlate.worker import SinkRunner
@@ -230,7 +229,6 @@ from eventbus.broker.bus import open_bus
 from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError
 from eventbus.consume import group_consumer as consumer
-from eventbus.consume import heartbeat as pulse
 from eventbus.correlate.store_sink import StoreSink
 from eventbus.settings import Settings
 
@@ -244,7 +242,7 @@ def handle(reader, deliveries):
     sys.stdin.readline()
     return sink.handle(reader, deliveries[half:])
 
-pulse.HUNG_S = 0  # as if it had been standing there for ten minutes
+consumer.HUNG_S = 0  # as if it had been standing there for ten minutes
 worker = consumer.Consumer(
     bus=bus, partition=0, group="sink", name="holder", handle=handle, handle_alone=sink.handle_alone,
     clock=SystemClock(),
@@ -345,7 +343,7 @@ def test_a_slow_handler_is_not_a_dead_one(embedded_url: str, settings: Settings)
 def test_a_handler_that_hangs_is_taken_over(
     embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "HUNG_S", 0.2)
+    monkeypatch.setattr(consumer_module, "HUNG_S", 0.2)
     bus = open_for(embedded_url, settings)
     handled: list[bytes] = []
     done = threading.Event()

@@ -14,8 +14,7 @@ from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
 from eventbus.export.exporter import ExportStopped, PartitionExporter
-from eventbus.export.heartbeat import LONGEST_CALL_S
-from eventbus.export.leadership import LeaseLost
+from eventbus.export.leadership import LONGEST_CALL_S, LeaseLost
 from eventbus.export.repeats import AtMostEvery, Every, First, Repeats, Thresholds
 from eventbus.export.start import NOW
 from tests.functions.partition import Partition
