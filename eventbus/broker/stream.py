@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import beat_command
@@ -65,6 +66,7 @@ class GroupReader:
         self.keys = bus.keys[partition]
         self.functions = bus.functions(client, partition)
         self.steps = 0  #: how far the work of this consumer has come; it stands still if that hangs
+        self._waiting = BlockingRead(client, self.keys.incoming)
         self._noted: set[bytes] = set()  #: entries given to us of which `attempts` says something
 
     def open(self) -> bool:
@@ -88,22 +90,35 @@ class GroupReader:
             pipe.execute_command(*beat_command(self.keys, self.group, self.consumer))
         if ack:
             pipe.execute_command("XACK", self.keys.incoming, self.group, *ack)
-        block = ("BLOCK", block_ms) if block_ms else ()
-        pipe.execute_command(
-            "XREADGROUP",
-            "GROUP",
-            self.group,
-            self.consumer,
-            "COUNT",
-            READ_COUNT,
-            *block,
-            "STREAMS",
-            self.keys.incoming,
-            ">",
-        )
+        pipe.execute_command(*self._read_command(block_ms))
         with redis_errors():
             replies = pipe.execute()
         return self._ours([_delivery(entry) for entry in _entries(replies[-1])])
+
+    def begin_read(self, block_ms: int) -> None:
+        """`read`, sent and not waited for: `fileno` can be read when there is something, or *block_ms* are over.
+
+        Then, and not before, call `finish_read`. Between the two the reader may be used for anything else.
+        """
+        self._waiting.send(*self._read_command(block_ms))
+
+    def fileno(self) -> int:
+        """The socket that a read which was begun waits on."""
+        return self._waiting.fileno()
+
+    def finish_read(self) -> list[Delivery]:
+        """What the read that was begun has found. Returns, raises: as `read`."""
+        reply = self._waiting.reply()
+        return self._ours([_delivery(entry) for entry in _entries(reply)])
+
+    def abandon_read(self) -> None:
+        """Hang up on a read that was begun: what it was given is in `own_pending`. Idempotent."""
+        self._waiting.close()
+
+    def _read_command(self, block_ms: int) -> tuple[Any, ...]:
+        block = ("BLOCK", block_ms) if block_ms else ()
+        asked = ("XREADGROUP", "GROUP", self.group, self.consumer, "COUNT", READ_COUNT)
+        return (*asked, *block, "STREAMS", self.keys.incoming, ">")
 
     def own_pending(self) -> list[Delivery]:
         """Read the entries given to this consumer and not yet acknowledged, oldest first, at most READ_COUNT.

@@ -100,6 +100,14 @@ class ClusterClient(_Commands):
         """Return the plain client of the node that holds *slot*; it follows no MOVED."""
         return self._client(self._nodes.owner(slot))
 
+    def met(self, slot: int, error: Exception) -> None:
+        """Tell the map what was met at the node of *slot* by whoever uses its `plain` client."""
+        if isinstance(error, ResponseError):
+            self._elsewhere(error)
+        elif isinstance(error, RedisError | OSError):
+            with suppress(ClusterError):
+                self._nodes.failed(self._nodes.owner(slot), error)
+
     def exchange(self, commands: Sequence[Routed]) -> list[Any]:
         """Send every command to its node, all nodes at once, and read what they answer.
 

@@ -1,0 +1,69 @@
+"""A read that waits at the server on a connection of its own, so that one thread can wait for many streams.
+
+One blocking command cannot span the slots of a cluster, and one that spans streams fails for all if one is gone. So
+each stream has its own, and whoever waits looks at the sockets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventbus.broker.connection.client import Client, is_cluster
+from eventbus.broker.connection.cluster_slots import key_slot
+from eventbus.broker.redis_errors import redis_errors
+
+
+class BlockingRead:
+    """Commands about *key*, one at a time: `send`, wait until `fileno` can be read, `reply`. One thread."""
+
+    def __init__(self, client: Client, key: bytes) -> None:
+        self._client = client
+        self._slot = key_slot(key)
+        self._pool: Any = None
+        self._connection: Any = None
+
+    def send(self, *command: Any) -> None:
+        """Send *command*. Raises: BusUnavailable: it may or may not have been taken."""
+        with redis_errors():
+            try:
+                if self._connection is None:
+                    self._connect()
+                self._connection.send_command(*command)
+            except Exception as error:
+                self._failed(error)
+                raise
+
+    def fileno(self) -> int:
+        """Of the socket; readable when a reply begins, or the line is lost."""
+        number: int = self._connection._sock.fileno()
+        return number
+
+    def reply(self) -> Any:
+        """Read the whole reply. Raises: what the command met; BusUnavailable: it may have had its effect."""
+        with redis_errors():
+            try:
+                return self._connection.read_response()
+            except Exception as error:
+                self._failed(error)
+                raise
+
+    def close(self) -> None:
+        """Hang up: what the server has not answered yet, it may still do. Idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+            self._pool.release(connection)
+
+    def _connect(self) -> None:
+        plain = self._client.plain(self._slot) if is_cluster(self._client) else self._client
+        self._pool = plain.connection_pool
+        self._connection = self._pool.get_connection()
+
+    def _failed(self, error: Exception) -> None:
+        """The next command finds its node anew, and so do all others where the node is to blame."""
+        self.close()
+        if is_cluster(self._client):
+            self._client.met(self._slot, error)
+
+
+__all__ = ["BlockingRead"]
