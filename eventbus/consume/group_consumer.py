@@ -11,6 +11,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 
 from eventbus.backoff import Backoff
@@ -30,10 +31,16 @@ log = logging.getLogger("eventbus")
 TAKE_OVER_S = 15.0
 BEAT_EVERY_S = 1.0
 LOOK_EVERY_S = 3.0
+#: A read that was begun is waited for before a partition is let go of.
+LONGEST_READ_MS = 1000
 #: A worker that has not come one event further for so long hangs: it beats no more, and is taken over. Ten minutes is
 #: more than a handler should ever take, and as long as the entries of one that hangs are kept from the others.
 HUNG_S = 600.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
+#: What was destroyed is made anew, but not in a busy loop.
+ANEW_S = 0.1
+#: A failure is never followed at once, whatever chance says.
+SHORTEST_S = 0.001
 
 #: Takes deliveries, oldest first, and returns the ids to acknowledge (those it has not acknowledged itself).
 Handle = Callable[[GroupReader, Sequence[Delivery]], Sequence[bytes]]
@@ -46,6 +53,7 @@ def consumer_name() -> str:
 
 class Consumer:
     """Runs *handle* on every delivery of (group, partition) until `stop`. Start it in a thread of its own: `run`.
+    Or have a `lane.Lane` run it beside others, and a `share_keeper.ShareKeeper` give its heartbeats.
 
     A delivery that workers died of comes to *handle_alone*, one event at a time; the event that kills is buried.
     While either works the consumer counts as alive, for at most HUNG_S (10 minutes) an event.
@@ -80,6 +88,7 @@ class Consumer:
             bus=bus, client=self._client, partition=partition, group=group, consumer=name, policy=policy, start=start
         )
         self._heartbeat = Heartbeat(self._reader.beat, clock=clock, hung_s=HUNG_S, progress=lambda: self._reader.steps)
+        self._working: Callable[[], AbstractContextManager[None]] = nullcontext
         self._look_every_s = min(LOOK_EVERY_S, take_over_s / 5)
         self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
         self._next_beat = 0.0
@@ -108,27 +117,98 @@ class Consumer:
 
     def run(self) -> None:
         """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
+        self._working = self._heartbeat.working
         try:
             while not self._stop.is_set():
-                try:
-                    self._round()
-                    self._recovered()
-                except (GroupMissing, FunctionsMissing) as error:
-                    log.warning("group %s: %s; making it anew", self._reader.group, error)
-                    self._fresh = True
-                    self._stop.wait(0.1)
-                except EventBusError as error:
-                    self._failed(error)
-                except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
-                    log.exception("group %s: unexpected error", self._reader.group)
-                    self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+                if pause_s := self._attempt(self._round):
+                    self._stop.wait(pause_s)
             self._heartbeat.stop()  # a beat behind the farewell would leave a name that nobody takes away
             self._leave()
         finally:
             self._heartbeat.stop()
             self._client.close()
 
-    def _round(self) -> None:
+    def begin(self) -> float:
+        """For who runs several in one thread, in the place of `run`: do what is due, and begin to read.
+
+        Returns: 0: call `finish` when `fileno` can be read, `fail` if that never comes; else seconds to the next try.
+        """
+        return self._attempt(self._begin)
+
+    def finish(self) -> float:
+        """Work what the read that was begun has found. Returns: how many seconds to wait before the next `begin`."""
+        return self._attempt(self._finish)
+
+    def fail(self, error: EventBusError) -> float:
+        """The read that was begun will not end. Returns: as `finish`."""
+        self._reader.abandon_read()
+        return self._failed(error)
+
+    def fileno(self) -> int:
+        """The socket that a read which was begun waits on."""
+        return self._reader.fileno()
+
+    def others(self) -> dict[str, str]:
+        """Heartbeat counters of the others who work this partition for the group. Raises: what Redis does."""
+        beats = self._reader.heartbeats()
+        return {name: count for name, count in beats.items() if name != self._reader.consumer}
+
+    def announce(self) -> None:
+        """Show the others that this worker works the partition from now on. Raises: what Redis does."""
+        self._reader.beat()
+
+    def close(self, *, moved: bool) -> None:
+        """The end, if others than `run` have run it, between `finish` and `begin`. *moved*: another has the partition.
+
+        Everything that was handled has been acknowledged. After a failure, a read that nobody has heard the end of may
+        still be given something: then the name stays, and whoever has the partition looks after it.
+        """
+        try:
+            if not self._fresh:
+                self._leave()
+            if moved:
+                self._recovered()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """The end, whatever is under way: that is taken over."""
+        self._reader.abandon_read()
+        self._client.close()
+
+    @property
+    def partition(self) -> int:
+        return self._partition
+
+    @property
+    def steps(self) -> int:
+        """How far its work has come."""
+        return self._reader.steps
+
+    def _attempt(self, step: Callable[[], None]) -> float:
+        """Do *step*, whatever comes of it. Returns: how many seconds to wait, 0 if it went well."""
+        try:
+            step()
+        except (GroupMissing, FunctionsMissing) as error:
+            log.warning("group %s: %s; making it anew", self._reader.group, error)
+            self._fresh = True
+            return ANEW_S
+        except EventBusError as error:
+            return self._failed(error)
+        except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
+            log.exception("group %s: unexpected error", self._reader.group)
+            return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+        self._recovered()
+        return 0.0
+
+    def _begin(self) -> None:
+        self._prepare()
+        self._reader.begin_read(min(self._block_ms, LONGEST_READ_MS))
+
+    def _finish(self) -> None:
+        self._take(self._reader.finish_read())
+
+    def _prepare(self) -> None:
         self._last_sign = self._clock.monotonic()
         if self._fresh:
             self._reader.open()
@@ -136,19 +216,24 @@ class Consumer:
             self.ready.set()
             self._work_own_pending()
         self._look_around()
+
+    def _round(self) -> None:
+        self._prepare()
         now = self._clock.monotonic()
         beat = now >= self._next_beat
         if beat:
             self._next_beat = now + BEAT_EVERY_S
         # Not beyond the next beat: others watch for one every second, also where little happens.
         until_beat_ms = max(1, int((self._next_beat - now) * 1000))
-        deliveries = self._reader.read(min(self._block_ms, until_beat_ms), beat=beat)
+        self._take(self._reader.read(min(self._block_ms, until_beat_ms), beat=beat))
+
+    def _take(self, deliveries: Sequence[Delivery]) -> None:
         if deliveries:
             failpoint("read")
             self._work(deliveries)
 
     def _work(self, deliveries: Sequence[Delivery]) -> None:
-        with self._heartbeat.working():
+        with self._working():
             for alone, some in groupby(deliveries, key=must_be_isolated):
                 if alone:
                     self._work_alone(some)
@@ -181,8 +266,7 @@ class Consumer:
             return
         self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
         self._work_own_pending()
-        beats = self._reader.heartbeats()
-        others = {name: count for name, count in beats.items() if name != self._reader.consumer}
+        others = self.others()
         for name, still_s in self._liveness.observe(others).items():
             if still_s >= self._take_over_s:
                 self._take_over(name, others[name])
@@ -197,7 +281,7 @@ class Consumer:
             log.warning("group %s: took over %d batches from %s", self._reader.group, len(claimed), name)
             self._work(claimed)
 
-    def _failed(self, error: EventBusError) -> None:
+    def _failed(self, error: EventBusError) -> float:
         self._failures += 1
         self._counts["failures"] += 1
         self._fresh = True
@@ -206,7 +290,7 @@ class Consumer:
             self._lost_redis = isinstance(error, BusUnavailable | BusRefused)
             if self._lost_redis:
                 self._on_change("LostRedis", str(error))
-        self._stop.wait(BACKOFF.pause_s(self._failures))
+        return max(SHORTEST_S, BACKOFF.pause_s(self._failures))
 
     def _recovered(self) -> None:
         if self._failures:

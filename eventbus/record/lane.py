@@ -1,0 +1,237 @@
+"""Runs the consumers of several partitions in one thread: all wait at the server, one at a time is worked."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from eventbus.broker.connection.plain_client import REPLY_S
+from eventbus.clock import Clock
+from eventbus.consume.group_consumer import HUNG_S, Consumer
+from eventbus.consume.health import LoopHealth
+from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.record.hand_over import HandOver
+
+log = logging.getLogger("eventbus")
+
+#: No descriptor of its own for a wait, where there is one.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
+#: How often it is looked whether a partition's former worker has let go.
+LOOK_EVERY_S = 0.2
+
+
+class Lane:
+    """The consumers that `take` gives it, until `give_up` or `stop`. Start it in a thread of its own: `run`.
+
+    Events of one partition keep their order; a handler that takes its time keeps the lane's other partitions waiting,
+    and nobody else.
+
+    Args: lock: held while heartbeats go out, and while a partition is taken off those that get one.
+          on_stop: called when it is told to end.
+    """
+
+    def __init__(self, *, clock: Clock, block_ms: int, lock: threading.Lock, on_stop: Callable[[], None]) -> None:
+        self._clock = clock
+        self._reply_s = block_ms / 1000 + REPLY_S
+        self._lock = lock
+        self._on_stop = on_stop
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._waiting: deque[_Seat] = deque()  #: whose partition is still being given up by another of this lane
+        self._seats: dict[int, _Seat] = {}
+        self._worked: frozenset[int] = frozenset()
+        self._stop = self._died = False
+        self.runs = False  #: `run` has begun, and has not ended
+        self._rounds = 0
+        self._waited_at = clock.monotonic()
+        self._seen: object = None
+        self._seen_at = clock.monotonic()
+        self._ear: socket.socket | None = None
+        self._mouth: socket.socket | None = None
+
+    def take(self, consumer: Consumer, shared: Collection[str] = ()) -> None:
+        """Run *consumer* as soon as the partition's former worker has let go; *shared*: who works it as well."""
+        seat = _Seat(consumer, HandOver(self._clock, shared))
+        self._tell(lambda: self._waiting.append(seat))
+
+    def give_up(self, partition: int) -> None:
+        """Let go of *partition* behind what is being read and worked."""
+        self._tell(lambda: self._leave(partition))
+
+    def stop(self) -> None:
+        """Let go of all and end; returns at once."""
+        self._stop = True
+        self._tell(lambda: None)
+        self._on_stop()
+
+    def vitals(self) -> list[LoopHealth]:
+        """How each consumer does; safe to call from any thread."""
+        return [seat.consumer.vitals() for seat in list(self._seats.values())]
+
+    def beating(self) -> frozenset[int]:
+        """The partitions that it works, for heartbeats; none if it hangs. For one thread, under *lock*."""
+        now = self._clock.monotonic()
+        progress = (self._rounds, *(seat.consumer.steps for seat in list(self._seats.values())))
+        if progress != self._seen:
+            self._seen, self._seen_at = progress, now
+        return frozenset() if self.hangs else self._worked
+
+    @property
+    def hangs(self) -> bool:
+        """True if it has not been seen to come further for HUNG_S, or has come to an end that nobody wanted."""
+        return self._died or self._clock.monotonic() - self._seen_at >= HUNG_S
+
+    def run(self) -> None:
+        """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
+        self.runs = True
+        self._ear, self._mouth = socket.socketpair()
+        self._ear.setblocking(False)
+        self._mouth.setblocking(False)
+        try:
+            while not self._stop or self._seats:
+                self._rounds += 1
+                while self._inbox:
+                    self._inbox.popleft()()
+                self._sit_down()
+                for seat in list(self._seats.values()):
+                    self._go_on(seat)
+                ready = self._wait()
+                for seat in ready:
+                    seat.finish(self._clock.monotonic())
+                self._give_up_waiting(ready)
+        finally:
+            self._died = not self._stop
+            for seat in [*self._seats.values(), *self._waiting]:
+                seat.consumer.abandon()
+            self._set_worked(frozenset())
+            self._ear.close()
+            self._mouth.close()
+            self.runs = False
+
+    def _tell(self, message: Callable[[], None]) -> None:
+        self._inbox.append(message)
+        if self._mouth is not None:  # else it has not begun: it reads its inbox first
+            with suppress(OSError):  # full: it will wake; closed: it has ended
+                self._mouth.send(b"\0")
+
+    def _leave(self, partition: int) -> None:
+        for seat in [seat for seat in self._waiting if seat.consumer.partition == partition]:
+            self._waiting.remove(seat)
+            seat.consumer.abandon()
+        if partition in self._seats:
+            self._seats[partition].leave()
+
+    def _sit_down(self) -> None:
+        """One name must not work a partition twice: who gives it up would take the other's entries with it."""
+        for seat in list(self._waiting):
+            if self._stop or seat.consumer.partition not in self._seats:
+                self._waiting.remove(seat)
+                if self._stop:
+                    seat.consumer.abandon()
+                else:
+                    self._seats[seat.consumer.partition] = seat
+
+    def _go_on(self, seat: _Seat) -> None:
+        now = self._clock.monotonic()
+        if self._stop:
+            seat.leave()
+        if seat.reads_until is not None:
+            return
+        if seat.leaves:
+            self._get_up(seat)
+        elif now >= seat.due:
+            if seat.hand_over and not self._is_handed_over(seat, seat.hand_over):
+                seat.due = now + LOOK_EVERY_S
+            else:
+                seat.begin(now, self._reply_s)
+
+    def _give_up_waiting(self, ready: Collection[_Seat]) -> None:
+        """Not before the sockets were looked at in vain: a reply may have come long ago, while another was worked."""
+        now = self._waited_at
+        for seat in self._seats.values():
+            if seat.reads_until is not None and seat not in ready and now >= seat.reads_until:
+                seat.fail(now)
+
+    def _is_handed_over(self, seat: _Seat, hand_over: HandOver) -> bool:
+        try:
+            if not hand_over.is_over(seat.consumer.others()):
+                return False
+            seat.consumer.announce()
+        except EventBusError as error:  # the consumer itself will meet it, and say so
+            log.debug("partition %d begins unseen: %s", seat.consumer.partition, error)
+        seat.hand_over = None
+        self._set_worked(self._worked | {seat.consumer.partition})
+        return True
+
+    def _get_up(self, seat: _Seat) -> None:
+        partition = seat.consumer.partition
+        self._set_worked(self._worked - {partition})  # a beat behind the farewell would leave a name
+        try:
+            if seat.hand_over:
+                seat.consumer.abandon()
+            else:
+                seat.consumer.close(moved=not self._stop)
+        finally:
+            del self._seats[partition]
+
+    def _set_worked(self, partitions: frozenset[int]) -> None:
+        with self._lock:
+            self._worked = partitions
+
+    def _wait(self) -> list[_Seat]:
+        """Those whose read has ended, as soon as there is one; or something is due, or was told."""
+        now = self._clock.monotonic()
+        dues = [seat.due if seat.reads_until is None else seat.reads_until for seat in self._seats.values()]
+        leaving = any(seat.leaves and seat.reads_until is None for seat in self._seats.values())
+        free = any(seat.consumer.partition not in self._seats for seat in self._waiting)
+        if self._inbox or leaving or free or (self._stop and not self._seats):
+            dues.append(now)
+        with _Selector() as selector:
+            assert self._ear is not None
+            selector.register(self._ear, selectors.EVENT_READ)
+            for seat in self._seats.values():
+                if seat.reads_until is not None:
+                    selector.register(seat.consumer, selectors.EVENT_READ, seat)
+            timeout_s = max(0.0, min(dues) - now) if dues else None
+            ready = [key.data for key, _ in selector.select(timeout_s)]
+            self._waited_at = self._clock.monotonic()
+        if None in ready:
+            with suppress(BlockingIOError):
+                self._ear.recv(4096)
+        return [seat for seat in ready if seat is not None]
+
+
+class _Seat:
+    """A consumer in a lane: it waits for its turn (*due*), or for the server (*reads_until*)."""
+
+    def __init__(self, consumer: Consumer, hand_over: HandOver) -> None:
+        self.consumer = consumer
+        self.hand_over: HandOver | None = hand_over
+        self.due = 0.0
+        self.reads_until: float | None = None
+        self.leaves = False
+
+    def begin(self, now: float, reply_s: float) -> None:
+        if pause_s := self.consumer.begin():
+            self.due = now + pause_s
+        else:
+            self.reads_until = now + reply_s
+
+    def finish(self, now: float) -> None:
+        self.reads_until = None
+        self.due = now + self.consumer.finish()
+
+    def fail(self, now: float) -> None:
+        self.reads_until = None
+        self.due = now + self.consumer.fail(BusUnavailable("no reply to a read: wait and call again"))
+
+    def leave(self) -> None:
+        self.leaves = True
+        self.consumer.stop()
+
+
+__all__ = ["Lane"]
