@@ -1,4 +1,4 @@
-"""Runs the group `log` as threads of this process: one consumer a partition, and the housekeeping."""
+"""A worker of the group `log` as threads of this process, and the housekeeping."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import PoisonBatch
 from eventbus.failpoints import failpoint
+from eventbus.record.group_loops import GroupLoops
 from workers.lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
 from workers.log_output import Line, Output, ReaderGone
@@ -22,12 +23,13 @@ log = logging.getLogger("eventbus")
 
 
 class LogRunner(GroupRunner):
-    """Consumers of the group `log`, from the oldest entry at first. The group never holds the stream (DROP)."""
+    """A worker of the group `log`, from the oldest entry at first. The group never holds the stream (DROP)."""
 
     def __init__(self, context: Context, *, output: Output, form: Format, take_over_s: float) -> None:
         handler = LogHandler(context, output=output, form=form)
-        consumers = [
-            Consumer(
+
+        def make(partition: int, start: str) -> Consumer:
+            return Consumer(
                 bus=context.bus,
                 partition=partition,
                 group=LOG_GROUP,
@@ -36,15 +38,26 @@ class LogRunner(GroupRunner):
                 handle_alone=handler.handle_alone,
                 clock=context.clock,
                 policy="DROP",
-                start="0",
+                start=start,
                 block_ms=context.settings.worker_block_ms,
                 take_over_s=take_over_s,
                 on_change=context.on_change,
             )
-            for partition in range(context.bus.partitions)
-        ]
-        housekeeper = Housekeeper(bus=context.bus, clock=context.clock, on_loss=context.on_change)
-        super().__init__("log", consumers, beside=[housekeeper])
+
+        group = GroupLoops(
+            bus=context.bus,
+            group=LOG_GROUP,
+            name=context.name,
+            clock=context.clock,
+            block_ms=context.settings.worker_block_ms,
+            make=make,
+            take_over_s=take_over_s,
+            policy="DROP",
+        )
+        housekeeper = Housekeeper(
+            bus=context.bus, clock=context.clock, on_loss=context.on_change, partitions=group.partitions
+        )
+        super().__init__("log", group.loops, beside=[*group.beside, housekeeper], vitals=group.vitals)
 
 
 class LogHandler:

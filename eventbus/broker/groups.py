@@ -6,6 +6,7 @@ from typing import Any
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.group_members import share_group
 from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors
 
@@ -19,12 +20,11 @@ def delete_group(bus: Bus, client: Client, name: str) -> int:
     Redis:  MULTI, XGROUP DESTROY incoming, HDEL meta and workers, DEL attempts, EXEC; partition after partition.
     """
     found = 0
+    starts = f"{name}/".encode(), f"{share_group(name)}/".encode()
     for keys in bus.keys:
         node = node_of(client, keys.meta)
         with redis_errors():
-            beats: list[bytes] = [
-                field for field in node.hgetall(keys.workers) if field.startswith(f"{name}/".encode())
-            ]
+            beats: list[bytes] = [field for field in node.hgetall(keys.workers) if field.startswith(starts)]
             pipe: Any = node.pipeline(transaction=True)
             pipe.xgroup_destroy(keys.incoming, name)
             pipe.hdel(keys.meta, *(f"{what}:{name}" for what in _FIELDS))

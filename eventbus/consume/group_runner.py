@@ -1,17 +1,17 @@
-"""The loops of one worker as threads of this process: one a partition, and what goes with them."""
+"""The loops of one worker as threads of this process, and what goes with them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from eventbus.consume.health import LoopHealth
 
 
 class PartitionLoop(Protocol):
-    """What works one partition in a thread of its own."""
+    """What works one partition, or some, in a thread of its own."""
 
     def run(self) -> None:
         """Blocks until `stop`."""
@@ -20,8 +20,6 @@ class PartitionLoop(Protocol):
     def stop(self) -> None:
         """End after what is being worked; returns at once."""
         ...
-
-    def vitals(self) -> LoopHealth: ...
 
 
 class Companion(Protocol):
@@ -33,17 +31,25 @@ class Companion(Protocol):
 
 
 class GroupRunner:
-    """Starts a thread for each of *loops* (one a partition, in order) and then *beside*, and ends them together.
+    """Starts a thread for each of *loops* and then *beside*, and ends them together, in that order.
 
-    Args: what: names the threads, as `sink` in `eventbus-sink-0`.
+    Args: what: names the threads, as `sink` in `eventbus-sink-0`.  vitals: of each partition.
     """
 
-    def __init__(self, what: str, loops: Sequence[PartitionLoop], *, beside: Sequence[Companion] = ()) -> None:
+    def __init__(
+        self,
+        what: str,
+        loops: Sequence[PartitionLoop],
+        *,
+        beside: Sequence[Companion] = (),
+        vitals: Callable[[], list[LoopHealth]] = list,
+    ) -> None:
         self._loops = loops
         self._beside = beside
+        self._vitals = vitals
         self._threads = [
-            threading.Thread(target=loop.run, name=f"eventbus-{what}-{partition}", daemon=True)
-            for partition, loop in enumerate(loops)
+            threading.Thread(target=loop.run, name=f"eventbus-{what}-{number}", daemon=True)
+            for number, loop in enumerate(loops)
         ]
 
     def start(self) -> None:
@@ -54,8 +60,8 @@ class GroupRunner:
             companion.start()
 
     def vitals(self) -> list[LoopHealth]:
-        """How each loop does; safe to call from any thread."""
-        return [loop.vitals() for loop in self._loops]
+        """How each partition's loop does; safe to call from any thread."""
+        return self._vitals()
 
     @property
     def ended(self) -> bool:

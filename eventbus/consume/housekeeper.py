@@ -9,7 +9,7 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from eventbus.broker.bus import Bus
@@ -40,14 +40,21 @@ SLACK = 1.1
 class Housekeeper:
     """Trims streams and sweeps the store, about once a second, in one thread with its own connection.
 
-    *on_loss* is called with (reason, message) when a group has lost events it had not read.
+    *on_loss* is called with (reason, message) when a group has lost events it had not read. *partitions*, where there
+    is one, gives those of this worker: the other workers of the group look after the rest.
     """
 
     def __init__(
-        self, *, bus: Bus, clock: Clock, on_loss: Callable[[str, str], None] = lambda _reason, _message: None
+        self,
+        *,
+        bus: Bus,
+        clock: Clock,
+        on_loss: Callable[[str, str], None] = lambda _reason, _message: None,
+        partitions: Callable[[], Collection[int]] | None = None,
     ) -> None:
         self._bus = bus
         self._on_loss = on_loss
+        self._partitions = partitions or (lambda: range(bus.partitions))
         self._clock = clock
         self._stop = threading.Event()
         self._roles: dict[str, Callable[[Client, int], int | None]] = {
@@ -74,7 +81,7 @@ class Housekeeper:
             except EventBusError as error:
                 log.debug("housekeeping waits: %s", error)
                 continue
-            behind = any([self._keep(client, partition) for partition in range(self._bus.partitions)])
+            behind = any([self._keep(client, partition) for partition in sorted(self._partitions())])
         if client is not None:
             client.close()
 

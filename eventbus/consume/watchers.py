@@ -16,6 +16,7 @@ from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import EventBusError, PoisonBatch
+from eventbus.record.group_loops import GroupLoops
 
 log = logging.getLogger("eventbus")
 
@@ -39,8 +40,9 @@ class GroupWatcher:
         self.buried = 0
         self._stop = threading.Event()
         name = consumer_name()
-        self._consumers = [
-            Consumer(
+
+        def make(partition: int, start: str) -> Consumer:
+            return Consumer(
                 bus=bus,
                 partition=partition,
                 group=group,
@@ -52,9 +54,12 @@ class GroupWatcher:
                 start=start,
                 block_ms=block_ms,
             )
-            for partition in range(bus.partitions)
-        ]
-        self._runner = GroupRunner(group, self._consumers)
+
+        loops = GroupLoops(
+            bus=bus, group=group, name=name, clock=clock, block_ms=block_ms, make=make, policy=policy, start=start
+        )
+        self._ready = loops.ready
+        self._runner = GroupRunner(group, loops.loops, beside=loops.beside)
 
     def __repr__(self) -> str:
         state = "stopped" if self._stop.is_set() else "running"
@@ -63,8 +68,7 @@ class GroupWatcher:
     def start(self, timeout_s: float = 5.0) -> None:
         """Start the threads; returns once the group exists, or after *timeout_s*."""
         self._runner.start()
-        for consumer in self._consumers:
-            consumer.ready.wait(timeout_s)
+        self._ready.wait(timeout_s)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         self._stop.set()

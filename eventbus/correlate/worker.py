@@ -1,25 +1,21 @@
-"""Runs the store's sink worker as threads of this process: one a partition."""
+"""The store's sink worker as threads of this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.stream import GroupReader
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import TAKE_OVER_S, consumer_name
+from eventbus.consume.group_consumer import TAKE_OVER_S, Consumer, consumer_name
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.correlate.store_sink import sink_consumer
-
-
-def _enforce_bounds(housekeeper: Housekeeper, partition: int, reader: GroupReader) -> None:
-    housekeeper.enforce_bounds(reader.client, partition)
+from eventbus.record.group_loops import GroupLoops
 
 
 class SinkRunner(GroupRunner):
-    """Consumers of the group `sink`, one a partition, and the housekeeping that goes with them."""
+    """A worker of the group `sink`, and the housekeeping that goes with it."""
 
     def __init__(
         self,
@@ -32,9 +28,9 @@ class SinkRunner(GroupRunner):
         on_change: Callable[[str, str], None] = lambda _reason, _message: None,
     ) -> None:
         name = name or consumer_name()
-        housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
-        consumers = [
-            sink_consumer(
+
+        def make(partition: int, _start: str) -> Consumer:
+            return sink_consumer(
                 bus=bus,
                 partition=partition,
                 name=name,
@@ -42,8 +38,11 @@ class SinkRunner(GroupRunner):
                 block_ms=block_ms,
                 take_over_s=take_over_s,
                 on_change=on_change,
-                enforce_bounds=partial(_enforce_bounds, housekeeper, partition),
+                enforce_bounds=lambda reader: housekeeper.enforce_bounds(reader.client, partition),
             )
-            for partition in range(bus.partitions)
-        ]
-        super().__init__("sink", consumers, beside=[housekeeper])
+
+        group = GroupLoops(
+            bus=bus, group=SINK_GROUP, name=name, clock=clock, block_ms=block_ms, make=make, take_over_s=take_over_s
+        )
+        housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change, partitions=group.partitions)
+        super().__init__("sink", group.loops, beside=[*group.beside, housekeeper], vitals=group.vitals)

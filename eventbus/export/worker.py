@@ -61,7 +61,12 @@ class ExportRunner(GroupRunner):
             for partition in range(bus.partitions)
         ]
         housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
-        super().__init__("export", self.exporters, beside=[housekeeper, SinkWorkerMonitor(bus)])
+        super().__init__(
+            "export",
+            self.exporters,
+            beside=[housekeeper, SinkWorkerMonitor(bus)],
+            vitals=lambda: [exporter.vitals() for exporter in self.exporters],
+        )
 
 
 class SinkWorkerMonitor:

@@ -272,6 +272,22 @@ def _moved_is_not_followed() -> None:
     ClusterClient._elsewhere = lambda self, reply: None  # type: ignore[method-assign]
 
 
+def _shares_stay() -> None:
+    """A worker that dies is a member for ever."""
+    from eventbus.record.member_view import MemberView
+
+    look: Any = MemberView.look
+    seen: set[str] = set()
+
+    def without_end(self: Any, counters: Any) -> Any:
+        alive = look(self, counters)
+        if alive is not None:
+            seen.update(alive)
+        return alive and frozenset(seen)
+
+    MemberView.look = without_end  # type: ignore[method-assign]
+
+
 BREAKAGES: dict[str, Callable[[], None]] = {
     breakage.__name__.strip("_").replace("_", "-"): breakage
     for breakage in (
@@ -299,6 +315,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _own_pending_is_not_read,
         _retry_renumbers,
         _same_producer_id,
+        _shares_stay,
         _the_idle_do_not_ask,
     )
 }

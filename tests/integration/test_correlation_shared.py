@@ -80,7 +80,7 @@ def worker_processes(bus: Bus, client: Any, number: int) -> Iterator[None]:
     try:
         for process in processes:
             process.start()
-        eventually(lambda: all(len(consumers(bus, client, p)) == number for p in range(bus.partitions)))
+        eventually(lambda: are_shared_out(bus, client, number))
         yield
         stop.set()
         for process in processes:
@@ -91,6 +91,13 @@ def worker_processes(bus: Bus, client: Any, number: int) -> Iterator[None]:
             process.kill()
         for key in client.scan_iter(match=f"{bus.prefix}:*", count=1000):
             client.delete(key)
+
+
+def are_shared_out(bus: Bus, client: Any, workers: int) -> bool:
+    """All of them work somewhere, and no partition has two where there are enough for all."""
+    found = [consumers(bus, client, partition).keys() for partition in range(bus.partitions)]
+    each = -(-workers // bus.partitions)
+    return len(set().union(*found)) == workers and all(0 < len(names) <= each for names in found)
 
 
 def work(url: str, prefix: str, stop: Signal) -> None:

@@ -1,0 +1,72 @@
+"""Who works for a group, on the whole bus: a heartbeat counter a worker, beside those of partition 0.
+
+A worker's counters of single partitions say which of them it works; this one says that it wants a share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.broker.functions import beat_command
+from eventbus.broker.keys import name_text
+from eventbus.broker.redis_errors import redis_errors, translate
+
+
+def share_group(group: str) -> str:
+    """What the counters of the members of *group* are kept under, beside those of its consumers."""
+    return f"share:{group}"
+
+
+class GroupMembers:
+    """The members of one group, as *name* sees and joins them. One thread and one client."""
+
+    def __init__(self, *, bus: Bus, client: Client, group: str, name: str) -> None:
+        self._bus = bus
+        self._client = client
+        self._group = group
+        self._name = name
+        self._start = f"{share_group(group)}/"
+
+    def beat(self, partitions: Iterable[int], *, member: bool = True) -> dict[str, str] | None:
+        """Raise this worker's counters on *partitions* and, as *member*, on the bus, in one round trip a node.
+
+        Returns: the counters of all members; None: the node that has them did not answer.
+        Raises:  BusUnavailable, FunctionsMissing: nobody was reached, or not as it should be; call again.
+        Redis:   FCALL beat, HGETALL eb:{0}:workers.
+        """
+        pipe: Any = self._client.pipeline(transaction=False)
+        for partition in partitions:
+            pipe.execute_command(*beat_command(self._bus.keys[partition], self._group, self._name))
+        if member:
+            pipe.execute_command(*beat_command(self._bus.keys[0], share_group(self._group), self._name))
+        pipe.execute_command("HGETALL", self._bus.keys[0].workers)
+        with redis_errors():
+            replies = pipe.execute(raise_on_error=False)
+        *beats, found = replies
+        if isinstance(found, Exception):
+            return None
+        if member and isinstance(beats[-1], Exception):
+            raise translate(beats[-1])
+        return self._members(found)
+
+    def leave(self) -> None:
+        """Want no share any more. Safe to repeat."""
+        self.forget([self._name])
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Take *names* out, which are dead: one that lives after all comes back with its next beat."""
+        with redis_errors():
+            self._client.hdel(self._bus.keys[0].workers, *(self._start + name for name in names))
+
+    def _members(self, found: Any) -> dict[str, str]:
+        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+        counters = {name_text(field): name_text(beats) for field, beats in pairs}
+        return {
+            field.removeprefix(self._start): beats for field, beats in counters.items() if field.startswith(self._start)
+        }
+
+
+__all__ = ["GroupMembers", "share_group"]

@@ -1,0 +1,164 @@
+"""Keeps a worker's share of its group's partitions: joins, gives heartbeats, takes partitions and gives them up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.group_members import GroupMembers
+from eventbus.clock import Clock
+from eventbus.consume.group_consumer import Consumer
+from eventbus.errors import EventBusError
+from eventbus.record.lane import Lane
+from eventbus.record.member_view import STILL_S, MemberView
+from eventbus.record.shares import share_out
+
+log = logging.getLogger("eventbus")
+
+EVERY_S = 1.0
+#: While it is too early to say who lives.
+SOON_S = 0.5
+
+
+class ShareKeeper:
+    """One thread and one connection for all heartbeats of a worker, and for what it learns of the others by the way.
+
+    First of all it makes the group on every partition. Args: make: makes the consumer of one partition.  lock: of the
+    lanes.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        group: str,
+        name: str,
+        clock: Clock,
+        lanes: Sequence[Lane],
+        make: Callable[[int], Consumer],
+        lock: threading.Lock,
+        take_over_s: float,
+        policy: str = "WAIT",
+        start: str = "0",
+    ) -> None:
+        self._bus = bus
+        self._group = group
+        self._name = name
+        self._lanes = lanes
+        self._make = make
+        self._lock = lock
+        self._policy = policy
+        self._start = start
+        self._client = bus.client(name=f"eventbus-{group}-share")
+        self._members = GroupMembers(bus=bus, client=self._client, group=group, name=name)
+        self._view = MemberView(name, clock, still_s=min(STILL_S, take_over_s))
+        self._unopened = list(range(bus.partitions))
+        self._alive: frozenset[str] = frozenset()
+        self._held: Mapping[int, frozenset[str]] = {}  #: by partition, who works it as well
+        self._leaving = self._left = self._failing = False
+        self.ready = threading.Event()  #: the group is made everywhere
+        self._ended = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"eventbus-{group}-share", daemon=True)
+
+    @property
+    def partitions(self) -> Collection[int]:
+        """Its share now."""
+        return self._held.keys()
+
+    def start(self) -> None:
+        """Join. Returns at once."""
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Have the others share out what this worker has; its heartbeats go on until `stop`. Returns at once."""
+        self._leaving = True
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End as soon as the lanes have; waits for at most *timeout_s*. Idempotent."""
+        self._leaving = True
+        self._ended.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set() or any(lane.runs for lane in self._lanes):
+                pause_s = self._attempt(self._keep)
+                self._wake.wait(pause_s)
+                self._wake.clear()
+            if not self._left:
+                self._attempt(self._keep)
+        finally:
+            self._client.close()
+
+    def _attempt(self, step: Callable[[], float]) -> float:
+        """Do *step*, which returns the pause behind it, whatever comes of it. The consumers say what is wrong."""
+        try:
+            pause_s = step()
+        except EventBusError as error:
+            if not self._failing:
+                log.info("group %s: no news of its members: %s", self._group, error)
+            self._failing = True
+            return EVERY_S
+        except Exception:
+            log.exception("group %s: the heartbeats go on after an unexpected error", self._group)
+            return EVERY_S
+        self._failing = False
+        return pause_s
+
+    def _keep(self) -> float:
+        if self._leaving and not self._left:
+            self._members.leave()
+            self._left = True
+        self._open()
+        member = not self._leaving and not any(lane.hangs for lane in self._lanes)
+        with self._lock:
+            worked = frozenset[int]().union(*(lane.beating() for lane in self._lanes))
+            counters = self._members.beat(worked, member=member)
+        if self._leaving or counters is None:
+            return EVERY_S
+        alive = self._view.look(counters)
+        if self._view.dead:
+            self._members.forget(self._view.dead)
+        if alive is None:
+            return SOON_S
+        self._share(alive)
+        return EVERY_S
+
+    def _open(self) -> None:
+        """Make the group where it is not: what is recorded from now on is for it, whoever works it."""
+        while self._unopened and not self._leaving:
+            partition = self._unopened[-1]
+            self._bus.open_partition(self._client, partition, self._group, self._policy, self._start)
+            self._unopened.pop()
+        if not self._unopened:
+            self.ready.set()
+
+    def _share(self, alive: frozenset[str]) -> None:
+        if alive == self._alive:
+            return
+        self._alive = alive
+        shares = share_out(alive, self._bus.partitions)
+        mine = {
+            partition: frozenset(name for name, share in shares.items() if partition in share) - {self._name}
+            for partition in sorted(shares[self._name])
+        }
+        several = "s" * (len(alive) != 1)
+        log.info("group %s has %d worker%s: this one works %d partitions", self._group, len(alive), several, len(mine))
+        for partition in self._held.keys() - mine.keys():
+            self._lane(partition).give_up(partition)
+        for partition in mine.keys() - self._held.keys():
+            self._lane(partition).take(self._make(partition), mine[partition])
+        self._held = mine
+
+    def _lane(self, partition: int) -> Lane:
+        """Always the same: it knows when it has let go of a partition that comes back."""
+        return self._lanes[partition % len(self._lanes)]
+
+
+__all__ = ["ShareKeeper"]
