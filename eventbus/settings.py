@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis_password_file: str = ""  #: read once at start; wins over redis_password
     state_dir: str = ""  #: where the embedded server lives; empty: the user's state directory
     prefix: str = "eb"  #: first part of every key, [a-z0-9-]{1,32}
-    partitions: int = 1  #: only the first open of a bus uses it; everyone else reads what is there
+    partitions: int = 0  #: for the first open of a bus: later ones read what is there; 0: 1, or 64 on a cluster
     buffer_events: int = 10_000  #: events waiting in one process
     buffer_bytes: int = 16 * MIB  #: the same in bytes
     buffer_full: FullBuffer = FullBuffer.DROP
@@ -90,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 #: A first open that is wrong about its partitions would be wrong for ever; a block of 0 would last for ever.
 _BOUNDS = {
-    "partitions": (1, 1024),
+    "partitions": (0, 1024),
     "buffer_events": (1, 10_000_000),
     "buffer_bytes": (16_384, 10**11),
     "ring_bytes": (0, 10**11),

@@ -25,6 +25,9 @@ log = logging.getLogger("eventbus")
 LOG_GROUP = "log"
 #: Of everything that lies in Redis and of the functions that write it. Builds of another one refuse the bus.
 FORMAT = 2
+#: Of a bus that is made on a cluster: enough for a few for each of its nodes, also when there are more nodes one day.
+#: Their number never changes, and shares make many of them cheap.
+CLUSTER_PARTITIONS = 64
 
 
 class Bus:
@@ -138,7 +141,8 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
         with redis_errors():
             _refuse_other_format(client.hmget(bus_key(settings.prefix), ["format", "partitions"]))
         functions.load(client)
-        partitions, found, version, bus_id = _read_or_make(client, settings, options)
+        number = settings.partitions or (CLUSTER_PARTITIONS if server.cluster else 1)
+        partitions, found, version, bus_id = _read_or_make(client, settings.prefix, number, options)
         if options is not None and options != found:
             raise OptionsDiffer(difference(found, options))
         bus = Bus(
@@ -177,13 +181,13 @@ def _refuse_other_format(found: Any) -> None:
     raise ConfigError(f"the bus has format {made:.20}, this build has format {FORMAT}: {cure}", cure=cure)
 
 
-def _read_or_make(client: Client, settings: Settings, options: Options | None) -> tuple[int, Options, int, str]:
-    key, fields = bus_key(settings.prefix), ["partitions", "options", "options_version", "id"]
+def _read_or_make(client: Client, prefix: str, number: int, options: Options | None) -> tuple[int, Options, int, str]:
+    key, fields = bus_key(prefix), ["partitions", "options", "options_version", "id"]
     with redis_errors():
         # Read first: a bus that exists must open when memory is full, where every HSETNX is refused.
         found: Any = client.hmget(key, fields)
         if None in found:
-            _make(client, key, settings.partitions, options or Options(), 1, os.urandom(8).hex())
+            _make(client, key, number, options or Options(), 1, os.urandom(8).hex())
             found = client.hmget(key, fields)
     partitions, version = parse_partitions(found[0], key), parse_options_version(found[2])
     return partitions, decode_options(found[1]), version, found[3].decode("ascii", "replace")

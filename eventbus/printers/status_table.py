@@ -14,6 +14,8 @@ from eventbus.printers.table import Cell, Colour, Row, format_table
 SHOWN = 8
 #: Four names of this length and two numbers fit into the line.
 NAME_LENGTH = 16
+#: Longer lists of a worker's partitions are counted, without `-o wide`.
+SHARE_LENGTH = 20
 #: A bound is told in yellow from here on.
 NEARLY_FULL = 0.8
 
@@ -51,7 +53,7 @@ def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False
         _head(status),
         _spoiled(status),
         _groups(status, colour) or "GROUPS: none yet; a group is made by its first worker (eventbus worker log)\n",
-        _workers(status, colour),
+        _workers(status, wide, colour),
         _partitions(status, wide, colour),
         _counters(status),
         _leading(status),
@@ -98,19 +100,38 @@ def _groups(status: BusStatus, colour: bool) -> str:
     return format_table(GROUP_HEADERS, group_rows(status.groups, colour=colour))
 
 
-def _workers(status: BusStatus, colour: bool) -> str:
-    rows = [
+def _workers(status: BusStatus, wide: bool, colour: bool) -> str:
+    total = len(status.partitions)
+    headers = ("Workers of", "State", "Last seen", "Pending", *(["Partitions"] if total > 1 else []), "Name")
+    rows: list[Row] = [
         (
             worker.group,
             _cell("alive" if worker.alive else "dead", colour and not worker.alive),
             "-" if worker.seen_s is None else f"{human_duration(worker.seen_s)} ago",
             str(worker.pending),
+            *([_share(worker.partitions, total, wide)] if total > 1 else []),
             worker.name,
         )
         for group in status.groups
         for worker in group.workers
     ]
-    return format_table(("Workers of", "State", "Last seen", "Pending", "Name"), rows)
+    return format_table(headers, rows)
+
+
+def _share(partitions: tuple[int, ...], total: int, wide: bool) -> str:
+    """`all`, `0-3,7`, or how many if that is too long for the line."""
+    if len(partitions) == total:
+        return "all"
+    runs: list[list[int]] = []
+    for number in sorted(partitions):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    if wide or len(text) <= SHARE_LENGTH:
+        return text or "-"
+    return f"{len(partitions)} of {total}"
 
 
 def _partitions(status: BusStatus, wide: bool, colour: bool) -> str:

@@ -36,6 +36,11 @@ def stored_events(bus: Bus) -> list[Event]:
         client.close()
 
 
+def test_a_bus_that_is_made_on_a_cluster_has_64_partitions(cluster_url: str, prefix: str) -> None:
+    assert open_bus(cluster_url, Settings(prefix=prefix)).partitions == 64
+    assert open_bus(cluster_url, Settings(prefix=prefix, partitions=3)).partitions == 64, "the first open decides"
+
+
 def test_events_are_recorded_listed_trimmed_and_expired_on_every_partition(cluster_url: str, prefix: str) -> None:
     settings = Settings(prefix=prefix, partitions=PARTITIONS, worker_block_ms=50)
     broadcaster = EventBroadcaster(cluster_url, settings=settings)

@@ -53,8 +53,8 @@ def test_every_field_has_its_variable() -> None:
     [
         ("EVENTBUS_PARTITIONS", "many", "'many' is not a valid int"),
         ("EVENTBUS_PARTITIONS", "", "'' is not a valid int"),
-        ("EVENTBUS_PARTITIONS", "0", "between 1 and 1024, not 0"),
-        ("EVENTBUS_PARTITIONS", "1025", "between 1 and 1024"),
+        ("EVENTBUS_PARTITIONS", "-1", "between 0 and 1024, not -1"),
+        ("EVENTBUS_PARTITIONS", "1025", "between 0 and 1024"),
         ("EVENTBUS_BUFFER_EVENTS", "0", "between 1 and"),
         ("EVENTBUS_BUFFER_EVENTS", "1.5", "'1.5' is not a valid int"),
         ("EVENTBUS_BUFFER_BYTES", "-1", "between 16384 and"),

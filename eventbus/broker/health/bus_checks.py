@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventbus.broker.bus import Bus, decode_options
+from eventbus.broker.bus import CLUSTER_PARTITIONS, Bus, decode_options
 from eventbus.broker.connection.client import Client, is_cluster, primaries
 from eventbus.broker.health.bus_status import BusStatus, Level, read_status
 from eventbus.broker.health.findings import Finding, error, ok, warning
@@ -20,6 +20,8 @@ STORED_BYTES, COUNT_BYTES = 1500, 500
 STREAM_OVERHEAD = 1.15
 #: From here on a bound is near.
 NEARLY_FULL = 0.9
+#: Slots are spread by chance: with fewer for each node, one has several and another none.
+PARTITIONS_A_NODE = 4
 
 
 def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
@@ -47,10 +49,22 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         return [there, ok("workers", "not looked at: this user may not read the numbers (role metrics)")]
     return [
         there,
+        *check_partitions(partitions, len(primaries(client)) if bus.is_cluster else 1),
         check_memory(status.memory, _machine_memory(client), needed_bytes(options, partitions)),
         *check_room(status),
         *check_groups(status),
     ]
+
+
+def check_partitions(partitions: int, nodes: int) -> Iterator[Finding]:
+    """Too few partitions for a cluster of so many nodes that take writes."""
+    if nodes > 1 and partitions < PARTITIONS_A_NODE * nodes:
+        plural = "s" * (partitions != 1)
+        yield warning(
+            "partitions",
+            f"{partitions} partition{plural} for {nodes} nodes, fewer than {PARTITIONS_A_NODE} each: some idle",
+            f"move to a new bus with EVENTBUS_PARTITIONS={CLUSTER_PARTITIONS} (docs/redis.md says how)",
+        )
 
 
 def needed_bytes(options: Options, partitions: int) -> int:

@@ -147,7 +147,8 @@ def _groups(partitions: Sequence[Partition], meta: Mapping[str, int]) -> tuple[G
     names = sorted({group.name for partition in partitions for group in partition.groups})
     groups = []
     for name in names:
-        parts = [group for partition in partitions for group in partition.groups if group.name == name]
+        numbered = [(p.number, group) for p in partitions for group in p.groups if group.name == name]
+        parts = [group for _, group in numbered]
         lags = [part.lag for part in parts]
         groups.append(
             Group(
@@ -157,7 +158,7 @@ def _groups(partitions: Sequence[Partition], meta: Mapping[str, int]) -> tuple[G
                 lag_exact=all(part.lag_exact for part in parts),
                 behind_s=max(part.behind_s for part in parts),
                 pending=sum(part.pending for part in parts),
-                workers=_merged(worker for part in parts for worker in part.workers),
+                workers=_merged((number, worker) for number, part in numbered for worker in part.workers),
                 lost=meta.get(f"lost:{name}", 0),
                 lost_batches=meta.get(f"lost_batches:{name}", 0),
                 holds=tuple(partition.number for partition in partitions if partition.holder == name),
@@ -171,15 +172,18 @@ def _group_named(name: str, partitions: Sequence[Partition]) -> Group | None:
     return next((group for group in _groups(partitions, {}) if group.name == name), None)
 
 
-def _merged(workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """Merge workers of one name: a process has the same one on all partitions, and lives if it does on any of them."""
+def _merged(workers: Iterable[tuple[int, Worker]]) -> tuple[Worker, ...]:
+    """A worker process has one name on all partitions: it is as alive as on the liveliest."""
     found: dict[str, Worker] = {}
-    for worker in workers:
+    for number, worker in workers:
+        if worker.alive:
+            worker = msgspec.structs.replace(worker, partitions=(number,))
         other = found.get(worker.name)
         if other is not None:
             seen = [one.seen_s for one in (worker, other) if one.seen_s is not None]
             pending, alive = worker.pending + other.pending, worker.alive or other.alive
-            worker = Worker(worker.name, worker.group, min(seen, default=None), pending, alive)
+            both = other.partitions + worker.partitions
+            worker = Worker(worker.name, worker.group, min(seen, default=None), pending, alive, both)
         found[worker.name] = worker
     return tuple(sorted(found.values(), key=lambda worker: worker.name))
 

@@ -46,6 +46,7 @@ class Worker(msgspec.Struct, frozen=True, rename="camel"):
     seen_s: float | None
     pending: int  #: batches given to it and not acknowledged
     alive: bool  #: seen within ALIVE_S, or its heartbeat counter moves
+    partitions: tuple[int, ...] = ()  #: those it is alive on
 
 
 class GroupPart(msgspec.Struct, frozen=True, rename="camel"):

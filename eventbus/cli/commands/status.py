@@ -40,6 +40,10 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     HOLDS    partitions, as p0, whose stream only this group still needs: it
              has the lowest floor, and when they are full it is the one to look
              after; -: none
+    On a bus with several partitions each worker of a group has a share of them,
+    shown as PARTITIONS: all, 0-3,7 or how many (-o wide and json name them).
+
+    \b
     A worker is dead when it has not asked for work for 15 s and its heartbeat
     counter stands still, which is looked at twice, 1.5 s apart.
 

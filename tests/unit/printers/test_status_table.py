@@ -76,6 +76,30 @@ def test_groups_tell_how_far_behind_they_are_and_who_holds_the_stream() -> None:
     assert ["log", "DROP", "0", "<=98765432", "24h", "0", "12345678", "p0"] in lines
 
 
+@pytest.mark.parametrize(
+    ("partitions", "wide", "text"),
+    [
+        (tuple(range(16)), False, "all"),
+        ((0, 1, 2, 7, 9, 10), False, "0-2,7,9-10"),
+        ((0, 1, 3, 4, 6, 7, 9, 10, 12, 13), False, "10 of 16"),
+        ((0, 1, 3, 4, 6, 7, 9, 10, 12, 13), True, "0-1,3-4,6-7,9-10,12-13"),
+        ((), False, "-"),
+    ],
+)
+def test_with_several_partitions_each_worker_tells_its_share(
+    partitions: tuple[int, ...], wide: bool, text: str
+) -> None:
+    workers = (msgspec.structs.replace(LIVE, partitions=partitions),)
+    shared = msgspec.structs.replace(
+        status(*(partition(number) for number in range(16))), groups=(msgspec.structs.replace(SINK, workers=workers),)
+    )
+    lines = [line.split() for line in format_status(shared, wide=wide).splitlines()]
+    first = lines.index(["WORKERS", "OF", "STATE", "LAST", "SEEN", "PENDING", "PARTITIONS", "NAME"])
+    joined = " ".join(lines[first + 1])
+    assert f" 3 {text} {LIVE.name}" in joined
+    assert "PARTITIONS" not in format_status(status())
+
+
 def test_every_loss_has_its_line_with_its_cause() -> None:
     text = format_status(status())
     for number, words in [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.health.bus_checks import check_memory, needed_bytes
+from eventbus.broker.health.bus_checks import check_memory, check_partitions, needed_bytes
 from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
 from eventbus.broker.health.network_checks import check_tls, is_local
 from eventbus.broker.health.partition_status import Level
@@ -102,6 +102,14 @@ def test_a_clock_s_direction_is_told() -> None:
 )
 def test_memory_is_held_against_the_bounds(memory: Level, machine: int | None, severity: Severity) -> None:
     assert check_memory(memory, machine, 700 * MIB).severity is severity
+
+
+@pytest.mark.parametrize(
+    ("partitions", "nodes", "few"), [(1, 1, False), (1, 3, True), (11, 3, True), (12, 3, False), (64, 16, False)]
+)
+def test_too_few_partitions_for_a_cluster_are_named(partitions: int, nodes: int, few: bool) -> None:
+    found = [(finding.check, finding.severity) for finding in check_partitions(partitions, nodes)]
+    assert found == ([("partitions", Severity.WARNING)] if few else [])
 
 
 def test_the_bounds_of_every_partition_count() -> None:
