@@ -39,6 +39,7 @@ def threads_of(process: Process) -> int:
     return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
 
 
+@pytest.mark.short
 def test_workers_come_and_go_and_every_event_is_counted_once(scene: MakeScene, note: Note) -> None:
     here = scene(partitions=PARTITIONS)
     first = here.worker()
@@ -71,6 +72,7 @@ def test_workers_come_and_go_and_every_event_is_counted_once(scene: MakeScene, n
         assert int(here.client.hget(keys.meta, "events") or 0) > 0, f"{keys.root!r} was never worked"
 
 
+@pytest.mark.long
 def test_control_the_share_of_a_dead_worker_is_nobodys(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(partitions=PARTITIONS)
     victim = here.worker(breakage=("shares-stay",))
@@ -82,6 +84,3 @@ def test_control_the_share_of_a_dead_worker_is_nobodys(scene: MakeScene, note_co
     producer.signal(signal.SIGTERM)
     assert producer.wait() == 0
     note_control(SHARES, here.verdict(within_s=8), "the dead keep their share")
-
-
-pytestmark = pytest.mark.short
