@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.consume.group_consumer import Consumer
+from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import PoisonBatch
 from eventbus.failpoints import failpoint
-from eventbus.record.group_loops import GroupLoops
 from workers.lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
 from workers.log_output import Line, Output, ReaderGone

@@ -19,11 +19,11 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
 from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.failpoints import failpoint
-from eventbus.record.heartbeat import Heartbeat
 
 log = logging.getLogger("eventbus")
 

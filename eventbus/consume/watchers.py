@@ -12,11 +12,11 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.stream import Delivery, GroupReader, Position
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import BEAT_EVERY_S, Consumer, consumer_name
+from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import EventBusError, PoisonBatch
-from eventbus.record.group_loops import GroupLoops
 
 log = logging.getLogger("eventbus")
 

@@ -8,10 +8,10 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import TAKE_OVER_S, Consumer, consumer_name
+from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.correlate.store_sink import sink_consumer
-from eventbus.record.group_loops import GroupLoops
 
 
 class SinkRunner(GroupRunner):

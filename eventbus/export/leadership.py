@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 
 from eventbus.broker.exports import ExportHold, ExportStore
 from eventbus.clock import Clock
+from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import EventBusError
-from eventbus.record.heartbeat import Heartbeat
 
 log = logging.getLogger("eventbus")
 

@@ -161,7 +161,7 @@ def _isolation_is_slow() -> None:
 
 
 def _no_beats_at_work() -> None:
-    from eventbus.record.heartbeat import Heartbeat
+    from eventbus.consume.heartbeat import Heartbeat
 
     Heartbeat._run = lambda self: None  # type: ignore[method-assign]
 
@@ -274,7 +274,7 @@ def _moved_is_not_followed() -> None:
 
 def _shares_stay() -> None:
     """A worker that dies is a member for ever."""
-    from eventbus.record.member_view import MemberView
+    from eventbus.consume.member_view import MemberView
 
     look: Any = MemberView.look
     seen: set[str] = set()

@@ -16,11 +16,11 @@ from eventbus.broker.groups import delete_group
 from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import partition_of
 from eventbus.clock import SystemClock
+from eventbus.consume.group_loops import LANES
 from eventbus.consume.watchers import GroupWatcher
 from eventbus.correlate.worker import SinkRunner
 from eventbus.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.group_loops import LANES
 from eventbus.settings import Settings
 from tests.builders import make_reference
 from tests.support.harness import settings_of

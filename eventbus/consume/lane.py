@@ -13,9 +13,9 @@ from contextlib import suppress
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import HUNG_S, Consumer
+from eventbus.consume.hand_over import HandOver
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.record.hand_over import HandOver
 
 log = logging.getLogger("eventbus")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from eventbus.consume import heartbeat as heartbeat_module
+from eventbus.consume.heartbeat import Heartbeat
 from eventbus.errors import BusUnavailable
-from eventbus.record import heartbeat as heartbeat_module
-from eventbus.record.heartbeat import Heartbeat
 from eventbus.testing.clock import FakeClock
 from tests.waiting import eventually
 

@@ -26,7 +26,7 @@ class MemberView:
         self._own = own
         self._clock = clock
         self._still_s = still_s
-        self._stillness = LivenessObserver(clock, longest_gap_s=HEARTBEAT_S)
+        self._liveness = LivenessObserver(clock, longest_gap_s=HEARTBEAT_S)
         self._began: float | None = None
         self._found: dict[str, str] = {}  #: at the first look, and not seen to move since
         self.dead: tuple[str, ...] = ()  #: at the last look, for so long that they are to be forgotten
@@ -38,7 +38,7 @@ class MemberView:
         if self._began is None:
             self._began, self._found = now, others
         self._found = {name: counter for name, counter in self._found.items() if others.get(name) == counter}
-        still = self._stillness.look(others)
+        still = self._liveness.observe(others)
         self.dead = tuple(name for name, still_s in still.items() if still_s >= FORGET_S)
         if self._found and now - self._began < HEARTBEAT_S:
             return None

@@ -10,10 +10,10 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.group_members import GroupMembers
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import Consumer
+from eventbus.consume.lane import Lane
+from eventbus.consume.member_view import STILL_S, MemberView
+from eventbus.consume.shares import share_out
 from eventbus.errors import EventBusError
-from eventbus.record.lane import Lane
-from eventbus.record.member_view import STILL_S, MemberView
-from eventbus.record.shares import share_out
 
 log = logging.getLogger("eventbus")
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from eventbus.consume.group_consumer import Consumer
+from eventbus.consume.lane import Lane
 from eventbus.errors import EventBusError
-from eventbus.record.lane import Lane
 from eventbus.testing.clock import FakeClock
 from tests.waiting import eventually
 
