@@ -16,6 +16,7 @@ from eventbus.objects.freezing import mutable_parts
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
 from eventbus.selectors.fields import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
+from eventbus.settings import MIB
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -34,6 +35,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             from_json: reads it; by default as `struct_from_json`.
             version: the apiVersion, of a second shape of the type's objects; by default the type's own.
             has_generation: the store counts the changes of *spec* in metadata.generation; by default if there is one.
+            changes_bytes: how far its changes reach back, bytes, if that is less than the bus's option of the name.
     Raises: TypeError: *type* is none of these.  ValueError: *plural* is no DNS label.
     """
 
@@ -48,6 +50,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     from_json: Callable[[Mapping[str, Any]], T] | None = None
     version: str = ""
     has_generation: bool | None = None
+    changes_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not is_dns_label(self.plural):  # it is part of the names of keys
@@ -141,6 +144,8 @@ LEASE: Kind[Lease] = Kind(
     type=Lease,
     to_json=lease_to_json,
     has_generation=False,
+    # A renewal is news for seconds: some minutes of a thousand nodes that renew every 10 s.
+    changes_bytes=8 * MIB,
 )
 
 

@@ -18,6 +18,7 @@ from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
 from eventbus.names import is_dns_label, is_dns_subdomain
 from eventbus.objects.freezing import decode_frozen
+from eventbus.settings import Options
 from eventbus.store.repeatable_call import call
 from eventbus.store.selected_before import encode_was
 from eventbus.store.selection import Selection
@@ -43,6 +44,10 @@ class ObjectStorage(Generic[T]):
         self._bus = bus
         self._client = client
         self._keys = bus.keys[PARTITION]
+        bound = kind.changes_bytes
+        most = bus.options.changes_bytes
+        #: The options of the bus, with the bound of this kind's own changes.
+        self._options = bus.options if bound is None or bound >= most else _bounded(bus.options, bound)
 
     def decode(self, packed: bytes) -> T | None:
         return decode_object(self.kind, packed)
@@ -84,7 +89,7 @@ class ObjectStorage(Generic[T]):
         return self._put(new, former.object.metadata.resource_version, encode_was(self.kind, former.object, new))
 
     def remove(self, former: Found[T], version: str) -> str:
-        plural, options = self.kind.plural, self._bus.options
+        plural, options = self.kind.plural, self._options
         functions = self._bus.functions(self._client, PARTITION)
         written = call(self._client, lambda: functions.remove(options, plural, former.place.key, version))
         return settle(self.kind, former.object.metadata.name, written)
@@ -95,8 +100,12 @@ class ObjectStorage(Generic[T]):
         check_size(body)
         item = Item(plural=self.kind.plural, namespace=namespace, name=name, key=item_key(namespace, name), body=body)
         functions = self._bus.functions(self._client, PARTITION)
-        written = call(self._client, lambda: functions.put(self._bus.options, item, version, was))
+        written = call(self._client, lambda: functions.put(self._options, item, version, was))
         return with_metadata(found, resource_version=settle(self.kind, name, written))
+
+
+def _bounded(options: Options, changes_bytes: int) -> Options:
+    return msgspec.structs.replace(options, changes_bytes=changes_bytes)
 
 
 def decode_object(kind: Kind[T], packed: bytes) -> T:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from eventbus.broker.keys import EVENTS, item_key
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject
 from eventbus.list_watch import HasMetadata
 from eventbus.store.deletion import check_finalizers, is_over, marked
 from eventbus.store.merge_patch import merge
+from eventbus.store.object_storage import PARTITION
 from eventbus.store.reader import ObjectReader
-from eventbus.store.storage import Found, conflict, not_found, replaced, with_metadata
+from eventbus.store.storage import Found, Place, conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -76,6 +78,22 @@ class ObjectWriter(ObjectReader[T]):
             return replaced(found, status=_part(former, "status")) if self.kind.has_status else found
 
         return self._change(found, change)
+
+    def replace(self, former: T, new: T) -> T:
+        """Put *new* in the place of *former*, which is the object as it was last read or written: one call.
+
+        Nothing is read before, and of a kind that has a status all of it is written. Not for events.
+
+        Raises: NotFound, Conflict: it is not as *former* any more; read it again.
+        Redis:  FCALL put.
+        """
+        if self.kind.plural == EVENTS:
+            raise InvalidObject("events are updated, not replaced")
+        metadata = former.metadata
+        changed = self._kept(new, former)
+        self._check(changed)
+        place = Place(PARTITION, item_key(metadata.namespace, metadata.name))
+        return self._storage.replace(Found(place, former, b""), changed)
 
     def update_status(self, found: T) -> T:
         """Replace the status of an object, and nothing else. Raises: as `update`."""

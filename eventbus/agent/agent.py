@@ -1,0 +1,209 @@
+"""The agent of one node: registers it, keeps its status current and its lease moving, removes both at its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from eventbus.agent.bus_contact import BusContact
+from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
+from eventbus.agent.node_status import NodeStatusFunc
+from eventbus.agent.status_round import StatusRound
+from eventbus.agent.status_writer import NodeObjects, NodeStatusWriter
+from eventbus.clock import Clock
+from eventbus.consume.health import LoopHealth
+from eventbus.errors import BusUnavailable, EventBusError, NotFound
+from eventbus.event import ObjectReference
+from eventbus.objects.conditions import NORMAL, Transition
+from eventbus.objects.node import Node
+from eventbus.periodic import Periodic
+
+log = logging.getLogger("eventbus")
+
+COMPONENT = "eventbus-agent"
+#: --node-status-update-frequency of the kubelet, seconds.
+STATUS_EVERY_S = 10.0
+#: How many renewals fit into the life of a lease: three may be lost.
+RENEWALS_A_LEASE = 4
+
+
+class Occurrences(Protocol):
+    """What is needed of an `OccurrenceRecorder`."""
+
+    def record(self, identity: str, about: ObjectReference, event_type: str, reason: str, message: str) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Agent:
+    """One node's agent; a worker's `Part`. Its lease is renewed by a thread of its own, which nothing holds up.
+
+    Args: node_status_funcs: what finds the status, in this order.
+          keep_node: a clean end leaves node and lease, so that the node falls silent like one that died.
+          closing: called last, in `stop`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        nodes: NodeObjects,
+        remove_node: Callable[[], None],
+        lease: LeaseRenewal,
+        lease_s: int,
+        occurrences: Occurrences,
+        clock: Clock,
+        contact: BusContact,
+        labels: Callable[[], dict[str, str]],
+        node_status_funcs: Sequence[NodeStatusFunc],
+        status_every_s: float = STATUS_EVERY_S,
+        keep_node: Callable[[], bool] = lambda: False,
+        on_change: Callable[[str, str], object] = lambda _reason, _message: None,
+        closing: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.name = name
+        self._remove_node = remove_node
+        self._lease = lease
+        self._occurrences = occurrences
+        self._contact = contact
+        self._keep_node = keep_node
+        self._on_change = on_change
+        self._closing = closing
+        self._round = StatusRound(node_status_funcs)
+        self._writer = NodeStatusWriter(
+            nodes=nodes, clock=clock, name=name, labels=labels, status_of=self._round.run, tell=self._tell
+        )
+        self._started = False
+        self._registered = threading.Event()
+        self._stopped = False
+        self._transitions = self._failures = 0
+        self._status_loop = Periodic(self.status_round, every_s=status_every_s, name="eventbus-agent-status")
+        renew_every_s = min(status_every_s, lease_s / RENEWALS_A_LEASE)
+        self._lease_loop = Periodic(self.lease_round, every_s=renew_every_s, name="eventbus-agent-lease")
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._status_loop.start()
+        self._lease_loop.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End, and take lease and node away, as far as the bus allows. Idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        deadline = time.monotonic() + timeout_s
+        ended = [loop.stop(max(0.0, deadline - time.monotonic())) for loop in (self._lease_loop, self._status_loop)]
+        if all(ended) and not self._keep_node():
+            try:
+                self.leave()
+            except EventBusError as error:
+                log.warning("node %s stays, and will be found silent: %s", self.name, error)
+        if all(ended):
+            self._occurrences.close()
+            self._closing()
+
+    def leave(self) -> None:
+        """Take lease and node away without noise: the lease first, or lifecycle would make the node anew."""
+        self._lease.remove()
+        with suppress(NotFound):
+            self._remove_node()
+
+    def lease_round(self) -> None:
+        """Renew the lease, once the node is registered. Raises nothing of the bus."""
+        if not self._registered.is_set():
+            return
+        try:
+            with suppress(*PASSING):
+                self._lease.renew()
+            self._answered()
+        except BusUnavailable as error:
+            self._lost(error)
+        except EventBusError as error:
+            self._failed("the lease is not renewed", error)
+
+    def status_round(self) -> None:
+        """Register the node where it is not, else write its status if there is news. Raises nothing of the bus."""
+        try:
+            if self._registered.is_set():
+                self._write()
+            else:
+                self._register()
+            self._occurrences.flush()
+            self._answered()
+        except BusUnavailable as error:
+            self._lost(error)
+        except EventBusError as error:
+            self._failed("the status is not written", error)
+
+    def vitals(self) -> list[LoopHealth]:
+        """How both loops do; safe to call from any thread."""
+        ready = self._registered.is_set() and not self._contact.is_away
+        failed = sum(self._round.failures.values())
+        status = {"status_writes": self._writer.written, "transitions": self._transitions, "failures": self._failures}
+        return [
+            LoopHealth(
+                group="agent:lease",
+                partition=0,
+                last_progress=self._lease_loop.last_round,
+                ready=ready,
+                counts={"renewals": self._lease.renewed},
+            ),
+            LoopHealth(
+                group="agent:status",
+                partition=0,
+                last_progress=self._status_loop.last_round,
+                ready=ready,
+                counts=status | {"status_function_failures": failed},
+            ),
+        ]
+
+    def _register(self) -> None:
+        node = self._writer.register()
+        if not self._started:
+            self._started = True
+            identity = f"{node.metadata.uid}/Starting/{os.urandom(8).hex()}"
+            self._occurrences.record(identity, _reference(node), NORMAL, "Starting", "Starting agent.")
+            log.info("node %s is registered", self.name)
+        self._registered.set()
+        self._lease_loop.wake()
+
+    def _write(self) -> None:
+        try:
+            self._writer.write()
+        except NotFound:
+            log.warning("node %s was taken away while its agent runs: it is registered anew", self.name)
+            self._registered.clear()
+            self._register()
+
+    def _tell(self, node: Node, transition: Transition) -> None:
+        self._transitions += 1
+        which = transition.at or node.status.node_info.boot_id
+        identity = f"{node.metadata.uid}/{transition.reason}/{which}"
+        self._occurrences.record(identity, _reference(node), transition.type, transition.reason, transition.message)
+
+    def _answered(self) -> None:
+        if self._contact.answered():
+            log.warning("Redis is back")
+            self._on_change("Reconnected", "Redis is back")
+            self._lease_loop.wake()
+
+    def _lost(self, error: BusUnavailable) -> None:
+        if self._contact.lost(str(error)):
+            log.warning("lost Redis: %s", error)
+            self._on_change("LostRedis", str(error))
+
+    def _failed(self, what: str, error: EventBusError) -> None:
+        self._failures += 1
+        log.error("%s: %s", what, error)
+
+
+def _reference(node: Node) -> ObjectReference:
+    return ObjectReference(kind=Node.kind, name=node.metadata.name, uid=node.metadata.uid, api_version=Node.api_version)
+
+
+__all__ = ["COMPONENT", "RENEWALS_A_LEASE", "STATUS_EVERY_S", "Agent", "Occurrences"]

@@ -1,0 +1,81 @@
+"""Renews the lease that says that a node is there: one small write each time, and nothing is read before it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from eventbus.clock import Clock
+from eventbus.errors import AlreadyExists, Conflict, NotFound
+from eventbus.event import ObjectMeta
+from eventbus.objects.conditions import NODE_LEASES
+from eventbus.objects.lease import Lease, LeaseSpec
+
+
+class LeaseObjects(Protocol):
+    """What is needed of a store of leases."""
+
+    def get(self, name: str, namespace: str = "") -> Lease: ...
+    def create(self, found: Lease) -> Lease: ...
+    def replace(self, former: Lease, new: Lease) -> Lease: ...
+    def delete(self, name: str, namespace: str = "") -> None: ...
+
+
+class LeaseRenewal:
+    """The lease of one node, in kube-node-lease. One thread.
+
+    Args: duration_s: how long the node may be silent before it counts as lost; whole seconds, at least 1.
+    """
+
+    def __init__(self, *, leases: LeaseObjects, clock: Clock, name: str, holder: str, duration_s: int) -> None:
+        self.renewed = 0
+        self._leases = leases
+        self._clock = clock
+        self._name = name
+        self._holder = holder
+        self._duration_s = duration_s
+        self._held: Lease | None = None
+
+    def renew(self) -> None:
+        """Say "I am here". The first time, and when somebody else has written the lease, it is read before.
+
+        Raises: BusUnavailable: call again. BusRefused: this user may not.
+                Conflict, AlreadyExists, NotFound: somebody else writes it at the same time; call again.
+        """
+        try:
+            if self._held is None:
+                self._held = self._find_or_create()
+            else:
+                self._held = self._leases.replace(self._held, self._renewed(self._held))
+        except BaseException:
+            self._held = None  # whatever it was, what is there now is not known
+            raise
+        self.renewed += 1
+
+    def remove(self) -> None:
+        """Take the lease away; one that is gone is no error."""
+        self._held = None
+        with suppress(NotFound):
+            self._leases.delete(self._name, NODE_LEASES)
+
+    def _find_or_create(self) -> Lease:
+        try:
+            found = self._leases.get(self._name, NODE_LEASES)
+        except NotFound:
+            made = Lease(metadata=ObjectMeta(name=self._name, namespace=NODE_LEASES))
+            return self._leases.create(self._renewed(made))
+        return self._leases.replace(found, self._renewed(found))
+
+    def _renewed(self, lease: Lease) -> Lease:
+        now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)
+        spec = LeaseSpec(holder_identity=self._holder, lease_duration_seconds=self._duration_s, renew_time=now)
+        return msgspec.structs.replace(lease, spec=spec)
+
+
+#: What a renewal may meet that the next one may not.
+PASSING = (Conflict, AlreadyExists, NotFound)
+
+__all__ = ["PASSING", "LeaseObjects", "LeaseRenewal"]

@@ -1,0 +1,156 @@
+"""What can be measured of this machine: by psutil, and by files that psutil does not read."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from eventbus.errors import ConfigError
+
+#: Where Linux says what it can bear; elsewhere nothing is known of it.
+_PID_MAX, _BOOT_ID = Path("/proc/sys/kernel/pid_max"), Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+_SYSTEM_UUID = Path("/sys/class/dmi/id/product_uuid")
+#: The largest pid_max that Linux takes on 64 bits, where it does not say its own.
+_MOST_PIDS = 4_194_304
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes."""
+
+    total: int
+    available: int
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """Bytes of the file system that holds the state folder. *free* is what a user may still write."""
+
+    total: int
+    free: int
+
+
+class Machine(Protocol):
+    """What status functions ask. Each call measures; any may raise OSError."""
+
+    def hostname(self) -> str: ...
+    def addresses(self) -> tuple[str, ...]: ...
+    def cpus(self) -> int: ...
+    def memory(self) -> Memory: ...
+    def disk(self) -> Disk: ...
+    def pids(self) -> tuple[int, int]:
+        """Processes that there are, and that there may be."""
+        ...
+
+    def boot_id(self) -> str: ...
+
+
+class LocalMachine:
+    """The machine this process runs on.
+
+    Args:   state_dir: the folder whose disk is looked at.
+    Raises: ConfigError: psutil is missing.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        try:
+            import psutil
+        except ImportError as error:
+            raise ConfigError("the agent needs psutil: pip install 'eventbus[agent]'") from error
+        self._psutil = psutil
+        self._state_dir = state_dir
+
+    def hostname(self) -> str:
+        return socket.gethostname()
+
+    def addresses(self) -> tuple[str, ...]:
+        """Those by which others may reach it, IPv4 first; loopback and link-local addresses are none."""
+        found = [
+            address.address.partition("%")[0]
+            for addresses in self._psutil.net_if_addrs().values()
+            for address in addresses
+            if address.family in (socket.AF_INET, socket.AF_INET6)
+        ]
+        far = [
+            one for one in dict.fromkeys(found) if not one.startswith(("127.", "169.254.", "fe80:")) and one != "::1"
+        ]
+        return tuple(sorted(far, key=lambda address: ":" in address))
+
+    def cpus(self) -> int:
+        return os.cpu_count() or 1
+
+    def memory(self) -> Memory:
+        found = self._psutil.virtual_memory()
+        return Memory(total=found.total, available=found.available)
+
+    def disk(self) -> Disk:
+        folder = self._state_dir
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        found = self._psutil.disk_usage(str(folder))
+        return Disk(total=found.total, free=found.free)
+
+    def pids(self) -> tuple[int, int]:
+        most = int(_read(_PID_MAX) or _MOST_PIDS)
+        return len(self._psutil.pids()), most
+
+    def boot_id(self) -> str:
+        """Another one after each start of the machine; where the system has none, the time of its start."""
+        return _read(_BOOT_ID) or f"{self._psutil.boot_time():.0f}"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What does not change while the machine runs."""
+
+    machine_id: str
+    system_uuid: str
+    kernel: str
+    os_image: str
+    operating_system: str
+    architecture: str
+    agent: str  #: our own version
+    runtime: str  #: what processes are run by
+
+
+#: Go's words for architectures and systems, which Kubernetes' labels have.
+_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386"}
+
+
+def local_identity(system: Callable[[], str] = platform.system) -> Identity:
+    """This machine's."""
+    version = metadata.version("eventbus")
+    machine = platform.machine().lower()
+    return Identity(
+        machine_id=next(filter(None, map(_read, _MACHINE_IDS)), ""),
+        system_uuid=_read(_SYSTEM_UUID),
+        kernel=platform.release(),
+        os_image=_os_image(system()),
+        operating_system=system().lower() or sys.platform,
+        architecture=_ARCHITECTURES.get(machine, machine),
+        agent=f"v{version}",
+        runtime=f"process://{version}",
+    )
+
+
+def _os_image(system: str) -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return f"{system} {platform.version()}"[:128]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace").strip()
+    except OSError:  # it is not there, or not for us
+        return ""
+
+
+__all__ = ["Disk", "Identity", "LocalMachine", "Machine", "Memory", "local_identity"]

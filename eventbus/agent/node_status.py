@@ -1,0 +1,183 @@
+"""The status functions of a node: each takes the Node and returns it with what it knows of, as the kubelet's setters do.
+
+`default_node_status_funcs` has them in order. A user's own stand behind them: given to the agent, or registered as an
+entry point of the group `eventbus.node_status`, whose value is a function from Node to Node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Final, TypeAlias
+
+import msgspec
+
+from eventbus.agent.bus_contact import BusContact
+from eventbus.agent.machine import Identity, Machine
+from eventbus.clock import Clock
+from eventbus.objects.conditions import (
+    DISK_PRESSURE,
+    FALSE,
+    MEMORY_PRESSURE,
+    NETWORK_UNAVAILABLE,
+    PID_PRESSURE,
+    READY,
+    TRUE,
+    with_condition,
+)
+from eventbus.objects.node import Node, NodeAddress, NodeStatus, NodeSystemInfo
+
+log = logging.getLogger("eventbus")
+
+NodeStatusFunc: TypeAlias = Callable[[Node], Node]
+
+ENTRY_POINTS: Final = "eventbus.node_status"
+#: Under this the kubelet evicts pods: memory.available<100Mi.
+LEAST_MEMORY_BYTES: Final = 100 * 1024 * 1024
+#: Under this share: nodefs.available<10%.
+LEAST_DISK_SHARE: Final = 0.10
+#: The same of what is left of pid_max.
+LEAST_PID_SHARE: Final = 0.05
+#: What a node takes unless it says otherwise, as the kubelet's --max-pods.
+MOST_PODS: Final = 110
+
+
+def default_node_status_funcs(
+    *, machine: Machine, identity: Identity, clock: Clock, contact: BusContact
+) -> list[NodeStatusFunc]:
+    """What every agent runs, in this order; Ready is last, since it may look at what the others have found.
+
+    Source: kubelet `kubelet_node_status.go` defaultNodeStatusFuncs.
+    """
+    setters = NodeStatusSetters(machine=machine, identity=identity, clock=clock, contact=contact)
+    return [
+        setters.node_address,
+        setters.machine_info,
+        setters.version_info,
+        setters.memory_pressure,
+        setters.disk_pressure,
+        setters.pid_pressure,
+        setters.network_unavailable,
+        setters.ready,
+    ]
+
+
+def registered_node_status_funcs() -> list[NodeStatusFunc]:
+    """Those that installed packages have registered, by name; one that cannot be loaded is logged and left out."""
+    found: list[NodeStatusFunc] = []
+    for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        try:
+            function = entry.load()
+        except Exception:  # somebody else's module may raise anything
+            log.exception("the status function %s = %s cannot be loaded, and is left out", entry.name, entry.value)
+            continue
+        if callable(function):
+            found.append(function)
+        else:
+            log.error("the status function %s = %s is none, and is left out", entry.name, entry.value)
+    return found
+
+
+class NodeStatusSetters:
+    """The default functions, each a method."""
+
+    def __init__(self, *, machine: Machine, identity: Identity, clock: Clock, contact: BusContact) -> None:
+        self._machine = machine
+        self._identity = identity
+        self._clock = clock
+        self._contact = contact
+
+    def node_address(self, node: Node) -> Node:
+        """Addresses: the host's name, and the first address of each family that others may reach it by."""
+        found = self._machine.addresses()
+        firsts = [next((one for one in found if (":" in one) == is_v6), "") for is_v6 in (False, True)]
+        addresses = [NodeAddress("InternalIP", address) for address in firsts if address]
+        addresses.append(NodeAddress("Hostname", self._machine.hostname()))
+        return _with_status(node, addresses=tuple(addresses))
+
+    def machine_info(self, node: Node) -> Node:
+        """Capacity and Allocatable, which is all of it but the memory and disk under which there is pressure."""
+        memory, disk = self._machine.memory(), self._machine.disk()
+        cpus, pods = str(self._machine.cpus()), str(MOST_PODS)
+        capacity = {"cpu": cpus, "memory": _kib(memory.total), "ephemeral-storage": _kib(disk.total), "pods": pods}
+        left = {
+            "memory": _kib(memory.total - LEAST_MEMORY_BYTES),
+            "ephemeral-storage": _kib(int(disk.total * (1 - LEAST_DISK_SHARE))),
+        }
+        return _with_status(node, capacity=capacity, allocatable=capacity | left)
+
+    def version_info(self, node: Node) -> Node:
+        """NodeInfo: which machine, started when, with which kernel, system and agent."""
+        known = self._identity
+        info = NodeSystemInfo(
+            machine_id=known.machine_id,
+            system_uuid=known.system_uuid,
+            boot_id=self._machine.boot_id(),
+            kernel_version=known.kernel,
+            os_image=known.os_image,
+            container_runtime_version=known.runtime,
+            kubelet_version=known.agent,
+            operating_system=known.operating_system,
+            architecture=known.architecture,
+        )
+        return _with_status(node, node_info=info)
+
+    def memory_pressure(self, node: Node) -> Node:
+        pressed = self._machine.memory().available < LEAST_MEMORY_BYTES
+        return self._pressure(node, MEMORY_PRESSURE, pressed, "InsufficientMemory", "SufficientMemory", "memory")
+
+    def disk_pressure(self, node: Node) -> Node:
+        disk = self._machine.disk()
+        pressed = disk.free < LEAST_DISK_SHARE * disk.total
+        return self._pressure(node, DISK_PRESSURE, pressed, "DiskPressure", "NoDiskPressure", "disk space")
+
+    def pid_pressure(self, node: Node) -> Node:
+        used, most = self._machine.pids()
+        pressed = most - used < LEAST_PID_SHARE * most
+        return self._pressure(node, PID_PRESSURE, pressed, "InsufficientPID", "SufficientPID", "PID")
+
+    def network_unavailable(self, node: Node) -> Node:
+        """True while the bus was away lately: what was seen then may be late or missing."""
+        if away := self._contact.lately_away():
+            return self._condition(node, NETWORK_UNAVAILABLE, TRUE, "BusWasAway", f"the bus was away lately: {away}")
+        return self._condition(node, NETWORK_UNAVAILABLE, FALSE, "BusReachable", "the bus answers")
+
+    def ready(self, node: Node) -> Node:
+        return self._condition(node, READY, TRUE, "AgentReady", "agent is posting ready status")
+
+    def _pressure(self, node: Node, type: str, pressed: bool, bad: str, good: str, what: str) -> Node:
+        verb = {"DiskPressure": "has disk pressure", "NoDiskPressure": "has no disk pressure"}
+        word = bad if pressed else good
+        said = verb.get(word, f"has {'insufficient' if pressed else 'sufficient'} {what} available")
+        return self._condition(node, type, TRUE if pressed else FALSE, f"AgentHas{word}", f"agent {said}")
+
+    def _condition(self, node: Node, type: str, value: str, reason: str, message: str) -> Node:
+        now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)
+        status = with_condition(node.status, type, value, reason, message, now, now)
+        return msgspec.structs.replace(node, status=status)
+
+
+def names_of(functions: Sequence[NodeStatusFunc]) -> list[str]:
+    """What they are called in logs."""
+    return [getattr(function, "__name__", None) or repr(function) for function in functions]
+
+
+def _with_status(node: Node, **changes: object) -> Node:
+    status: NodeStatus = msgspec.structs.replace(node.status, **changes)
+    return msgspec.structs.replace(node, status=status)
+
+
+def _kib(amount: int) -> str:
+    return f"{max(0, amount) // 1024}Ki"
+
+
+__all__ = [
+    "ENTRY_POINTS",
+    "NodeStatusFunc",
+    "NodeStatusSetters",
+    "default_node_status_funcs",
+    "names_of",
+    "registered_node_status_funcs",
+]

@@ -1,0 +1,105 @@
+"""Makes an agent of this machine for a bus: its clients, its node's name and labels, and what measures."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from eventbus.agent.agent import COMPONENT, STATUS_EVERY_S, Agent
+from eventbus.agent.bus_contact import BusContact
+from eventbus.agent.lease_renewal import LeaseRenewal
+from eventbus.agent.machine import LocalMachine, local_identity
+from eventbus.agent.node_status import NodeStatusFunc, default_node_status_funcs, registered_node_status_funcs
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import ConfigError
+from eventbus.kinds import LEASE, NODE, Kind
+from eventbus.list_watch import HasMetadata
+from eventbus.names import is_dns_subdomain
+from eventbus.objects.conditions import DEFAULT_LEASE_S
+from eventbus.record.occurrence import OccurrenceRecorder
+from eventbus.store.change_hub import ChangeHub
+from eventbus.store.writer import ObjectWriter
+
+T = TypeVar("T", bound=HasMetadata)
+
+_NO_NAME = re.compile(r"[^a-z0-9.-]+")
+
+
+def open_agent(
+    bus: Bus,
+    *,
+    name: str = "",
+    labels: Mapping[str, str] | None = None,
+    node_status_funcs: Sequence[NodeStatusFunc] = (),
+    clock: Clock | None = None,
+    state_dir: Path | None = None,
+    status_every_s: float = STATUS_EVERY_S,
+    lease_s: int = DEFAULT_LEASE_S,
+    keep_node: Callable[[], bool] = lambda: False,
+    on_change: Callable[[str, str], object] = lambda _reason, _message: None,
+) -> Agent:
+    """An agent for the machine that this process runs on; nothing is sent before its `start`.
+
+    Args:   name: of the node; "": the host's.  labels: besides the host's name, system and architecture.
+            node_status_funcs: run behind the default ones; behind them those of the entry points.
+            state_dir: the folder whose disk is watched; None: the current one's.
+    Raises: ConfigError: psutil is missing, or *name* is no name of a node.
+    """
+    clock = clock or SystemClock()
+    machine, identity, contact = LocalMachine(state_dir or Path.cwd()), local_identity(), BusContact(clock)
+    name = name or node_name(machine.hostname())
+    if not is_dns_subdomain(name):
+        raise ConfigError(f"{name!r} is no name of a node: lower case letters, digits, '-' and '.'; give --node-name")
+    own = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": identity.operating_system,
+        "kubernetes.io/arch": identity.architecture,
+    } | dict(labels or {})
+    defaults = default_node_status_funcs(machine=machine, identity=identity, clock=clock, contact=contact)
+    clients = [bus.client(name=f"{COMPONENT}-{part}") for part in ("status", "lease")]
+    nodes = open_objects(bus, clients[0], NODE, clock)
+    return Agent(
+        name=name,
+        nodes=nodes,
+        remove_node=lambda: nodes.delete(name),
+        lease=LeaseRenewal(
+            leases=open_objects(bus, clients[1], LEASE, clock),
+            clock=clock,
+            name=name,
+            holder=f"{name}_{os.getpid()}",
+            duration_s=lease_s,
+        ),
+        lease_s=lease_s,
+        occurrences=OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT),
+        clock=clock,
+        contact=contact,
+        labels=lambda: own,
+        node_status_funcs=[*defaults, *node_status_funcs, *registered_node_status_funcs()],
+        status_every_s=status_every_s,
+        keep_node=keep_node,
+        on_change=on_change,
+        closing=lambda: close_all(clients),
+    )
+
+
+def node_name(hostname: str) -> str:
+    """What the node of a host is called: its name in lower case, as the kubelet has it."""
+    return _NO_NAME.sub("-", hostname.lower()).strip("-.") or "localhost"
+
+
+def open_objects(bus: Bus, client: Client, kind: Kind[T], clock: Clock) -> ObjectWriter[T]:
+    """The objects of *kind* over *client*; nothing watches."""
+    return ObjectWriter(bus=bus, client=client, hub=ChangeHub(bus), kind=kind, clock=clock)
+
+
+def close_all(clients: Iterable[Client]) -> None:
+    for client in clients:
+        client.close()
+
+
+__all__ = ["close_all", "node_name", "open_agent", "open_objects"]

@@ -1,0 +1,127 @@
+"""Writes a node's status when there is something to say, and records the transitions that the write was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from eventbus.clock import Clock
+from eventbus.errors import AlreadyExists, Conflict, NotFound
+from eventbus.event import ObjectMeta
+from eventbus.objects.conditions import Transition, differs_beyond_heartbeats, rebooted, transitions
+from eventbus.objects.node import Node
+
+#: The status is written at least so often, though nothing but its heartbeat times has changed. Seconds.
+REPORT_EVERY_S = 300.0
+#: Tries of one round, each against the newest object. The kubelet's nodeStatusUpdateRetry.
+ATTEMPTS = 5
+
+
+class NodeObjects(Protocol):
+    """What is needed of a store of nodes."""
+
+    def get(self, name: str, namespace: str = "") -> Node: ...
+    def create(self, found: Node) -> Node: ...
+    def update(self, found: Node) -> Node: ...
+    def update_status(self, found: Node) -> Node: ...
+
+
+class NodeStatusWriter:
+    """Keeps the Node of one name in the store. One thread.
+
+    Args: status_of: the node with the status it has now; called with the node as it is stored.
+          labels: what the node is labelled with; other labels that it has are left alone.
+          tell: called with each transition that a write of ours was, after it, with the node as written.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: NodeObjects,
+        clock: Clock,
+        name: str,
+        labels: Callable[[], dict[str, str]],
+        status_of: Callable[[Node], Node],
+        tell: Callable[[Node, Transition], object],
+        report_every_s: float = REPORT_EVERY_S,
+    ) -> None:
+        self.written = 0
+        self._nodes = nodes
+        self._clock = clock
+        self._name = name
+        self._labels = labels
+        self._status_of = status_of
+        self._tell = tell
+        self._report_every_s = report_every_s
+        self._written_at = -math.inf
+
+    def register(self) -> Node:
+        """Create the node, or find it and reconcile its labels; then its status is current.
+
+        Raises: BusUnavailable, BusRefused: call again, or mend what it says. Conflict: others write it all the time.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._register()
+            except (AlreadyExists, Conflict, NotFound):
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def write(self) -> bool:
+        """One round: read the node, find its status, and write that if there is news or the last report is old.
+
+        Returns: True if it was written.
+        Raises:  NotFound: somebody took the node away; register it again. Conflict: after 5 tries.
+                 BusUnavailable, BusRefused.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._write()
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _register(self) -> Node:
+        try:
+            found = self._nodes.get(self._name)
+        except NotFound:
+            empty = Node(metadata=ObjectMeta(name=self._name, labels=self._labels()))
+            made = self._nodes.create(self._status_of(empty))
+            self._wrote(empty, made)
+            return made
+        labels = dict(found.metadata.labels) | self._labels()
+        if labels != found.metadata.labels:
+            metadata = msgspec.structs.replace(found.metadata, labels=labels)
+            found = self._nodes.update(msgspec.structs.replace(found, metadata=metadata))
+        return self._put(found, self._status_of(found))
+
+    def _write(self) -> bool:
+        found = self._nodes.get(self._name)
+        new = self._status_of(found)
+        is_old = self._clock.monotonic() - self._written_at >= self._report_every_s
+        if not is_old and not differs_beyond_heartbeats(found.status, new.status):
+            return False
+        self._put(found, new)
+        return True
+
+    def _put(self, found: Node, new: Node) -> Node:
+        # With the version that was read: whoever wrote meanwhile has made transitions of his own.
+        written = self._nodes.update_status(msgspec.structs.replace(found, status=new.status))
+        self._wrote(found, written)
+        return written
+
+    def _wrote(self, before: Node, after: Node) -> None:
+        self.written += 1
+        self._written_at = self._clock.monotonic()
+        if again := rebooted(before, after):
+            self._tell(after, again)
+        for transition in transitions(before.status, after.status, self._name):
+            self._tell(after, transition)
+
+
+__all__ = ["ATTEMPTS", "REPORT_EVERY_S", "NodeObjects", "NodeStatusWriter"]

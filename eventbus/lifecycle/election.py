@@ -1,0 +1,133 @@
+"""Which of several workers acts: the holder of a Lease, by the rule of client-go's leader election."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from eventbus.agent.lease_renewal import PASSING, LeaseObjects
+from eventbus.clock import Clock
+from eventbus.errors import NotFound
+from eventbus.event import ObjectMeta
+from eventbus.objects.lease import Lease, LeaseSpec
+
+log = logging.getLogger("eventbus")
+
+#: Namespace and name of the lease that lifecycle workers share.
+ELECTION_NAMESPACE, ELECTION_NAME = "eventbus-system", "eventbus-lifecycle"
+#: A holder that does not renew for so long, as others have watched it, has lost it. Seconds.
+LEASE_S = 8
+
+
+class Election:
+    """One candidate. `campaign` is called every second or two, by one thread.
+
+    Others are judged by when this candidate saw their renewals, never by the times in them. What a leader writes must
+    be conditional all the same: between his look and his write another may have been elected.
+
+    Args: now: what the time is on the lease, for people to read.
+    """
+
+    def __init__(
+        self,
+        *,
+        leases: LeaseObjects,
+        clock: Clock,
+        identity: str,
+        now: Callable[[], datetime],
+        lease_s: int = LEASE_S,
+        namespace: str = ELECTION_NAMESPACE,
+        name: str = ELECTION_NAME,
+    ) -> None:
+        self.identity = identity
+        self.elected = 0
+        self._leases = leases
+        self._clock = clock
+        self._now = now
+        self._lease_s = lease_s
+        self._place = (name, namespace)
+        self._seen = ""  # version of the lease
+        self._seen_at = 0.0
+        self._renewed_at = -math.inf
+        self._held: Lease | None = None
+
+    @property
+    def renew_every_s(self) -> float:
+        """How often `campaign` is to be called: client-go's retryPeriod, in the same proportion."""
+        return self._lease_s / 4
+
+    @property
+    def leads(self) -> bool:
+        """True for a part of the lease only, so that a leader whose renewals fail stops before another begins."""
+        return self._clock.monotonic() - self._renewed_at < self._lease_s * 0.6
+
+    def campaign(self) -> bool:
+        """Renew the lease, or take it if it is free. Returns: `leads`.
+
+        Raises: BusUnavailable, BusRefused: nothing is known; call again.
+        """
+        try:
+            with suppress(*PASSING):
+                self._campaign()
+        except BaseException:
+            self._held = None
+            raise
+        return self.leads
+
+    def resign(self) -> None:
+        """Give the lease up, so that another need not wait. Raises: BusUnavailable: it runs out by itself."""
+        held, self._held, self._renewed_at = self._held, None, -math.inf
+        if held is not None:
+            spec = msgspec.structs.replace(held.spec, holder_identity="", lease_duration_seconds=1)
+            with suppress(*PASSING):
+                self._leases.replace(held, msgspec.structs.replace(held, spec=spec))
+
+    def _campaign(self) -> None:
+        began = self._clock.monotonic()
+        held, self._held = self._held, None
+        if held is None:
+            found = self._find()
+            if found is None or not self._may_take(found):
+                return
+            held = found
+        was = held.spec.holder_identity
+        self._held = self._leases.replace(held, self._taken(held))
+        self._renewed_at = began  # before the call: others may have seen it from then on
+        if was != self.identity:
+            self.elected += 1
+            log.info("%s acts now%s", self.identity, f", in the place of {was}" if was else "")
+
+    def _find(self) -> Lease | None:
+        try:
+            return self._leases.get(*self._place)
+        except NotFound:
+            name, namespace = self._place
+            empty = Lease(metadata=ObjectMeta(name=name, namespace=namespace), spec=LeaseSpec(holder_identity=""))
+            return self._leases.create(empty)
+
+    def _may_take(self, found: Lease) -> bool:
+        holder, now = found.spec.holder_identity, self._clock.monotonic()
+        if found.metadata.resource_version != self._seen:
+            self._seen, self._seen_at = found.metadata.resource_version, now
+        return not holder or holder == self.identity or now - self._seen_at >= self._lease_s
+
+    def _taken(self, held: Lease) -> Lease:
+        now, spec = self._now(), held.spec
+        is_new = spec.holder_identity != self.identity
+        transitions = (spec.lease_transitions or 0) + bool(is_new and spec.acquire_time)
+        made = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=self._lease_s,
+            acquire_time=now if is_new else spec.acquire_time,
+            renew_time=now,
+            lease_transitions=transitions,
+        )
+        return msgspec.structs.replace(held, spec=made)
+
+
+__all__ = ["ELECTION_NAME", "ELECTION_NAMESPACE", "LEASE_S", "Election"]

@@ -1,0 +1,90 @@
+"""All objects of one kind as of the last poll, without threads: what was polled was seen, and nothing else was."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from eventbus.cache.pager import list_all
+from eventbus.errors import Expired
+from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions
+from eventbus.store.changes import Change, ChangeType, Versions
+from eventbus.store.watch_state import Behind
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: Objects in a page of a list.
+PAGE_SIZE = 500
+
+
+class Readable(ListerWatcher[T], Protocol):
+    """What is needed of `ObjectReader`."""
+
+    def newest(self) -> Versions: ...
+    def read_behind(self, behind: Behind) -> tuple[list[Change[T]], int]: ...
+
+
+class Polled(NamedTuple):
+    """What was written since the last poll: names of objects that were added or changed, and of those that are gone."""
+
+    written: set[str]
+    gone: set[str]
+
+
+class Mirror(Generic[T]):
+    """The objects of one kind in one namespace, by name. One thread.
+
+    A poll that finds nothing new is one GET; one that finds that changes were lost lists everything.
+    """
+
+    def __init__(self, objects: Readable[T], namespace: str = "") -> None:
+        self.items: dict[str, T] = {}
+        self.lists = 0
+        self._objects = objects
+        self._namespace = namespace
+        self._version: int | None = None
+
+    def poll(self) -> Polled:
+        """Bring `items` up to now.
+
+        Raises: BusUnavailable: `items` are those of the last poll, or between the two; call again.
+        """
+        newest = self._objects.newest().counters[0]
+        if self._version is None or newest < self._version:
+            return self._list()
+        polled = Polled(set(), set())
+        try:
+            while self._version < newest:
+                changes, self._version = self._objects.read_behind(Behind(0, self._version, newest))
+                for change in changes:
+                    self._apply(change, polled)
+        except Expired:
+            return self._list()
+        return polled
+
+    def _apply(self, change: Change[T], polled: Polled) -> None:
+        metadata = change.object.metadata
+        if metadata.namespace != self._namespace:
+            return
+        if change.type is ChangeType.DELETED:
+            self.items.pop(metadata.name, None)
+            polled.written.discard(metadata.name)
+            polled.gone.add(metadata.name)
+        else:
+            self.items[metadata.name] = change.object
+            polled.gone.discard(metadata.name)
+            polled.written.add(metadata.name)
+
+    def _list(self) -> Polled:
+        found, _ = list_all(self._objects, ListOptions(namespace=self._namespace, limit=PAGE_SIZE))
+        self.lists += 1
+        before, self.items = self.items, {one.metadata.name: one for one in found.items}
+        self._version = Versions.parse(found.resource_version, 1).counters[0]
+        written = {name for name, one in self.items.items() if _version(before.get(name)) != _version(one)}
+        return Polled(written, before.keys() - self.items.keys())
+
+
+def _version(found: HasMetadata | None) -> str:
+    return found.metadata.resource_version if found is not None else ""
+
+
+__all__ = ["Mirror", "Polled", "Readable"]

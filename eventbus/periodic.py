@@ -1,0 +1,60 @@
+"""One piece of work done again and again by a thread of its own, at a steady pace."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+log = logging.getLogger("eventbus")
+
+
+class Periodic:
+    """Calls *work* at once and then every *every_s* seconds, from `start` until `stop`.
+
+    A round that took longer is followed at once by one more, never by all that were missed. What *work* raises is
+    logged, and the next round comes all the same. *last_round*: when the last one ended, monotonic.
+    """
+
+    def __init__(self, work: Callable[[], object], *, every_s: float, name: str) -> None:
+        self.last_round = time.monotonic()
+        self._work = work
+        self._every_s = every_s
+        self._name = name
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the next round begin now. Thread-safe."""
+        self._wake.set()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Do no further round, and wait for the one under way. Returns: False: it goes on. Idempotent."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                self._work()
+            except Exception:
+                log.exception("%s goes on after an unexpected error", self._name)
+            self.last_round = time.monotonic()
+            due = max(due + self._every_s, self.last_round)
+            if not self._stop.is_set():  # a `stop` since `clear` has set both
+                self._wake.wait(due - self.last_round)
+            if self._wake.is_set():
+                due = time.monotonic()
+
+
+__all__ = ["Periodic"]

@@ -1,0 +1,106 @@
+"""Records an event exactly once, though several processes may try to: the producer is named for the occurrence.
+
+A recorder's producer is the process. Here it is the thing that happened: its name is a digest of what identifies it,
+and Redis refuses the first batch of a producer that it has had the first batch of. It remembers that for two hours.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from hashlib import blake2b
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.keys import partition_of
+from eventbus.broker.publish import PublishStatus
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.broker.transport import PublishRequest, Transport
+from eventbus.clock import Clock
+from eventbus.encoding.wire import pack_batch
+from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidEvent
+from eventbus.event import ObjectReference
+from eventbus.record.pending import Pending, pack
+
+log = logging.getLogger("eventbus")
+
+#: For so long a repeat of the same occurrence is recognised, seconds.
+REMEMBERED_S = 2 * 3600
+#: Occurrences that wait for Redis; beyond it the oldest is dropped, counted and logged.
+MOST_WAITING = 10_000
+
+
+class OccurrenceRecorder:
+    """Records occurrences by their identity, in order, on behalf of *component*. One thread.
+
+    What Redis did not take waits, and goes with the next call of `flush`. *recorded* counts what this process brought,
+    *known* what somebody had recorded before, *dropped* what was lost because too much waited.
+    """
+
+    def __init__(self, *, bus: Bus, clock: Clock, component: str, transport: Transport | None = None) -> None:
+        self.recorded = self.known = self.dropped = 0
+        self._partitions = bus.partitions
+        self._clock = clock
+        self._source = (component, socket.gethostname())
+        self._transport: Transport = transport or RedisTransport(bus)
+        self._waiting: deque[PublishRequest] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Occurrences that Redis has not taken yet."""
+        return len(self._waiting)
+
+    def record(self, identity: str, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
+        """Record that *reason* happened to *about*, once for all who call this with the same *identity*.
+
+        Returns at once if Redis is away. What is no valid event is logged and dropped.
+        """
+        producer = blake2b(identity.encode(), digest_size=8).hexdigest()
+        try:
+            packed = pack(Pending(self._source, about, event_type, reason, message, self._clock.time_ns()))
+        except InvalidEvent as error:
+            self.dropped += 1
+            log.error("not recorded: %s", error)
+            return
+        body = pack_batch(producer, 1, [packed])
+        self._waiting.append(PublishRequest(partition_of(about, self._partitions), producer, 1, 1, body, "", 0, ()))
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
+            log.error("an event was dropped: %d wait for Redis already", MOST_WAITING)
+
+    def flush(self) -> None:
+        """Send what waits.
+
+        Raises: BusUnavailable, BusFull, BusRefused: not all was taken; call again.
+        """
+        while self._waiting:
+            if self._publish(self._waiting[0]) is PublishStatus.DUP:
+                self.known += 1
+            else:
+                self.recorded += 1
+            self._waiting.popleft()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()
+
+    def _publish(self, request: PublishRequest) -> PublishStatus:
+        """OK, LOST or DUP. A stream that is missing is made by the transport, and takes it the second time."""
+        for _ in range(2):
+            [answer] = self._transport.publish([request])
+            if isinstance(answer, EventBusError):
+                raise answer
+            if answer.status is PublishStatus.FULL:
+                raise BusFull("the stream is full: start sink workers, or see `eventbus doctor`")
+            if answer.status is not PublishStatus.MISSING:
+                return answer.status
+        raise BusUnavailable("the stream was made anew just now; try again")
+
+
+def reference_of(kind: str, name: str, uid: str, api_version: str = "v1", namespace: str = "") -> ObjectReference:
+    """What an event about a stored object refers to."""
+    return ObjectReference(kind=kind, namespace=namespace, name=name, uid=uid, api_version=api_version)
+
+
+__all__ = ["REMEMBERED_S", "OccurrenceRecorder", "reference_of"]
