@@ -16,7 +16,6 @@ from eventbus.objects.freezing import mutable_parts
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
 from eventbus.selectors.fields import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
-from eventbus.settings import MIB
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -145,7 +144,7 @@ LEASE: Kind[Lease] = Kind(
     to_json=lease_to_json,
     has_generation=False,
     # A renewal is news for seconds: some minutes of a thousand nodes that renew every 10 s.
-    changes_bytes=8 * MIB,
+    changes_bytes=8 * 1024 * 1024,
 )
 
 

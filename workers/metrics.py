@@ -38,13 +38,25 @@ COUNTERS = {
     "retries": "Tries of an event that failed and are made again.",
     "buried": "Events given up and put into the dead letter.",
     "probes": "Vain calls of a sink that does not answer.",
+    "renewals": "Leases of nodes that were renewed: by this agent, or as this lifecycle worker has seen it.",
+    "status_writes": "Times the status of the node was written.",
+    "status_function_failures": "Status functions that failed or did not come back in time.",
+    "transitions": "Changes of a node's condition that this worker has written and recorded.",
+    "outages": "Times that the lifecycle worker could not look, and every grace began anew.",
     "lists": "Times the store was listed, to begin or to catch up.",
 }
 GAUGES = {
-    "leader": "1 if this worker exports the partition, 0 if it stands by.",
+    "leader": "1 if this worker exports the partition, or acts on nodes; 0 if it stands by.",
     "pending": "Events in hand, not yet settled with the sink.",
     "lag_events": "Changes of the store that the sink has not been told of; only where leader is 1.",
     "lag_seconds": "How long ago the oldest of them was published.",
+    "nodes": "Nodes that there are.",
+    "nodes_ready": "Nodes whose condition Ready is True.",
+    "nodes_unknown": "Nodes that are silent: whether they are ready is not known.",
+    "nodes_memory_pressure": "Nodes whose condition MemoryPressure is True.",
+    "nodes_disk_pressure": "Nodes whose condition DiskPressure is True.",
+    "nodes_pid_pressure": "Nodes whose condition PIDPressure is True.",
+    "nodes_network_unavailable": "Nodes whose condition NetworkUnavailable is True.",
     "paused_seconds": "How long the sink has not answered; 0 if it does.",
 }
 

@@ -68,9 +68,10 @@ class Running:
 
 
 class Context(NamedTuple):
-    """The collaborators that a part is built with. *on_change*: for consumers.
+    """What a part is built of.
 
-    *end*: ends the worker with an exit code."""
+    *on_change*: for consumers.  *end*: ends the worker with an exit code.  *ending*: it ends, and is not begun anew.
+    """
 
     bus: Bus
     settings: Settings
@@ -78,6 +79,7 @@ class Context(NamedTuple):
     name: str
     on_change: Callable[[str, str], None]
     end: Callable[[int], None]
+    ending: Callable[[], bool] = lambda: False
 
 
 Build = Callable[[Context], Part]
@@ -195,7 +197,15 @@ class Worker:
 
     def _start_part(self) -> Part:
         part = self._build(
-            Context(self._bus, self._settings, SystemClock(), self._name, self._events.on_change(), self._signals.end)
+            Context(
+                self._bus,
+                self._settings,
+                SystemClock(),
+                self._name,
+                self._events.on_change(),
+                self._signals.end,
+                lambda: self._running.stopping,
+            )
         )
         part.start()
         self._running.part = part

@@ -1,4 +1,4 @@
-"""The status functions of a node: each takes the Node and returns it with what it knows of, as the kubelet's setters do.
+"""The status functions of a node: each takes the Node and adds what it knows of, as the kubelet's setters do.
 
 `default_node_status_funcs` has them in order. A user's own stand behind them: given to the agent, or registered as an
 entry point of the group `eventbus.node_status`, whose value is a function from Node to Node.

@@ -71,12 +71,11 @@ class Election:
 
         Raises: BusUnavailable, BusRefused: nothing is known; call again.
         """
+        held, self._held = self._held, None
         try:
-            with suppress(*PASSING):
-                self._campaign()
-        except BaseException:
-            self._held = None
-            raise
+            self._campaign(held)
+        except PASSING:
+            self._renewed_at = -math.inf  # somebody else has it
         return self.leads
 
     def resign(self) -> None:
@@ -87,9 +86,9 @@ class Election:
             with suppress(*PASSING):
                 self._leases.replace(held, msgspec.structs.replace(held, spec=spec))
 
-    def _campaign(self) -> None:
+    def _campaign(self, held: Lease | None) -> None:
+        """*held* is the lease as this candidate wrote it last, if it did."""
         began = self._clock.monotonic()
-        held, self._held = self._held, None
         if held is None:
             found = self._find()
             if found is None or not self._may_take(found):

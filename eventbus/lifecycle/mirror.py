@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from eventbus.cache.pager import list_all
@@ -20,7 +21,7 @@ class Readable(ListerWatcher[T], Protocol):
     """What is needed of `ObjectReader`."""
 
     def newest(self) -> Versions: ...
-    def read_behind(self, behind: Behind) -> tuple[list[Change[T]], int]: ...
+    def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]: ...
 
 
 class Polled(NamedTuple):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from eventbus.clock import Clock
+
+#: A grace that is longer than this goes on after a restart, with so much left of it: a day's silence is not to be
+#: forgotten because Redis was away for a minute. Seconds.
+LEAST_LEFT_S = 600.0
 
 
 class _CachedKeys(msgspec.Struct):
@@ -25,11 +29,11 @@ class SilenceObserver:
         self._clock = clock
         self._heard: dict[str, _CachedKeys] = {}
 
-    def expect(self, name: str, grace_s: float) -> None:
-        """Watch *name* from now on, if it is not watched; its grace is *grace_s* from now on."""
+    def expect(self, name: str, grace_s: float, silent_s: float = 0.0) -> None:
+        """Watch *name*, which somebody else has seen silent for *silent_s*; of what is watched set the grace only."""
         found = self._heard.get(name)
         if found is None:
-            self._heard[name] = _CachedKeys(self._clock.monotonic(), grace_s)
+            self._heard[name] = _CachedKeys(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
         else:
             found.grace_s = grace_s
 
@@ -42,11 +46,16 @@ class SilenceObserver:
         """It is gone, and nobody waits for it."""
         self._heard.pop(name, None)
 
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all but *names*."""
+        self._heard = {name: found for name, found in self._heard.items() if name in names}
+
     def restart(self) -> None:
-        """Every grace begins anew."""
+        """Every grace begins anew; see LEAST_LEFT_S."""
         now = self._clock.monotonic()
         for found in self._heard.values():
-            found.at = now
+            found.at = now - _kept(found.grace_s, now - found.at)
+            found.moved = False
 
     def has_moved(self, name: str) -> bool:
         """True if its last sign was seen, and it was watched before that."""
@@ -66,6 +75,10 @@ class SilenceObserver:
     def silent(self, names: Iterable[str]) -> list[str]:
         """Those of *names* that are, the longest silent first."""
         return sorted(filter(self.is_silent, names), key=lambda name: (-self.silent_s(name), name))
+
+
+def _kept(grace_s: float, silent_s: float) -> float:
+    return min(silent_s, max(0.0, grace_s - LEAST_LEFT_S))
 
 
 __all__ = ["SilenceObserver"]

@@ -1,0 +1,316 @@
+"""Watches nodes and their leases, and writes down who is silent and who is back."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from eventbus.agent.agent import Occurrences
+from eventbus.agent.lease_renewal import LeaseObjects
+from eventbus.clock import Clock
+from eventbus.errors import AlreadyExists, Conflict, NotFound
+from eventbus.event import ObjectReference
+from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
+from eventbus.lifecycle.heard_at import read_heard_at, write_heard_at
+from eventbus.lifecycle.mirror import Mirror, Readable
+from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
+from eventbus.lifecycle.verdicts import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
+from eventbus.objects.conditions import (
+    DEFAULT_LEASE_S,
+    NODE_LEASES,
+    READY,
+    TRUE,
+    UNKNOWN,
+    WARNING,
+    Transition,
+    transitions,
+)
+from eventbus.objects.lease import Lease
+from eventbus.objects.node import Node, NodeStatus
+
+log = logging.getLogger("eventbus")
+
+COMPONENT = "eventbus-lifecycle"
+#: An agent whose lease moves gets so long to say by itself that it is ready again, seconds.
+AGENT_SPEAKS_S = 30.0
+#: What a leader that died may have decided and not told, its successor tells again for so long.
+RETELL = timedelta(hours=1)
+
+
+class Nodes(Readable[Node], Protocol):
+    """What is needed of `ObjectWriter[Node]`."""
+
+    def get(self, name: str, namespace: str = "") -> Node: ...
+    def create(self, found: Node) -> Node: ...
+    def update(self, found: Node) -> Node: ...
+    def update_status(self, found: Node) -> Node: ...
+    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None: ...
+
+
+class Leases(Readable[Lease], LeaseObjects, Protocol):
+    """What is needed of `ObjectWriter[Lease]`."""
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """When nodes are judged. Seconds."""
+
+    period_s: float = 5.0  #: --node-monitor-period: the acting worker judges so often
+    grace_s: float = DEFAULT_LEASE_S  #: of a node without a lease
+    startup_grace_s: float = 60.0  #: --node-startup-grace-period: of a node that never told its state
+    forget_after_s: float = 7 * 86_400.0  #: a node that is silent for so long leaves
+
+
+class NodeMonitor:
+    """Observes in every worker, judges in the one that acts. One thread.
+
+    Args: now: the server's time, so that what several workers write goes by one clock.
+          followers: called with each node that was lost or is back, once it is written; what they raise is logged.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: Nodes,
+        leases: Leases,
+        clock: Clock,
+        now: Callable[[], datetime],
+        occurrences: Occurrences,
+        identity: str,
+        pace: Pace | None = None,
+        followers: Sequence[Callable[[Node, Transition], object]] = (),
+    ) -> None:
+        self.transitions = self.renewals = self.outages = 0
+        self._nodes = nodes
+        self._leases = leases
+        self._clock = clock
+        self._now = now
+        self._occurrences = occurrences
+        self._identity = identity
+        self._pace = pace or Pace()
+        self._followers = followers
+        self._node_mirror: Mirror[Node] = Mirror(nodes)
+        self._lease_mirror: Mirror[Lease] = Mirror(leases, NODE_LEASES)
+        self._silence = SilenceObserver(clock)
+        self._disruption = Disruption(clock)
+        self._observed_at: float | None = None
+        self._back_since: dict[str, float] = {}
+
+    def conditions(self) -> dict[str, int]:
+        """How many nodes there are, and how many of each condition that is True, or not known."""
+        found: Counter[str] = Counter()
+        for node in list(self._node_mirror.items.values()):
+            found["nodes"] += 1
+            for condition in node.status.conditions:
+                if condition.status == TRUE:
+                    found[condition.type] += 1
+            ready = node.status.condition(READY)
+            found[UNKNOWN] += ready is None or ready.status == UNKNOWN
+        return dict(found)
+
+    def observe(self) -> None:
+        """See who has given a sign since the last time.
+
+        Raises: BusUnavailable, BusRefused: nothing was seen; say so with `blinded`.
+        """
+        # Nodes first: who leaves takes the lease away before the node, so a lease without a node is a new one.
+        nodes, leases = self._node_mirror.poll(), self._lease_mirror.poll()
+        now = self._clock.monotonic()
+        if self._observed_at is not None and now - self._observed_at > 2 * self._pace.period_s:
+            self.blinded()
+        if self._observed_at is None:
+            self._begin()
+        else:
+            self.renewals += len(leases.written)
+            for name in leases.written:
+                self._silence.heard(name, _grace_s(self._lease_mirror.items[name]))
+            for name in (leases.gone | nodes.gone) - self._lease_mirror.items.keys():
+                self._silence.forget(name)
+            self._expect_without_lease(leases.gone | nodes.written)
+        self._observed_at = now
+
+    def blinded(self) -> None:
+        """The observer could not look, or did not: whatever was silent meanwhile, every grace begins anew."""
+        if self._observed_at is not None:
+            log.warning("nothing was seen of the nodes for a while: every grace begins anew")
+            self.outages += 1
+        self._observed_at = None
+
+    def judge(self, may_act: Callable[[], bool] = lambda: True) -> None:
+        """Write down what was observed: who is new, lost, back or long gone. Call it right after `observe`.
+
+        Args:   may_act: asked before each write; False: another worker acts.
+        Raises: BusUnavailable: the rest comes with the next call.
+        """
+        nodes, leases, now = self._node_mirror.items, self._lease_mirror.items, self._now()
+        for name in [name for name in leases if name not in nodes]:
+            if may_act():
+                self._make(name, leases[name], now)
+        for name in [name for name, node in nodes.items() if self._is_back(name, node)]:
+            if may_act():
+                self._recover(name, now)
+        waiting = [name for name, node in nodes.items() if not _is_given_up(node)]
+        silent = self._silence.silent(waiting)
+        for name in list(self._allowed(silent, len(nodes))):
+            if may_act():
+                self._give_up(name, now)
+        for name, node in list(nodes.items()):
+            if self._may_leave(name, node, now):
+                if may_act():
+                    self._remove(name, node)
+            elif name in leases and may_act():
+                self._remember(node, leases[name], now)
+
+    def retell(self) -> None:
+        """Tell what the worker that acted before may not have come to tell; what it has told is not told twice."""
+        now = self._now()
+        for node in self._node_mirror.items.values():
+            ready = node.status.condition(READY)
+            since = ready.last_transition_time if ready else None
+            if ready is None or since is None or not timedelta(0) <= now - since < RETELL:
+                continue
+            if ready.status == UNKNOWN or ready.reason == HEARTBEAT:
+                for transition in transitions(NodeStatus(), node.status, node.metadata.name):
+                    self._record(node, transition)
+
+    def _begin(self) -> None:
+        """Take all that there is as if it were new, for what a poll found that failed half-way is not known."""
+        nodes, leases, now = self._node_mirror.items, self._lease_mirror.items, self._now()
+        self._silence.keep(nodes.keys() | leases.keys())
+        for name, lease in leases.items():
+            node, grace_s = nodes.get(name), _grace_s(lease)
+            noted_s = read_heard_at(node, lease, now) if node is not None and grace_s > LEAST_LEFT_S else 0.0
+            self._silence.expect(name, grace_s, noted_s)
+        self._expect_without_lease(nodes)
+        self._silence.restart()
+
+    def _expect_without_lease(self, names: Iterable[str]) -> None:
+        for name in names:
+            node = self._node_mirror.items.get(name)
+            if node is not None and name not in self._lease_mirror.items:
+                is_new = node.status.condition(READY) is None
+                self._silence.expect(name, self._pace.startup_grace_s if is_new else self._pace.grace_s)
+
+    def _allowed(self, silent: Sequence[str], total: int) -> Sequence[str]:
+        was_on = self._disruption.is_on
+        allowed = self._disruption.allowed(silent, total)
+        if self._disruption.is_on and not was_on:
+            said = f"{len(silent)} of {total} nodes fell silent within a minute: "
+            said += f"one in {ONE_EVERY_S:g} s is marked now, for the link of this worker is the likelier cause"
+            log.warning(said)
+            about = ObjectReference("Worker", "eventbus-system", self._identity)
+            identity = f"{self._identity}/PartialDisruption/{self._clock.monotonic()}"
+            self._occurrences.record(identity, about, WARNING, "PartialDisruption", said)
+        return allowed
+
+    def _is_back(self, name: str, node: Node) -> bool:
+        """True if a node that was given up has given a sign since, and nobody else is about to say so."""
+        ready, lease = node.status.condition(READY), self._lease_mirror.items.get(name)
+        if ready is None or ready.status != UNKNOWN or lease is None:
+            self._back_since.pop(name, None)
+            return False
+        renewed, last = lease.spec.renew_time, ready.last_heartbeat_time
+        moved = self._silence.has_moved(name) and not self._silence.is_silent(name)
+        if not moved and (renewed is None or last is None or renewed.replace(microsecond=0) == last):
+            self._back_since.pop(name, None)
+            return False
+        has_agent = bool(node.status.node_info.kubelet_version)
+        since = self._back_since.setdefault(name, self._clock.monotonic())
+        return not has_agent or self._clock.monotonic() - since >= AGENT_SPEAKS_S
+
+    def _make(self, name: str, lease: Lease, now: datetime) -> None:
+        """Make the node of a lease that somebody has put."""
+        with suppress(AlreadyExists):
+            node = self._nodes.create(made_for(name, lease, now))
+            self._told(msgspec.structs.replace(node, status=NodeStatus()), node)
+
+    def _give_up(self, name: str, now: datetime) -> None:
+        """Write that *name* is lost, if it is still silent and nobody else has written of it."""
+        with suppress(NotFound, Conflict):
+            node = self._nodes.get(name)
+            lease = self._lease_of(name)
+            held = self._lease_mirror.items.get(name)
+            if _is_given_up(node) or _version(lease) != _version(held):
+                return
+            self._write(node, lost(node, lease, now))
+            self._disruption.judged(name)
+
+    def _recover(self, name: str, now: datetime) -> None:
+        with suppress(NotFound, Conflict):
+            node = self._nodes.get(name)
+            if _is_given_up(node):
+                self._write(node, recovered(node, self._lease_of(name), now))
+            self._disruption.is_back(name)
+            self._back_since.pop(name, None)
+
+    def _write(self, before: Node, status: NodeStatus) -> None:
+        after = self._nodes.update_status(msgspec.structs.replace(before, status=status))
+        self._told(before, after)
+
+    def _told(self, before: Node, after: Node) -> None:
+        self._node_mirror.items[after.metadata.name] = after
+        for transition in transitions(before.status, after.status, after.metadata.name):
+            self.transitions += 1
+            self._record(after, transition)
+            for follower in self._followers:
+                try:
+                    follower(after, transition)
+                except Exception:  # it is somebody else's
+                    log.exception("what follows %s of %s failed", transition.reason, after.metadata.name)
+
+    def _record(self, node: Node, transition: Transition) -> None:
+        about = ObjectReference("Node", "", node.metadata.name, node.metadata.uid, Node.api_version)
+        identity = f"{node.metadata.uid}/{transition.reason}/{transition.at}"
+        self._occurrences.record(identity, about, transition.type, transition.reason, transition.message)
+
+    def _lease_of(self, name: str) -> Lease | None:
+        try:
+            return self._leases.get(name, NODE_LEASES)
+        except NotFound:
+            return None
+
+    def _may_leave(self, name: str, node: Node, now: datetime) -> bool:
+        if node.metadata.annotations.get(FROM_LEASE) and name not in self._lease_mirror.items:
+            return True  # whoever made the lease has taken it away
+        ready = node.status.condition(READY)
+        if ready is None or ready.status != UNKNOWN or ready.last_transition_time is None:
+            return False
+        return (now - ready.last_transition_time).total_seconds() > self._pace.forget_after_s
+
+    def _remove(self, name: str, node: Node) -> None:
+        with suppress(NotFound):
+            self._leases.delete(name, NODE_LEASES)
+        with suppress(NotFound, Conflict):
+            self._nodes.delete(name, version=node.metadata.resource_version)
+        log.info("node %s has left", name)
+
+    def _remember(self, node: Node, lease: Lease, now: datetime) -> None:
+        """Of a lease that holds for long keep when it was renewed: workers may come and go meanwhile."""
+        if (lease.spec.lease_duration_seconds or 0) <= LEAST_LEFT_S:
+            return
+        silent_s = self._silence.silent_s(node.metadata.name)
+        new = write_heard_at(node, lease, now - timedelta(seconds=silent_s))
+        if new is not None:
+            with suppress(NotFound, Conflict):
+                self._node_mirror.items[node.metadata.name] = self._nodes.update(new)
+
+
+def _is_given_up(node: Node) -> bool:
+    ready = node.status.condition(READY)
+    return ready is not None and ready.status == UNKNOWN
+
+
+def _grace_s(lease: Lease) -> float:
+    return float(lease.spec.lease_duration_seconds or DEFAULT_LEASE_S)
+
+
+def _version(lease: Lease | None) -> str:
+    return lease.metadata.resource_version if lease is not None else ""
+
+
+__all__ = ["COMPONENT", "NodeMonitor", "Pace"]

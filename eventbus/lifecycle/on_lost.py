@@ -1,0 +1,77 @@
+"""Runs a person's command for each node that is lost, or back, one at a time and never in the way of judging."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import subprocess
+import threading
+
+from eventbus.objects.conditions import UNKNOWN, Transition
+from eventbus.objects.node import Node
+
+log = logging.getLogger("eventbus")
+
+#: A command that takes longer is killed, with all it has started: the next node waits for it. Seconds.
+LONGEST_S = 60.0
+
+
+class LostCommand:
+    """A shell command, run once a lost node with EVENTBUS_NODE, EVENTBUS_REASON and EVENTBUS_MESSAGE.
+
+    Runs in a thread of its own from the first node on. *failures* counts runs that failed. What waits at the end of the
+    process, or was decided by a worker that died, is not run: an event says the same, and is not lost.
+    """
+
+    def __init__(self, command: str, *, longest_s: float = LONGEST_S) -> None:
+        self.runs = self.failures = 0
+        self._command = command
+        self._longest_s = longest_s
+        self._waiting: queue.SimpleQueue[tuple[str, str, str] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="eventbus-on-lost", daemon=True)
+
+    def __call__(self, node: Node, transition: Transition) -> None:
+        """Have it run for *node*, if it is lost now; returns at once."""
+        ready = node.status.condition("Ready")
+        if transition.reason != "NodeNotReady" or ready is None or ready.status != UNKNOWN:
+            return
+        self._waiting.put((node.metadata.name, transition.reason, transition.message))
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Run no further one, and wait for the one under way."""
+        self._waiting.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (lost := self._waiting.get()) is not None:
+            self.runs += 1
+            if problem := self._run_once(*lost):
+                self.failures += 1
+                log.error("--on-lost for node %s: %s", lost[0], problem)
+
+    def _run_once(self, name: str, reason: str, message: str) -> str:
+        said = {"EVENTBUS_NODE": name, "EVENTBUS_REASON": reason, "EVENTBUS_MESSAGE": message}
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", self._command],
+                env=dict(os.environ) | said,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"cannot be started: {error.strerror or error}"
+        try:
+            code = process.wait(self._longest_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"killed, it took longer than {self._longest_s:g} s"
+        return f"ended with exit code {code}" if code else ""
+
+
+__all__ = ["LONGEST_S", "LostCommand"]

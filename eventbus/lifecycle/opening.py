@@ -1,0 +1,82 @@
+"""Makes a lifecycle worker for a bus: its client, its clock, its followers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from eventbus.agent.opening import open_objects
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.clock import Clock, SystemClock
+from eventbus.kinds import LEASE, NODE
+from eventbus.lifecycle.election import LEASE_S, Election
+from eventbus.lifecycle.monitor import COMPONENT, NodeMonitor, Pace
+from eventbus.lifecycle.on_lost import LostCommand
+from eventbus.lifecycle.runner import LifecycleRunner
+from eventbus.objects.conditions import Transition
+from eventbus.objects.node import Node
+from eventbus.record.occurrence import OccurrenceRecorder
+
+
+def open_lifecycle(
+    bus: Bus,
+    *,
+    identity: str,
+    pace: Pace | None = None,
+    election_s: int = LEASE_S,
+    on_lost: str = "",
+    followers: Sequence[Callable[[Node, Transition], object]] = (),
+    clock: Clock | None = None,
+    on_change: Callable[[str, str], object] = lambda _reason, _message: None,
+) -> LifecycleRunner:
+    """A lifecycle worker; nothing is sent before its `start`.
+
+    Args: identity: who it is, other than all others.  on_lost: a shell command, run once a lost node.
+          followers: called with each node that is lost or back.
+    """
+    clock, pace = clock or SystemClock(), pace or Pace()
+    client = bus.client(name=COMPONENT)
+    leases = open_objects(bus, client, LEASE, clock)
+    occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
+    command = LostCommand(on_lost) if on_lost else None
+
+    def now() -> datetime:
+        return server_time(client)
+
+    def close(timeout_s: float) -> None:
+        if command is not None:
+            command.stop(timeout_s)
+        client.close()
+
+    monitor = NodeMonitor(
+        nodes=open_objects(bus, client, NODE, clock),
+        leases=leases,
+        clock=clock,
+        now=now,
+        occurrences=occurrences,
+        identity=identity,
+        pace=pace,
+        followers=[*followers, *([command] if command is not None else [])],
+    )
+    return LifecycleRunner(
+        monitor=monitor,
+        election=Election(leases=leases, clock=clock, identity=identity, now=now, lease_s=election_s),
+        occurrences=occurrences,
+        clock=clock,
+        pace=pace,
+        on_change=on_change,
+        closing=close,
+    )
+
+
+def server_time(client: Client) -> datetime:
+    """The time by the server's clock. Raises: BusUnavailable. Redis: TIME."""
+    with redis_errors():
+        answer: Any = client.time()
+    return datetime.fromtimestamp(int(answer[0]) + int(answer[1]) / 1e6, UTC)
+
+
+__all__ = ["open_lifecycle", "server_time"]

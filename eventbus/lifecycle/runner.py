@@ -1,0 +1,153 @@
+"""A lifecycle worker: one thread that observes all the time, stands for election, and judges while it is elected."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+from eventbus.agent.agent import Occurrences
+from eventbus.agent.bus_contact import BusContact
+from eventbus.clock import Clock
+from eventbus.consume.health import LoopHealth
+from eventbus.errors import BusFull, BusUnavailable, EventBusError
+from eventbus.lifecycle.election import Election
+from eventbus.lifecycle.monitor import NodeMonitor, Pace
+from eventbus.objects.conditions import (
+    DISK_PRESSURE,
+    MEMORY_PRESSURE,
+    NETWORK_UNAVAILABLE,
+    PID_PRESSURE,
+    READY,
+    UNKNOWN,
+)
+from eventbus.periodic import Periodic
+
+log = logging.getLogger("eventbus")
+
+#: How often signs of life are looked for: a sign is dated so much too late at the most. Seconds.
+OBSERVE_EVERY_S = 0.5
+
+_GAUGES = {
+    "nodes": "nodes",
+    READY: "nodes_ready",
+    UNKNOWN: "nodes_unknown",
+    MEMORY_PRESSURE: "nodes_memory_pressure",
+    DISK_PRESSURE: "nodes_disk_pressure",
+    PID_PRESSURE: "nodes_pid_pressure",
+    NETWORK_UNAVAILABLE: "nodes_network_unavailable",
+}
+
+
+class LifecycleRunner:
+    """A worker's `Part`. `tick` is one round; `start` has a thread call it twice a second.
+
+    Args: closing: called last, in `stop`.
+    """
+
+    def __init__(
+        self,
+        *,
+        monitor: NodeMonitor,
+        election: Election,
+        occurrences: Occurrences,
+        clock: Clock,
+        pace: Pace,
+        on_change: Callable[[str, str], object] = lambda _reason, _message: None,
+        closing: Callable[[float], object] = lambda _timeout_s: None,
+    ) -> None:
+        self._monitor = monitor
+        self._election = election
+        self._occurrences = occurrences
+        self._clock = clock
+        self._pace = pace
+        self._on_change = on_change
+        self._closing = closing
+        self._contact = BusContact(clock)
+        self._led = False
+        self._campaign_at = self._judge_at = -math.inf
+        self._failures = 0
+        self._problem = ""
+        every_s = min(OBSERVE_EVERY_S, pace.period_s / 4)
+        self._loop = Periodic(self.tick, every_s=every_s, name="eventbus-lifecycle")
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._loop.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End after the round under way, and let another worker act at once. Idempotent."""
+        if self._loop.stop(timeout_s):
+            with suppress(EventBusError):
+                self._election.resign()
+                self._occurrences.flush()
+            self._occurrences.close()
+            self._closing(timeout_s)
+
+    def tick(self) -> None:
+        """One round: stand for election if it is time, observe, judge if that is due and ours. No error of the bus is
+        raised.
+        """
+        try:
+            self._round()
+            if self._contact.answered():
+                log.warning("Redis is back")
+                self._on_change("Reconnected", "Redis is back")
+            self._problem = ""
+        except BusFull as error:  # what was decided waits to be told
+            self._failed(error)
+        except BusUnavailable as error:
+            if self._contact.lost(str(error)):
+                log.warning("lost Redis: %s", error)
+                self._on_change("LostRedis", str(error))
+        except EventBusError as error:
+            self._failed(error)
+
+    def vitals(self) -> list[LoopHealth]:
+        """How it does; safe to call from any thread."""
+        found = self._monitor.conditions()
+        gauges = {gauge: float(found.get(condition, 0)) for condition, gauge in _GAUGES.items()}
+        return [
+            LoopHealth(
+                group="lifecycle",
+                partition=0,
+                last_progress=self._loop.last_round,
+                ready=not self._contact.is_away and not self._problem,
+                counts={
+                    "renewals": self._monitor.renewals,
+                    "transitions": self._monitor.transitions,
+                    "failures": self._failures,
+                    "outages": self._monitor.outages,
+                },
+                gauges=gauges | {"leader": float(self._election.leads)},
+            )
+        ]
+
+    def _failed(self, error: EventBusError) -> None:
+        self._failures += 1
+        if str(error) != self._problem:  # one line for all that follow
+            log.error("nodes are not watched as they should be: %s", error)
+        self._problem = str(error)
+
+    def _round(self) -> None:
+        now = self._clock.monotonic()
+        try:
+            if now >= self._campaign_at:
+                self._campaign_at = now + self._election.renew_every_s
+                self._election.campaign()
+            self._monitor.observe()
+        except EventBusError:
+            self._monitor.blinded()
+            raise
+        leads, led, self._led = self._election.leads, self._led, self._election.leads
+        if leads and not led:
+            self._monitor.retell()
+            self._judge_at = now
+        if leads and now >= self._judge_at:
+            self._judge_at = max(self._judge_at + self._pace.period_s, now)
+            self._monitor.judge(lambda: self._election.leads)
+        self._occurrences.flush()
+
+
+__all__ = ["OBSERVE_EVERY_S", "LifecycleRunner"]

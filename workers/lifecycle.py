@@ -1,0 +1,89 @@
+"""`eventbus worker lifecycle`: says which node has fallen silent."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from eventbus.cli.input.finite import Finite
+from workers.options import metrics_option, worker_help
+
+if TYPE_CHECKING:
+    from workers.runtime import Context, Part
+
+
+@click.command(epilog=worker_help())
+@click.option(
+    "--on-lost", default="", metavar="COMMAND", help="Run by /bin/sh once a lost node; EVENTBUS_NODE has its name."
+)
+@click.option(
+    "--forget-after",
+    default="7d",
+    show_default=True,
+    metavar="DURATION",
+    help="Nodes that are silent for longer leave, like 12h or 30d.",
+)
+@click.option(
+    "--node-monitor-period",
+    "period_s",
+    type=Finite(min=0.1),
+    default=5.0,
+    show_default=True,
+    help="How often nodes are judged, seconds.",
+)
+@click.option(
+    "--node-startup-grace-period",
+    "startup_grace_s",
+    type=Finite(min=0.1),
+    default=60.0,
+    show_default=True,
+    help="How long a node may take to tell its state for the first time, seconds.",
+)
+@metrics_option
+@click.option("--leader-lease-s", type=click.IntRange(min=1), default=8, hidden=True)
+def lifecycle(
+    on_lost: str, forget_after: str, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
+) -> None:
+    """Watch the leases of all nodes, and say which has fallen silent and which is back.
+
+    A node is lost when its lease has not moved for as long as the lease itself says, 40 s for an agent's. Then its
+    conditions become Unknown, and one Warning NodeNotReady is recorded about it. Any number of these workers may run:
+    all of them watch, one acts, and another takes over within 15 s. Each goes by what it has seen itself; after an
+    outage of its own every grace begins anew. If most nodes fall silent within a minute, it goes on slowly and says
+    PartialDisruption.
+
+    \b
+    Examples:
+      eventbus worker lifecycle
+      eventbus worker lifecycle --on-lost 'page-somebody "$EVENTBUS_NODE is silent"'
+      eventbus worker lifecycle --forget-after 12h
+    """
+    from eventbus.lifecycle.monitor import Pace
+    from eventbus.lifecycle.opening import open_lifecycle
+    from workers.runtime import run
+
+    pace = Pace(period_s=period_s, startup_grace_s=startup_grace_s, forget_after_s=_seconds(forget_after))
+
+    def build(context: Context) -> Part:
+        return open_lifecycle(
+            context.bus,
+            identity=context.name,
+            pace=pace,
+            election_s=leader_lease_s,
+            on_lost=on_lost,
+            clock=context.clock,
+            on_change=context.on_change,
+        )
+
+    sys.exit(run("eventbus-lifecycle", build, metrics=metrics))
+
+
+def _seconds(text: str) -> float:
+    from eventbus.cli.input.since import parse_duration
+
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--forget-after") from None
