@@ -34,6 +34,7 @@ from eventbus.record.recorder import EventRecorder
 from eventbus.settings import FullBuffer, Options, Settings
 
 if TYPE_CHECKING:
+    from eventbus.agent.heartbeat import heartbeat
     from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
     from eventbus.cache.factory import SharedInformerFactory
     from eventbus.cache.informer import SharedInformer
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 #: What a program that only records never touches is imported when it is asked for: it is half of the import's time.
 _READING = {
+    "eventbus.agent.heartbeat": ("heartbeat",),
     "eventbus.cache.deltas": ("DeletedFinalStateUnknown", "last_state"),
     "eventbus.cache.factory": ("SharedInformerFactory",),
     "eventbus.cache.informer": ("SharedInformer",),
@@ -76,6 +78,7 @@ __all__ = [
     "EventRecorder",
     "make_event_recorder",
     "install_signal_handlers",
+    "heartbeat",
     "FullBuffer",
     "FullQueue",
     # values

@@ -82,6 +82,9 @@ COMMANDS: dict[str, Lazy] = {
     "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List entries that no worker could handle."),
     "dead replay": Lazy("eventbus.cli.commands.dead:replay_dead", "Give buried entries back to their group."),
     "dead show": Lazy("eventbus.cli.commands.dead:show_dead", "Show one buried entry."),
+    "delete": Lazy(
+        "eventbus.cli.commands.delete:delete", "Take an object out of the store: a node, a lease, an event."
+    ),
     "describe": Lazy("eventbus.cli.commands.describe:describe", "Show one object, with its events."),
     "doctor": Lazy("eventbus.cli.commands.doctor:doctor", "Look for what is wrong, and say the cure."),
     "events": Lazy("eventbus.cli.commands.events:events", "Events as `kubectl events` shows them."),
@@ -98,6 +101,9 @@ COMMANDS: dict[str, Lazy] = {
     "group delete": Lazy("eventbus.cli.commands.group:delete_group", "Delete a group that will not be back."),
     "group list": Lazy("eventbus.cli.commands.group:list_groups", "Show the groups, and how far behind they are."),
     "help": Lazy("eventbus.cli.commands.help:help_", "Show the help of a command."),
+    "heartbeat": Lazy(
+        "eventbus.cli.commands.heartbeat:heartbeat", "Make anything a node that is missed when it falls silent."
+    ),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),

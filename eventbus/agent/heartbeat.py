@@ -1,0 +1,194 @@
+"""Makes anything a node for as long as it runs: a block of code, a command, a cron job."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import BusUnavailable, ConfigError, EventBusError, NotFound
+from eventbus.names import is_dns_subdomain
+from eventbus.periodic import Periodic
+from eventbus.settings import Settings
+
+if TYPE_CHECKING:
+    from eventbus.broker.bus import Bus
+    from eventbus.broker.connection.client import Client
+
+log = logging.getLogger("eventbus")
+
+#: A sign is given so often, seconds, and the grace is four times as long.
+EVERY_S = 10.0
+GRACES = 4
+
+
+class Heartbeat:
+    """A lease that is renewed by a thread of its own, and taken away with its node at the end. A context manager.
+
+        with eventbus.heartbeat("batch-7"):
+            work()
+
+    A lifecycle worker makes the node of it, and says NodeNotReady when no sign came for the grace. The block is never
+    held up and nothing is raised into it: while Redis is away the log says so, and the next sign is tried again. A
+    block that raises leaves the node behind, to fall silent; one that ends takes it away, for at most *flush_s*. A
+    fork gives no signs: a child begins a heartbeat of its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        every_s: float | None = None,
+        for_s: float | None = None,
+        open_bus: Callable[[], Bus],
+        flush_s: float,
+        clock: Clock | None = None,
+    ) -> None:
+        check_name(name)
+        self.name = name
+        self._clock = clock or SystemClock()
+        every_s, self._grace_s = pace_of(every_s, for_s)
+        self._open_bus = open_bus
+        self._flush_s = flush_s
+        self._renewal: LeaseRenewal | None = None
+        self._client: Client | None = None
+        self._remove_node: Callable[[], None] = lambda: None
+        self._is_away = False
+        self._lock = threading.Lock()
+        self._loop = Periodic(self.beat, every_s=every_s, name=f"eventbus-heartbeat-{name}")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop(leave=kind is None)
+
+    def start(self) -> None:
+        """Begin to give signs; returns at once."""
+        self._loop.start()
+
+    def stop(self, *, leave: bool = True) -> None:
+        """Give no more signs, and with *leave* take lease and node away. Waits for at most *flush_s*, about."""
+        if not self._loop.stop(self._flush_s):
+            log.warning("node %s stays, and will be found silent: Redis does not answer", self.name)
+            return
+        try:
+            if leave:
+                self.leave()
+        except EventBusError as error:
+            log.warning("node %s stays, and will be found silent: %s", self.name, error)
+        finally:
+            self.close()
+
+    def beat(self) -> None:
+        """Give one sign. What keeps it from Redis is logged once."""
+        try:
+            self.renew()
+            if self._is_away:
+                log.warning("heartbeat of %s: Redis is back", self.name)
+            self._is_away = False
+        except EventBusError as error:
+            if not self._is_away:
+                log.warning("heartbeat of %s: %s", self.name, error)
+            self._is_away = True
+
+    def renew(self) -> None:
+        """Give one sign. Raises: BusUnavailable, BusRefused, ConfigError: it was not given."""
+        with self._lock:
+            if self._renewal is None:
+                self._renewal = self._open()
+            for _ in range(3):  # somebody else of this name may just begin, or end
+                with suppress(*PASSING):
+                    self._renewal.renew()
+                    return
+        raise BusUnavailable(f"somebody else writes the lease of {self.name} all the time")
+
+    def leave(self) -> None:
+        """Take the lease away, then the node. Raises: BusUnavailable, BusRefused."""
+        with self._lock:
+            if self._renewal is not None:
+                self._renewal.remove()
+                with suppress(NotFound):
+                    self._remove_node()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+
+    def _open(self) -> LeaseRenewal:
+        from eventbus.agent.opening import open_objects
+        from eventbus.kinds import LEASE, NODE
+
+        bus = self._open_bus()
+        self._client = client = bus.client(name="eventbus-heartbeat")
+        nodes = open_objects(bus, client, NODE, self._clock)
+        self._remove_node = lambda: nodes.delete(self.name)
+        return LeaseRenewal(
+            leases=open_objects(bus, client, LEASE, self._clock),
+            clock=self._clock,
+            name=self.name,
+            holder=f"{socket.gethostname()}_{os.getpid()}",
+            duration_s=self._grace_s,
+        )
+
+
+def heartbeat(
+    name: str,
+    *,
+    every_s: float | None = None,
+    for_s: float | None = None,
+    url: str | None = None,
+    settings: Settings | None = None,
+) -> Heartbeat:
+    """Make this block of code a node called *name*: `with eventbus.heartbeat("batch-7"): ...`.
+
+    Args:   name: lower case letters, digits, '-' and '.'.
+            every_s: how often a sign is given; None: every 10 s.
+            for_s: how long it may be silent; None: four times as long.
+            url, settings: where the bus is; None: as a broadcaster's.
+    Raises: ConfigError: one of these will not do, or no bus is configured.
+    """
+    found = settings or Settings.from_environ(os.environ)
+
+    def open_it() -> Bus:
+        from eventbus.broker.bus import open_bus
+        from eventbus.broker.connection.client import resolve_url
+
+        where = resolve_url(url or found.redis_url or None, os.environ)
+        if where is None:
+            raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so nobody hears a heartbeat")
+        return open_bus(where, found)
+
+    return Heartbeat(name, every_s=every_s, for_s=for_s, open_bus=open_it, flush_s=found.flush_s)
+
+
+def check_name(name: str) -> None:
+    """Raises: ConfigError: *name* is no name of a node."""
+    if not is_dns_subdomain(name):
+        raise ConfigError(f"{name!r} is no name of a node: lower case letters, digits, '-' and '.', like batch-7")
+
+
+def pace_of(every_s: float | None, for_s: float | None) -> tuple[float, int]:
+    """How often a sign is given, and the grace in whole seconds. Raises: ConfigError: signs do not come within it."""
+    if every_s is None:
+        every_s = EVERY_S if for_s is None else min(EVERY_S, for_s / GRACES)
+    grace_s = GRACES * every_s if for_s is None else for_s
+    if not 0 < every_s < grace_s < 2**31:
+        problem = f"a sign every {every_s:g} s does not come within {grace_s:g} s"
+        raise ConfigError(f"{problem}: give a shorter --every (every_s) or a longer --for (for_s)")
+    return every_s, max(1, math.ceil(grace_s))
+
+
+__all__ = ["EVERY_S", "Heartbeat", "check_name", "heartbeat", "pace_of"]

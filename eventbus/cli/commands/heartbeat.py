@@ -1,0 +1,128 @@
+"""`eventbus heartbeat`: makes anything a node that is missed when it falls silent."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from eventbus.cli.completion import complete_files
+from eventbus.cli.input.since import parse_duration
+
+if TYPE_CHECKING:
+    from eventbus.agent.heartbeat import Heartbeat
+
+
+def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--every",
+    "every_s",
+    callback=_duration,
+    metavar="DURATION",
+    help="How often a sign is given.  [default: 10s, and four times within --for]",
+)
+@click.option(
+    "--for",
+    "for_s",
+    callback=_duration,
+    metavar="DURATION",
+    help="How long it may be silent before it counts as lost.  [default: four times --every]",
+)
+@click.argument(
+    "words",
+    metavar="[--] [COMMAND [ARGS]...]",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    shell_complete=complete_files,
+)
+def heartbeat(name: str, every_s: float | None, for_s: float | None, words: Sequence[str]) -> None:
+    """Make NAME a node, and give signs that it is alive: while COMMAND runs, until Ctrl-C, or once with --for.
+
+    A lifecycle worker (`eventbus worker lifecycle`) makes the node, and records one Warning NodeNotReady when no sign
+    has come for as long as --for says. A normal end (COMMAND's exit code 0, Ctrl-C, SIGTERM) takes the node away; a
+    COMMAND that fails leaves it, so that it is found silent. With --for and no COMMAND one sign is given, and nothing
+    waits: a dead man's switch for a cron job, which runs this at its end.
+
+    \b
+    Examples:
+      eventbus heartbeat batch-7 -- ./batch.sh
+      eventbus heartbeat importer --every 1m
+      eventbus heartbeat backup --for 25h      # at the end of a daily job
+      eventbus get nodes
+
+    \b
+    Exit codes: those of COMMAND, as `eventbus exec` has them, and
+      0  the sign was given, or the signs have ended
+      1  Redis does not answer, so that no sign was given
+      2  wrong usage, or a setting that will not do
+    """
+    from eventbus.agent.heartbeat import heartbeat as make
+
+    beats = make(name, every_s=every_s, for_s=for_s)
+    if not words and for_s is not None:
+        _once(beats)
+    elif words:
+        _with_command(beats, words)
+    else:
+        _until_ended(beats)
+
+
+def _once(beats: Heartbeat) -> None:
+    try:
+        beats.renew()
+    finally:
+        beats.close()
+
+
+def _until_ended(beats: Heartbeat) -> None:
+    from eventbus.process.signal_queue import ENDING, SignalQueue, passed_on
+
+    signals = SignalQueue(passed_on())
+    _log_to_stderr()
+    beats.renew()  # the first sign is asked for: who cannot give it is told so
+    with beats:
+        while True:
+            caught = signals.wait()
+            if caught and caught.number in ENDING:
+                return
+
+
+def _with_command(beats: Heartbeat, words: Sequence[str]) -> None:
+    """The command runs whether or not there is a bus."""
+    from eventbus.cli.commands.exec import _end_as
+    from eventbus.clock import SystemClock
+    from eventbus.process.command import CannotStart, Command
+    from eventbus.process.signal_queue import SignalQueue, passed_on
+
+    signals = SignalQueue(passed_on())
+    command = Command(words, signals=signals, clock=SystemClock(), read_stderr=False, on_signal=lambda _caught: None)
+    _log_to_stderr()
+    try:
+        outcome = command.run(beats.start)
+    except CannotStart as error:
+        click.echo(f"error: {words[0]}: {error}", err=True)
+        sys.exit(error.outcome.code)
+    beats.stop(leave=not outcome.failed or command.asked_to_end)
+    _end_as(outcome)
+
+
+def _log_to_stderr() -> None:
+    logger = logging.getLogger("eventbus")
+    logger.addHandler(_Lines(logging.WARNING))
+    logger.propagate = False
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"eventbus heartbeat: {record.getMessage()}", err=True)
