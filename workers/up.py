@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
@@ -35,7 +36,9 @@ from workers.runtime import NAMESPACE, WorkerEvents
 from workers.server_keeper import ServerKeeper
 
 COMPONENT = "eventbus-up"
-WORKERS = ("log", "sink")
+WORKERS = ("log", "sink", "lifecycle", "agent")
+#: The machine is a node only where it can be measured (pip install 'eventbus[agent]').
+NEEDS = {"agent": "psutil"}
 #: A worker ends by itself after its own drain; it is given a little longer.
 DRAIN_MARGIN_S = 2.0
 #: Our own events get so long before each stage is ended, and at the end.
@@ -52,16 +55,18 @@ FLUSH_S = 1.0
     "metrics",
     metavar="[HOST:]PORT",
     default="",
-    help="Metrics and health of the worker log there, of the worker sink at the next port (see `worker log`).",
+    help="Metrics and health of the worker log there, of the others at the next ports (see `worker log`).",
 )
 @click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
 @click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
 def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base: float, backoff_max: float) -> None:
-    """Run everything in the foreground: the embedded server, the workers log and sink, the lines of a Procfile.
+    """Run everything in the foreground: the embedded server, the workers, the lines of a Procfile.
+
+    The workers are log, sink, lifecycle and, where psutil is installed, agent: this machine is a node then.
 
     With EVENTBUS_REDIS_URL set there is no embedded server. A server that is already running in its directory is used,
     and left running. Every process finds the bus in EVENTBUS_REDIS_URL. A line of the Procfile is run by /bin/sh; one
-    named log or sink takes the place of that worker.
+    named as one of the workers takes its place.
 
     What fails is started again after the kubelet's pauses (10 s doubling to 300 s, anew after 10 min up); what ends
     with exit code 0 is done. Ctrl-C and SIGTERM end the lines of the Procfile first, the last one first, then the
@@ -75,7 +80,7 @@ def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base:
       eventbus up
       eventbus up --procfile Procfile
       eventbus up --state-dir ./state
-      eventbus up --metrics-port 9100     # log on 9100, sink on 9101
+      eventbus up --metrics-port 9100     # log on 9100, sink on 9101, …
 
     \b
     Exit codes:
@@ -183,7 +188,7 @@ class Everything:
         workers = {
             name: [sys.executable, "-P", "-m", "eventbus_command", "worker", name, *self._ports[name]]
             for name in WORKERS
-            if name not in self._commands
+            if name not in self._commands and can_run(name)
         }
         lines = {name: ["/bin/sh", "-c", command] for name, command in self._commands.items()}
         replaced = {name: words for name, words in lines.items() if name in WORKERS}
@@ -228,6 +233,11 @@ class Everything:
     def _stop(self) -> None:
         if self._supervisor:
             self._supervisor.stop()
+
+
+def can_run(name: str) -> bool:
+    """True if what the worker *name* needs besides ourselves is installed."""
+    return name not in NEEDS or find_spec(NEEDS[name]) is not None
 
 
 def metrics_options(metrics: str) -> dict[str, list[str]]:

@@ -14,12 +14,11 @@ from eventbus.agent.lease_renewal import PASSING, LeaseObjects
 from eventbus.clock import Clock
 from eventbus.errors import NotFound
 from eventbus.event import ObjectMeta
+from eventbus.objects.conditions import LIFECYCLE_LEASE
 from eventbus.objects.lease import Lease, LeaseSpec
 
 log = logging.getLogger("eventbus")
 
-#: Namespace and name of the lease that lifecycle workers share.
-ELECTION_NAMESPACE, ELECTION_NAME = "eventbus-system", "eventbus-lifecycle"
 #: A holder that does not renew for so long, as others have watched it, has lost it. Seconds.
 LEASE_S = 8
 
@@ -41,8 +40,6 @@ class Election:
         identity: str,
         now: Callable[[], datetime],
         lease_s: int = LEASE_S,
-        namespace: str = ELECTION_NAMESPACE,
-        name: str = ELECTION_NAME,
     ) -> None:
         self.identity = identity
         self.elected = 0
@@ -50,7 +47,6 @@ class Election:
         self._clock = clock
         self._now = now
         self._lease_s = lease_s
-        self._place = (name, namespace)
         self._seen = ""  # version of the lease
         self._seen_at = 0.0
         self._renewed_at = -math.inf
@@ -91,7 +87,7 @@ class Election:
         began = self._clock.monotonic()
         if held is None:
             found = self._find()
-            if found is None or not self._may_take(found):
+            if not self._may_take(found):
                 return
             held = found
         was = held.spec.holder_identity
@@ -101,11 +97,11 @@ class Election:
             self.elected += 1
             log.info("%s acts now%s", self.identity, f", in the place of {was}" if was else "")
 
-    def _find(self) -> Lease | None:
+    def _find(self) -> Lease:
+        namespace, name = LIFECYCLE_LEASE
         try:
-            return self._leases.get(*self._place)
+            return self._leases.get(name, namespace)
         except NotFound:
-            name, namespace = self._place
             empty = Lease(metadata=ObjectMeta(name=name, namespace=namespace), spec=LeaseSpec(holder_identity=""))
             return self._leases.create(empty)
 
@@ -129,4 +125,4 @@ class Election:
         return msgspec.structs.replace(held, spec=made)
 
 
-__all__ = ["ELECTION_NAME", "ELECTION_NAMESPACE", "LEASE_S", "Election"]
+__all__ = ["LEASE_S", "Election"]

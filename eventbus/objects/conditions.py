@@ -15,6 +15,8 @@ from eventbus.objects.node import Node, NodeCondition, NodeStatus
 
 #: Where the leases of nodes lie; each is called as its node.
 NODE_LEASES: Final = "kube-node-lease"
+#: Namespace and name of the lease by which lifecycle workers agree on who acts.
+LIFECYCLE_LEASE: Final = ("eventbus-system", "eventbus-lifecycle")
 #: A lease that does not say how long it holds, holds so long.
 DEFAULT_LEASE_S: Final = 40
 
@@ -109,6 +111,7 @@ __all__ = [
     "DEFAULT_LEASE_S",
     "DISK_PRESSURE",
     "FALSE",
+    "LIFECYCLE_LEASE",
     "MEMORY_PRESSURE",
     "NETWORK_UNAVAILABLE",
     "NEVER_UPDATED",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from eventbus.broker.health.bus_status import LEADING, BusStatus, Group, Level, Partition
 from eventbus.broker.health.suppressed import COUNTED
+from eventbus.broker.lifecycle_status import say_unwatched
 from eventbus.printers.amounts import human_bytes, level_of_bytes, used_bytes, used_keys
 from eventbus.printers.human_duration import human_duration
 from eventbus.printers.table import Cell, Colour, Row, format_table
@@ -54,6 +55,7 @@ def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False
         _spoiled(status),
         _groups(status, colour) or "GROUPS: none yet; a group is made by its first worker (eventbus worker log)\n",
         _workers(status, wide, colour),
+        _lifecycle(status),
         _partitions(status, wide, colour),
         _counters(status),
         _leading(status),
@@ -132,6 +134,16 @@ def _share(partitions: tuple[int, ...], total: int, wide: bool) -> str:
     if wide or len(text) <= SHARE_LENGTH:
         return text or "-"
     return f"{len(partitions)} of {total}"
+
+
+def _lifecycle(status: BusStatus) -> str:
+    found = status.lifecycle
+    if found is None or not (found.nodes or found.holder):
+        return ""
+    nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes"
+    if said := say_unwatched(found):
+        return f"Nodes:    {said}\n"
+    return f"Nodes:    {nodes}, watched by {found.holder or 'nobody'}\n"
 
 
 def _partitions(status: BusStatus, wide: bool, colour: bool) -> str:

@@ -12,7 +12,8 @@ from enum import StrEnum
 from hashlib import sha256
 
 from eventbus.broker.access.function_commands import Function, Use, functions_used
-from eventbus.broker.keys import Keys, bus_key
+from eventbus.broker.keys import Keys, bus_key, item_key
+from eventbus.objects.conditions import LIFECYCLE_LEASE
 
 
 class Role(StrEnum):
@@ -21,6 +22,7 @@ class Role(StrEnum):
     PRODUCER = "producer"  #: records events
     READER = "reader"  #: lists and watches them
     WORKER = "worker"  #: correlates, logs, exports; may do what the two above may
+    AGENT = "agent"  #: makes a machine, or anything, a node
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
     DEPLOY = "deploy"  #: makes the bus, loads functions, sets options, looks after groups and the dead letter
 
@@ -28,7 +30,8 @@ class Role(StrEnum):
 ROLE_HELP: Mapping[Role, str] = {
     Role.PRODUCER: "records events; can read none. Could still fill the stream, or empty it, past publish",
     Role.READER: "lists and watches the store and the stream; writes nothing",
-    Role.WORKER: "works for any group: correlates, logs, exports, writes nodes and leases; also records and reads",
+    Role.WORKER: "works for any group: correlates, logs, exports, keeps nodes and leases; also records and reads",
+    Role.AGENT: "keeps nodes and their leases; also records. Could write and remove objects of other kinds as well",
     Role.METRICS: "reads the numbers of status and doctor; sees the streams, not the store; writes nothing",
     Role.DEPLOY: "makes the bus, loads functions, sets options, deletes groups, replays; also records and reads",
 }
@@ -39,9 +42,24 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
     Role.PRODUCER: frozenset({"publish"}),
     Role.READER: frozenset(),
     Role.WORKER: frozenset(
-        {"open", "record", "trim", "bury", "beat", "try", "claim", "expire", "refresh", "forget", "finish", "put"}
+        {
+            "open",
+            "record",
+            "trim",
+            "bury",
+            "beat",
+            "try",
+            "claim",
+            "expire",
+            "refresh",
+            "forget",
+            "finish",
+            "put",
+            "remove",
+        }
         | {"remove_event", "write_event", "overlay_event", "lease", "release", "exported"}
     ),
+    Role.AGENT: frozenset({"put", "remove"}),
     Role.METRICS: frozenset(),
     Role.DEPLOY: frozenset(
         {"open", "put", "remove", "write_event", "overlay_event", "remove_event", "replay", "discard", "again"}
@@ -77,7 +95,9 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "ZRANGE",
         "dead": "XRANGE",
     },
+    Role.AGENT: {"object": "GET"},
     Role.METRICS: {
+        "lifecycle_lease": "GET",
         "bus": "TYPE",
         "incoming": "XLEN XRANGE XPENDING XINFO|GROUPS XINFO|CONSUMERS TYPE",
         "incoming_meta": "HGETALL TYPE",
@@ -87,7 +107,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "dead": "XLEN XRANGE XREVRANGE TYPE",
         "version": "GET TYPE",
         "note": "TYPE",
-        "index_name": "TYPE",
+        "index_name": "ZCARD TYPE",
         "index_object": "TYPE",
         "index_expiry": "ZCARD TYPE",
         "index_forget": "ZCARD TYPE",
@@ -111,6 +131,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
 
 _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
     Role.WORKER: (Role.PRODUCER, Role.READER),
+    Role.AGENT: (Role.PRODUCER,),
     Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),
 }
 
@@ -200,6 +221,8 @@ def name_of(prefix: str, keys: Keys, key: str) -> bytes:
             return keys.version_of("")
         case "note":
             return keys.note_of("")
+        case "lifecycle_lease":
+            return keys.object_of("leases") + item_key(*LIFECYCLE_LEASE)
     found: bytes = getattr(keys, key)
     return found
 

@@ -9,6 +9,7 @@ from eventbus.broker.connection.client import Client, is_cluster, primaries
 from eventbus.broker.health.bus_status import BusStatus, Level, read_status
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.keys import SINK_GROUP, bus_key
+from eventbus.broker.lifecycle_status import say_unwatched
 from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, EventBusError
@@ -53,6 +54,7 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         check_memory(status.memory, _machine_memory(client), needed_bytes(options, partitions)),
         *check_room(status),
         *check_groups(status),
+        *check_lifecycle(status),
     ]
 
 
@@ -129,6 +131,18 @@ def check_groups(status: BusStatus) -> Iterator[Finding]:
         yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, {sink.lag} events behind")
     elif not sink.lag:
         yield ok("workers", "no sink worker is alive, and nothing waits for one")
+
+
+def check_lifecycle(status: BusStatus) -> Iterator[Finding]:
+    """Nodes that nobody would miss."""
+    found = status.lifecycle
+    if found is None or not (found.nodes or found.alive):
+        return
+    if said := say_unwatched(found):
+        yield warning("nodes", said, "start a worker: eventbus worker lifecycle")
+    else:
+        plural = "s" * (found.nodes != 1)
+        yield ok("nodes", f"{found.nodes} node{plural}, watched by {found.holder}")
 
 
 def _machine_memory(client: Client) -> int | None:

@@ -22,6 +22,7 @@ from eventbus.broker.health.partition_status import (
 from eventbus.broker.health.spoiled_checks import read_spoiled
 from eventbus.broker.health.suppressed import SourceCounts, leading, read_sources
 from eventbus.broker.keys import SINK_GROUP, Keys
+from eventbus.broker.lifecycle_status import LifecycleStatus, read_lifecycle
 
 #: Sources shown of each kind; `eventbus get suppressed` has all.
 LEADING = 3
@@ -78,6 +79,7 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     losses: dict[str, int]  #: by cause, as producers have reported them
     buried: dict[str, int]  #: by cause
     spoiled: tuple[str, ...] = ()  #: keys of another type than they must have, a line each
+    lifecycle: LifecycleStatus | None = None  #: None: this user may not see it
     leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: held back, folded, not created, evicted
 
     @property
@@ -96,7 +98,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     Blocks for HEARTBEAT_S where a worker has not asked for work for long: its heartbeat is looked at twice.
 
     Raises: BusUnavailable: call again.  BusRefused: this user may not look.
-    Redis:  TIME, INFO, HGETALL, XLEN, XRANGE, ZCARD, XINFO GROUPS, XINFO CONSUMERS, XPENDING.
+    Redis:  TIME, INFO, GET, HGETALL, XLEN, XRANGE, ZCARD, XINFO GROUPS, XINFO CONSUMERS, XPENDING.
     """
     server = check_server(client)
     reads = [read_partition(node_of(client, keys.meta), keys, bus.options) for keys in bus.keys]
@@ -117,6 +119,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         losses=_by_cause(incoming, "losses:"),
         buried=_buried(meta),
         spoiled=read_spoiled(client, bus.keys),
+        lifecycle=read_lifecycle(bus, client),
         leading=leading(read_sources(bus, client), LEADING),
     )
 

@@ -1,0 +1,485 @@
+"""Agents, leases and lifecycle workers on a real server and a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from eventbus.broker.bus import open_bus
+from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.errors import NotFound
+from eventbus.event import ObjectMeta
+from eventbus.lifecycle.monitor import Pace
+from eventbus.objects.conditions import NODE_LEASES
+from eventbus.objects.node import Node
+from eventbus.settings import Settings
+from eventbus.testing.clock import FakeClock
+from tests.support.node_world import GIB, FakeMachine, NodeWorld
+
+
+@pytest.fixture
+def world(server_url: str, prefix: str) -> Iterator[NodeWorld]:
+    made = NodeWorld(open_bus(server_url, Settings(prefix=prefix)), FakeClock())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def own_world(tmp_path: Path, prefix: str) -> Iterator[tuple[NodeWorld, EmbeddedServer]]:
+    """A server that the test may stop."""
+    server = EmbeddedServer(tmp_path / "server")
+    made = NodeWorld(open_bus(server.start(), Settings(prefix=prefix)), FakeClock())
+    yield made, server
+    made.close()
+    server.stop()
+
+
+def test_an_agent_registers_its_node_and_says_that_it_starts(world: NodeWorld) -> None:
+    world.agent("n1")
+    world.run(1)
+    node = world.nodes.get("n1")
+    assert node.metadata.labels == {"kubernetes.io/hostname": "n1"}
+    assert [(one.type, one.status) for one in node.status.conditions] == [
+        ("MemoryPressure", "False"),
+        ("DiskPressure", "False"),
+        ("PIDPressure", "False"),
+        ("NetworkUnavailable", "False"),
+        ("Ready", "True"),
+    ]
+    assert node.status.capacity == {
+        "cpu": "2",
+        "memory": f"{16 * GIB // 1024}Ki",
+        "ephemeral-storage": f"{100 * GIB // 1024}Ki",
+        "pods": "110",
+    }
+    assert world.leases.get("n1", NODE_LEASES).spec.lease_duration_seconds == 40
+    assert [event.reason for event in world.events()] == ["NodeReady", "Starting"]
+    assert {event.type for event in world.events()} == {"Normal"}
+
+
+def test_labels_of_an_existing_node_are_reconciled_and_others_stay(world: NodeWorld) -> None:
+    labels = {"zone": "a", "kubernetes.io/hostname": "other"}
+    world.nodes.create(Node(metadata=ObjectMeta(name="n1", labels=labels)))
+    world.agent("n1")
+    world.run(1)
+    assert world.nodes.get("n1").metadata.labels == {"zone": "a", "kubernetes.io/hostname": "n1"}
+
+
+def test_status_is_written_when_something_changes_and_else_every_five_minutes(world: NodeWorld) -> None:
+    agent = world.agent("n1")
+    versions: list[str] = []
+    world.run(295, lambda: versions.append(world.nodes.get("n1").metadata.resource_version))
+    assert len(set(versions)) == 1
+    world.run(20, lambda: versions.append(world.nodes.get("n1").metadata.resource_version))
+    assert len(set(versions)) == 2
+    agent.machine.free = 5 * GIB
+    world.run(10.5)
+    condition = world.nodes.get("n1").status.condition("DiskPressure")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "AgentHasDiskPressure")
+    assert world.reasons("n1")["NodeHasDiskPressure"] == 1
+
+
+def test_a_transition_time_moves_only_with_the_status(world: NodeWorld) -> None:
+    agent = world.agent("n1")
+    world.run(1)
+    first = world.nodes.get("n1").status.condition("MemoryPressure")
+    world.run(310)
+    later = world.nodes.get("n1").status.condition("MemoryPressure")
+    assert first is not None
+    assert later is not None
+    assert later.last_transition_time == first.last_transition_time
+    assert later.last_heartbeat_time != first.last_heartbeat_time
+    agent.machine.available = 50 * 1024 * 1024
+    world.run(11)
+    agent.machine.available = 8 * GIB
+    world.run(11)
+    assert world.reasons("n1")["NodeHasInsufficientMemory"] == world.reasons("n1")["NodeHasSufficientMemory"] == 1
+
+
+def test_a_machine_that_was_started_anew_is_told(world: NodeWorld) -> None:
+    world.agent("n1")
+    world.run(5)
+    world.kill("n1")
+    machine = FakeMachine()
+    machine.boot = "boot-2"
+    world.agent("n1", machine=machine)
+    world.run(30)
+    assert world.reasons("n1") == {"NodeReady": 1, "Starting": 2, "Rebooted": 1}
+    assert next(event for event in world.events() if event.reason == "Rebooted").type == "Warning"
+
+
+def test_a_node_that_falls_silent_is_lost_once_after_its_grace_and_back_once(world: NodeWorld) -> None:
+    world.worker()
+    for name in ("n1", "n2", "n3"):
+        world.agent(name)
+    world.run(100)
+    last = world.leases.get("n1", NODE_LEASES).spec.renew_time
+    world.kill("n1")
+    seen: list[float] = []
+    assert last is not None
+
+    def look() -> None:
+        if world.ready("n1") == "Unknown" and not seen:
+            seen.append((world.now() - last).total_seconds())
+
+    world.run(300, look)
+    assert 40 <= seen[0] <= 46
+    node = world.nodes.get("n1")
+    assert {one.status for one in node.status.conditions} == {"Unknown"}
+    assert {one.reason for one in node.status.conditions} == {"NodeStatusUnknown"}
+    assert {one.message for one in node.status.conditions} == {"Agent stopped posting node status."}
+    assert world.reasons("n1") == {"NodeReady": 1, "Starting": 1, "NodeNotReady": 1}
+    [event] = [event for event in world.events() if event.reason == "NodeNotReady"]
+    assert (event.type, event.involved_object.uid) == ("Warning", node.metadata.uid)
+    world.agent("n1")
+    world.run(10)
+    assert world.ready("n1") == "True"
+    assert world.reasons("n1") == {"NodeReady": 2, "Starting": 2, "NodeNotReady": 1}
+    assert "NodeNotReady" not in world.reasons("n2") | world.reasons("n3")
+    assert world.followed == [("n1", "NodeNotReady")]
+
+
+def test_an_agent_that_was_frozen_is_lost_and_then_back(world: NodeWorld) -> None:
+    world.worker()
+    agent = world.agent("n1")
+    world.run(60)
+    agent.frozen = True
+    world.run(100)
+    assert world.ready("n1") == "Unknown"
+    agent.frozen = False
+    world.run(1)
+    assert world.ready("n1") == "True"
+    world.run(200)
+    assert world.reasons("n1") == {"NodeReady": 2, "Starting": 1, "NodeNotReady": 1}
+
+
+@pytest.mark.parametrize("agent_s", [-3600.0, 0.0, 3600.0])
+@pytest.mark.parametrize("worker_s", [-3600.0, 0.0, 3600.0])
+def test_clocks_that_are_an_hour_off_change_nothing(world: NodeWorld, agent_s: float, worker_s: float) -> None:
+    world.worker(offset_s=worker_s)
+    world.agent("n1", offset_s=agent_s)
+    world.run(120)
+    assert world.ready("n1") == "True"
+    world.kill("n1")
+    world.run(30)
+    assert world.ready("n1") == "True"
+    world.run(30)
+    assert world.ready("n1") == "Unknown"
+    world.agent("n1", offset_s=agent_s)
+    world.run(60)
+    assert world.reasons("n1") == {"NodeReady": 2, "Starting": 2, "NodeNotReady": 1}
+
+
+def test_an_agents_clock_that_jumps_while_it_runs_changes_nothing(world: NodeWorld) -> None:
+    world.worker()
+    agent = world.agent("n1")
+    world.run(60)
+    clock = agent.agent._lease._clock  # the same for all of the agent's parts
+    for offset_s in (3600.0, -3600.0):
+        clock.offset_s = offset_s  # type: ignore[attr-defined]
+        world.run(120)
+    assert world.reasons("n1") == {"NodeReady": 1, "Starting": 1}
+
+
+def test_redis_away_for_two_minutes_marks_nobody(own_world: tuple[NodeWorld, EmbeddedServer]) -> None:
+    world, server = own_world
+    world.worker()
+    for name in ("n1", "n2", "n3", "n4"):
+        world.agent(name)
+    world.run(60)
+    server.stop()
+    world.run(120)
+    server.start()
+    world.run(120)
+    for name in ("n1", "n2", "n3", "n4"):
+        assert world.ready(name) == "True"
+        assert "NodeNotReady" not in world.reasons(name)
+    assert world.workers["w1"].vitals()[0].counts["outages"] == 1
+    condition = world.nodes.get("n1").status.condition("NetworkUnavailable")
+    assert condition is not None
+    assert condition.status == "False"  # again: it was away longer ago than a minute
+
+
+def test_a_node_that_died_while_redis_was_away_is_lost_a_grace_after_it_is_back(
+    own_world: tuple[NodeWorld, EmbeddedServer],
+) -> None:
+    world, server = own_world
+    world.worker()
+    world.agent("n1")
+    world.agent("n2")
+    world.run(60)
+    server.stop()
+    world.kill("n1")
+    world.run(120)
+    server.start()
+    world.run(39)
+    assert world.ready("n1") == "True"
+    world.run(10)
+    assert world.ready("n1") == "Unknown"
+    assert world.reasons("n1")["NodeNotReady"] == 1
+
+
+def test_a_worker_that_was_frozen_itself_begins_every_grace_anew(world: NodeWorld) -> None:
+    world.worker()
+    world.agent("n1")
+    world.run(60)
+    world.kill("n1")
+    world.clock.advance(300)
+    world.run(39)
+    assert world.ready("n1") == "True"
+    world.run(10)
+    assert world.ready("n1") == "Unknown"
+
+
+def test_another_worker_acts_within_15_seconds_and_the_transition_is_one_event(world: NodeWorld) -> None:
+    world.worker("w1")
+    world.run(1)
+    world.worker("w2")
+    world.agent("n1")
+    world.run(61)
+    world.kill("n1")
+    world.run(36)
+    world.kill("w1")
+    assert world.ready("n1") == "True"
+    world.run(15)
+    assert world.ready("n1") == "Unknown"
+    world.run(120)
+    assert world.reasons("n1")["NodeNotReady"] == 1
+
+
+def test_what_a_dead_leader_wrote_and_did_not_tell_its_successor_tells_once(world: NodeWorld) -> None:
+    class Silent:
+        def record(self, *_: object) -> None: ...
+        def flush(self) -> None: ...
+        def close(self) -> None: ...
+
+    world.worker("w1", occurrences=Silent())
+    world.agent("n1")
+    world.run(60)
+    world.kill("n1")
+    world.run(60)
+    assert world.ready("n1") == "Unknown"
+    assert world.reasons("n1")["NodeNotReady"] == 0
+    world.kill("w1")
+    world.worker("w2")
+    world.run(60)
+    assert world.reasons("n1")["NodeNotReady"] == 1
+    world.kill("w2")
+    world.worker("w3")
+    world.run(60)
+    assert world.reasons("n1")["NodeNotReady"] == 1
+
+
+def test_a_worker_that_stops_lets_another_act_at_once(world: NodeWorld) -> None:
+    first = world.worker("w1")
+    world.worker("w2")
+    world.run(10)
+    first.stop()
+    world.kill("w1")
+    world.run(3)
+    assert world.workers["w2"].vitals()[0].gauges["leader"] == 1
+
+
+def test_a_lease_alone_makes_a_node_that_is_missed(world: NodeWorld) -> None:
+    world.worker()
+    world.run(10)
+    world.renew("backup", lease_s=25 * 3600)
+    world.run(10)
+    assert world.ready("backup") == "True"
+    world.run(100)
+    assert world.ready("backup") == "True"
+    world.clock.advance(0)
+    for _ in range(25 * 60):
+        world.clock.advance(8)  # less than what counts as blindness
+        world.run(0.5)
+        world.clock.advance(8)
+        world.run(0.5)
+        if world.ready("backup") == "Unknown":
+            break
+        world.clock.advance(0)
+        for _ in range(5):
+            world.clock.advance(9)
+            world.workers["w1"].tick()
+    assert world.ready("backup") == "Unknown"
+    assert world.reasons("backup") == {"NodeReady": 1, "NodeNotReady": 1}
+    world.renew("backup", lease_s=25 * 3600)
+    world.run(10)
+    assert world.ready("backup") == "True"
+    assert world.reasons("backup") == {"NodeReady": 2, "NodeNotReady": 1}
+    world.leases.delete("backup", NODE_LEASES)
+    world.run(10)
+    assert world.ready("backup") == ""
+    assert world.reasons("backup") == {"NodeReady": 2, "NodeNotReady": 1}
+
+
+def test_a_grace_of_a_day_survives_the_worker_that_began_it(world: NodeWorld) -> None:
+    world.worker("w1")
+    world.renew("backup", lease_s=25 * 3600)
+    world.run(10)
+    world.kill("w1")
+    world.clock.advance(24.5 * 3600)
+    world.worker("w2")
+    world.run(600)
+    assert world.ready("backup") == "True"
+    world.kill("w2")
+    world.clock.advance(1800)
+    world.worker("w3")
+    world.run(620)  # ten minutes are left to it at the least
+    assert world.ready("backup") == "Unknown"
+
+
+def test_a_sign_that_came_while_no_worker_ran_brings_a_node_back(world: NodeWorld) -> None:
+    world.worker("w1")
+    world.renew("backup")
+    world.run(60)
+    assert world.ready("backup") == "Unknown"
+    world.kill("w1")
+    world.clock.advance(100)
+    world.renew("backup")
+    world.worker("w2")
+    world.run(15)
+    assert world.ready("backup") == "True"
+
+
+def test_a_worker_that_begins_does_not_bring_the_dead_back(world: NodeWorld) -> None:
+    world.worker("w1")
+    world.agent("n1")
+    world.renew("backup")
+    world.run(20)
+    world.kill("n1")
+    world.run(60)
+    world.kill("w1")
+    world.worker("w2")
+    world.run(120)
+    assert world.ready("n1") == world.ready("backup") == "Unknown"
+    assert world.reasons("n1")["NodeNotReady"] == world.reasons("backup")["NodeNotReady"] == 1
+
+
+def test_a_node_that_never_told_its_state_is_given_a_minute(world: NodeWorld) -> None:
+    world.worker()
+    world.nodes.create(Node(metadata=ObjectMeta(name="n1")))
+    world.run(60)
+    assert world.ready("n1") == "none"
+    world.run(7)
+    condition = world.nodes.get("n1").status.condition("Ready")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("Unknown", "NodeStatusNeverUpdated")
+
+
+def test_a_clean_stop_takes_lease_and_node_away_without_noise(world: NodeWorld) -> None:
+    world.worker()
+    agent = world.agent("n1")
+    world.run(30)
+    agent.agent.leave()
+    world.agents.clear()
+    world.run(100)
+    assert world.ready("n1") == ""
+    with pytest.raises(NotFound):
+        world.leases.get("n1", NODE_LEASES)
+    assert "NodeNotReady" not in world.reasons("n1")
+
+
+def test_a_node_that_was_deleted_while_its_agent_runs_is_registered_anew(world: NodeWorld) -> None:
+    world.worker()
+    world.agent("n1")
+    world.run(30)
+    before = world.nodes.get("n1").metadata.uid
+    world.leases.delete("n1", NODE_LEASES)
+    world.nodes.delete("n1")
+    world.run(30)
+    assert world.nodes.get("n1").metadata.uid != before
+    assert world.ready("n1") == "True"
+    assert "NodeNotReady" not in world.reasons("n1")
+
+
+def test_nodes_that_are_silent_for_long_leave(world: NodeWorld) -> None:
+    world.worker(pace=Pace(forget_after_s=600))
+    world.agent("n1")
+    world.run(20)
+    world.kill("n1")
+    world.run(600)
+    assert world.ready("n1") == "Unknown"
+    world.run(60)
+    assert world.ready("n1") == ""
+    assert world.reasons("n1")["NodeNotReady"] == 1
+
+
+def test_most_nodes_at_once_are_a_partial_disruption_and_go_slowly(world: NodeWorld) -> None:
+    world.worker()
+    names = [f"n{number}" for number in range(10)]
+    for name in names:
+        world.agent(name)
+    world.run(60)
+    for name in names[:8]:
+        world.kill(name)
+    world.run(60)
+    lost = [name for name in names if world.ready(name) == "Unknown"]
+    assert 1 <= len(lost) <= 3
+    for name in names[:8]:
+        if name not in lost:
+            world.agent(name)
+    world.run(60)
+    assert [name for name in names if world.ready(name) == "Unknown"] == lost
+    said = [event for event in world.events() if event.reason == "PartialDisruption"]
+    assert [(event.type, event.involved_object.kind) for event in said] == [("Warning", "Worker")]
+
+
+def test_a_disruption_that_lasts_is_told_once_and_every_node_is_lost_in_the_end(world: NodeWorld) -> None:
+    world.worker()
+    names = [f"n{number}" for number in range(6)]
+    for name in names:
+        world.agent(name)
+    world.run(30)
+    for name in names:
+        world.kill(name)
+    world.run(200)
+    assert [world.ready(name) for name in names] == ["Unknown"] * 6
+    assert [world.reasons(name)["NodeNotReady"] for name in names] == [1] * 6
+    assert sum(event.reason == "PartialDisruption" for event in world.events()) == 1
+
+
+def test_an_agents_own_truth_stands_over_what_was_said_of_it(world: NodeWorld) -> None:
+    world.worker()
+    agent = world.agent("n1")
+    world.run(20)
+    agent.frozen = True
+    world.run(60)
+    found = world.nodes.get("n1")
+    assert world.ready("n1") == "Unknown"
+    agent.frozen, agent.machine.free = False, 1 * GIB
+    world.run(12)
+    ready, disk = (world.nodes.get("n1").status.condition(type) for type in ("Ready", "DiskPressure"))
+    assert ready is not None
+    assert disk is not None
+    assert (ready.status, ready.reason, disk.status) == ("True", "AgentReady", "True")
+    assert found.metadata.uid == world.nodes.get("n1").metadata.uid
+
+
+def test_a_flushed_server_is_filled_again_by_those_who_live(own_world: tuple[NodeWorld, EmbeddedServer]) -> None:
+    world, _ = own_world
+    world.worker()
+    world.agent("n1")
+    world.run(30)
+    world.client.flushall()
+    world.bus.open_partition(world.client, 0)
+    world.run(60)
+    assert world.ready("n1") == "True"
+
+
+def test_leases_reach_back_for_seconds_only(world: NodeWorld) -> None:
+    keys = world.bus.keys[0]
+    world.leases.kind  # noqa: B018
+    storage = world.leases._storage
+    bound = storage._options.changes_bytes  # type: ignore[attr-defined]
+    assert bound < world.bus.options.changes_bytes
+    small = msgspec.structs.replace(storage._options, changes_bytes=1024 * 1024)  # type: ignore[attr-defined]
+    storage._options = small  # type: ignore[attr-defined]
+    for _ in range(4000):
+        world.renew("n1", at=world.now() + timedelta(microseconds=1))
+        world.clock.advance(0.001)
+    assert world.client.memory_usage(keys.changes_of("leases"), 0) < 3 * 1024 * 1024
