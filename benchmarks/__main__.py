@@ -15,7 +15,7 @@ _PARTS = {"__init__", "__main__", "environments", "loads", "meter", "parts", "pl
 _PARTS |= {"servers", "sink_worker", "table", "targets"}
 FIRST = "comparison"
 #: Only when it is named.
-LONG = {"growth"}
+LONG = {"growth", "nodes"}
 
 
 def main(words: list[str]) -> int:

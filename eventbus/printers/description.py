@@ -113,7 +113,7 @@ def format_description(described: Description, *, now: datetime, show_events: bo
     width = max(len(label) for label, _ in lines) + 3
     parts = [_line(label, values, width) for label, values in lines]
     if described.stored:
-        parts.append(stored_sections(described.stored))
+        parts.append(stored_sections(described.stored, now))
     if show_events:
         parts.append(describe_events(described.events, now=now, label_width=width, colour=colour))
     return "".join(parts)
@@ -152,7 +152,7 @@ def description_to_json(described: Description) -> dict[str, Any]:
         "reasons": msgspec.to_builtins(described.reasons),
         "sources": described.sources,
         "suppressed": described.suppressed,
-        "object": plain_of(*described.stored) if described.stored else None,
+        "object": plain_of(described.stored.kind, described.stored.object) if described.stored else None,
         "events": [core_of(event) for event in described.events],
     }
 

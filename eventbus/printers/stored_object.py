@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from email.utils import format_datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from eventbus.cli.node_description import Around, node_sections
 from eventbus.kinds import NODE, Kind
-from eventbus.objects.node import Node, NodeCondition
-from eventbus.printers.event_table import DESCRIPTION
+from eventbus.objects.node import Node
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.object_table import node_roles
-from eventbus.printers.table import format_table
 from eventbus.text import printable
 
 #: A label of the page, and its values, one a line.
@@ -27,6 +27,7 @@ class Stored(NamedTuple):
 
     kind: Kind[Any]
     object: Any
+    around: Around = Around()  #: of a node
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -50,43 +51,12 @@ def stored_lines(stored: Stored) -> list[Line]:
     return [("Roles", [node_roles(found)]), *lines, ("Taints", taints), ("Unschedulable", [unschedulable])]
 
 
-def stored_sections(stored: Stored) -> str:
-    """Return the rest of the page. Source: kubectl's describeNode; for any other kind its generic describer."""
+def stored_sections(stored: Stored, now: datetime) -> str:
+    """The rest of it. Source: kubectl's describeNode; any other kind as its generic describer does it."""
+    if stored.kind is NODE:
+        return node_sections(stored.object, stored.around, now)
     plain = plain_of(stored.kind, stored.object)
-    if stored.kind is not NODE:
-        return _tree({key: plain[key] for key in sorted(plain.keys() - {"kind", "apiVersion", "metadata"})})
-    status = plain["status"]
-    addresses = {one.type: one.address for one in stored.object.status.addresses}
-    return (
-        _conditions(stored.object.status.conditions)
-        + _section("Addresses", addresses, str)
-        + _section("Capacity", status.get("capacity"), str)
-        + _section("Allocatable", status.get("allocatable"), str)
-        + _section("System Info", {key: text for key, text in status.get("nodeInfo", {}).items() if text}, _words)
-    )
-
-
-def _conditions(conditions: tuple[NodeCondition, ...]) -> str:
-    if not conditions:
-        return ""
-    headers = ("Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message")
-    rows = [
-        (
-            one.type,
-            one.status,
-            format_datetime(one.last_heartbeat_time) if one.last_heartbeat_time else "<unknown>",
-            format_datetime(one.last_transition_time) if one.last_transition_time else "<unknown>",
-            one.reason,
-            one.message,
-        )
-        for one in conditions
-    ]
-    ruled = [tuple("-" * len(header) for header in headers), *rows]
-    return "Conditions:\n" + format_table(headers, ruled, layout=DESCRIPTION)
-
-
-def _section(title: str, values: Mapping[str, Any] | None, label: Callable[[str], str]) -> str:
-    return f"{title}:\n{_tree(values, label, 2)}" if values else ""
+    return _tree({key: plain[key] for key in sorted(plain.keys() - {"kind", "apiVersion", "metadata"})})
 
 
 def _words(key: str) -> str:

@@ -93,6 +93,16 @@ class SimulatedAgent:
             self.agent.lease_round()
 
 
+def recorded_events(bus: Bus, client: Client) -> list[Event]:
+    """All of the stream, oldest first and before correlation: a repeat is an event of its own."""
+    found: list[Event] = []
+    for keys in bus.keys:
+        entries: Any = client.xrange(keys.incoming)
+        for _, fields in entries:
+            found += [to_event(unpack_wire(packed)) for packed in unpack_batch(fields[b"b"]).events]
+    return found
+
+
 class NodeWorld:
     """Everything of one test. Events are read from the stream, so that repeats are seen one by one."""
 
@@ -198,12 +208,7 @@ class NodeWorld:
 
     def events(self) -> list[Event]:
         """All that were ever recorded, oldest first."""
-        found: list[Event] = []
-        for keys in self.bus.keys:
-            entries: Any = self.client.xrange(keys.incoming)
-            for _, fields in entries:
-                found += [to_event(unpack_wire(packed)) for packed in unpack_batch(fields[b"b"]).events]
-        return found
+        return recorded_events(self.bus, self.client)
 
     def reasons(self, name: str) -> Counter[str]:
         """How often what was recorded of the node."""

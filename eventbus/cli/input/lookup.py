@@ -8,11 +8,13 @@ from typing import Any
 
 from eventbus.cache.pager import list_all
 from eventbus.cli.input.kind_names import meant_kinds
+from eventbus.cli.node_description import Around
 from eventbus.cli.session import Session
 from eventbus.errors import EventBusError, NotFound
 from eventbus.event import Event, ObjectReference
-from eventbus.kinds import KINDS, Kind
+from eventbus.kinds import KINDS, LEASE, NODE, Kind
 from eventbus.list_watch import ListOptions
+from eventbus.objects.conditions import NODE_LEASES
 from eventbus.printers.stored_object import Stored
 from eventbus.store.object_store import EventList, ObjectStore
 
@@ -41,16 +43,32 @@ def find_stored(store: ObjectStore, kind: Kind[Any], namespace: str | None, name
         found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={name}"))
         return [Stored(kind, one) for one in found.items]
     try:
-        return [Stored(kind, objects.get(name, namespace if namespace and kind.namespaced else ""))]
+        found = objects.get(name, namespace if namespace and kind.namespaced else "")
     except NotFound:
         return []
+    return [Stored(kind, found, _around(store, name) if kind is NODE else Around())]
+
+
+def _around(store: ObjectStore, node: str) -> Around:
+    """What there is of a node besides itself."""
+    try:
+        lease = store.objects(LEASE).get(node, NODE_LEASES)
+    except NotFound:
+        lease = None
+    pods = KINDS.get("pods")
+    if pods is None:
+        return Around(lease)
+    listed, _ = list_all(store.objects(pods), ListOptions())
+    plain = [pods.encode(one) for one in listed.items]
+    return Around(lease, [one for one in plain if (one.get("spec") or {}).get("nodeName") == node])
 
 
 def find_stored_beginning(store: ObjectStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
     """Find all stored objects whose names begin with *begin*."""
     place = namespace if namespace and kind.namespaced else ""
     found, _ = list_all(store.objects(kind), ListOptions(namespace=place))
-    return [Stored(kind, one) for one in found.items if one.metadata.name.startswith(begin)]
+    begun = [one for one in found.items if one.metadata.name.startswith(begin)]
+    return [Stored(kind, one, _around(store, one.metadata.name) if kind is NODE else Around()) for one in begun]
 
 
 def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:

@@ -1,0 +1,124 @@
+"""Lifecycle workers that die, or all believe that they act: a node that falls silent is one event all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.connection.client import Client
+from eventbus.broker.lifecycle_status import read_lifecycle
+from eventbus.kinds import NODE
+from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
+from tests.acceptance.programs import environment
+from tests.faults.conftest import Harm, NoteControl
+from tests.support.node_world import recorded_events
+from tests.waiting import eventually
+
+TWO_ACT = "lifecycle: two workers act"
+PACE = ("--node-monitor-period", "0.5", "--leader-lease-s", "2")
+
+pytestmark = [pytest.mark.short]
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def bus(embedded_url: str, prefix: str) -> Bus:
+    return open_bus(embedded_url, Settings(prefix=prefix))
+
+
+@pytest.fixture
+def client(bus: Bus) -> Iterator[Client]:
+    made = bus.client()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def start(embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts a lifecycle worker with these breakages; *heartbeat*: a heartbeat of that node instead."""
+    started: list[subprocess.Popen[bytes]] = []
+    env = environment(embedded_url, prefix)
+
+    def begin(breakages: str = "", heartbeat: str = "") -> subprocess.Popen[bytes]:
+        words = ["-m", "tests.faults.lifecycle_worker", breakages, *PACE]
+        if heartbeat:
+            words = ["-m", "workers", "heartbeat", heartbeat, "--every", "250ms", "--for", "2s"]
+        with (tmp_path / f"{len(started)}.log").open("wb") as log:
+            started.append(subprocess.Popen([sys.executable, *words], env=env, stdout=log, stderr=log))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def lost(bus: Bus, client: Client) -> Counter[str]:
+    """How often each node was said to be lost."""
+    found = recorded_events(bus, client)
+    return Counter(event.involved_object.name for event in found if event.reason == "NodeNotReady")
+
+
+def ready(bus: Bus, client: Client, name: str) -> str:
+    with ObjectStore(bus, client) as store:
+        condition = store.objects(NODE).get(name).status.condition("Ready")
+    return condition.status if condition else ""
+
+
+def fall_silent(bus: Bus, client: Client, start: Start, breakages: str) -> Counter[str]:
+    """Two workers, a node that dies; waits until both have looked at it for long enough."""
+    workers = [start(breakages), start(breakages)]
+    beats = start(heartbeat="n1")
+    from eventbus.errors import NotFound
+
+    eventually(lambda: ready(bus, client, "n1") == "True", despite=NotFound)
+    beats.kill()
+    eventually(lambda: lost(bus, client)["n1"])
+    # Each has judged again since: a second node, which both have to look at after the first.
+    other = start(heartbeat="n2")
+    eventually(lambda: ready(bus, client, "n2") == "True", despite=NotFound)
+    other.kill()
+    eventually(lambda: lost(bus, client)["n2"])
+    assert [worker.poll() for worker in workers] == [None, None]
+    return lost(bus, client)
+
+
+def test_the_acting_worker_is_killed_and_another_one_records_the_loss_once(
+    bus: Bus, client: Client, start: Start
+) -> None:
+    workers = {}
+    for _ in range(2):
+        worker = start()
+        workers[worker.pid] = worker
+    eventually(lambda: read_lifecycle(bus, client).holder)
+    beats = start(heartbeat="n1")
+    from eventbus.errors import NotFound
+
+    eventually(lambda: ready(bus, client, "n1") == "True", despite=NotFound)
+    beats.kill()
+    holder = read_lifecycle(bus, client).holder
+    workers[int(holder.rsplit("-", 2)[1])].kill()
+    eventually(lambda: lost(bus, client)["n1"])
+    assert read_lifecycle(bus, client).holder != holder
+    assert lost(bus, client) == {"n1": 1}
+
+
+def test_two_workers_that_both_act_and_are_slow_record_one_loss(bus: Bus, client: Client, start: Start) -> None:
+    assert fall_silent(bus, client, start, "everyone-leads,slow-to-write") == {"n1": 1, "n2": 1}
+
+
+def test_control_two_workers_that_write_over_anything_record_two(
+    bus: Bus, client: Client, start: Start, note_control: NoteControl
+) -> None:
+    found = fall_silent(bus, client, start, "everyone-leads,slow-to-write,unconditional")
+    eventually(lambda: sum(lost(bus, client).values()) > 2)
+    did = Harm(sum(lost(bus, client).values()) > len(found), "a loss recorded twice")
+    note_control(TWO_ACT, did, "conditional writes, and events that are known by what happened")
