@@ -75,6 +75,15 @@ CASES = [
     same("options get", "options version"),
     Case(("options", "set", "burst=30"), Answer(0, "version"), Answer(1, "error: the server is out of memory")),
     Case(
+        ("heartbeat", "told", "--for", "1h"),
+        Answer(0, ""),
+        Answer(1, "error: the bus takes no more"),
+    ),
+    Case(
+        ("delete", "node/told"),
+        Answer(1, 'Error from server (NotFound): nodes "told" not found'),
+    ),
+    Case(
         ("exec", "--object", "Job/told", "--", "sh", "-c", "echo ran; exit 3"),
         Answer(3, "ran"),
         Answer(3, NOT_SENT + "the server is out of memory"),

@@ -70,8 +70,10 @@ def pid_of(text: str) -> int:
 def test_each_worker_has_a_metrics_port_of_its_own(env: dict[str, str]) -> None:
     with Terminal("up", "--metrics-port", "127.0.0.1:0", env=env) as terminal:
         wait_for_workers(terminal)
-        ports = dict(re.findall(r"(log|sink) +\| \S+ INFO metrics and health on port (\d+) of", terminal.text))
-        assert set(ports) == {"log", "sink"}
+        ports = dict(
+            re.findall(r"(log|sink|lifecycle|agent) +\| \S+ INFO metrics and health on port (\d+) of", terminal.text)
+        )
+        assert set(ports) == {"log", "sink", "lifecycle", "agent"}
         for name, port in ports.items():
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=50) as reply:
                 assert f'component="eventbus-{name}"' in reply.read().decode()
@@ -79,11 +81,11 @@ def test_each_worker_has_a_metrics_port_of_its_own(env: dict[str, str]) -> None:
 
 def test_metrics_ports_follow_one_another() -> None:
     assert metrics_options("9100") == {
-        "log": ["--metrics-port", "127.0.0.1:9100"],
-        "sink": ["--metrics-port", "127.0.0.1:9101"],
+        name: ["--metrics-port", f"127.0.0.1:{port}"]
+        for port, name in enumerate(("log", "sink", "lifecycle", "agent"), 9100)
     }
     assert metrics_options("[::1]:9100")["sink"] == ["--metrics-port", "[::1]:9101"]
-    assert metrics_options("") == {"log": [], "sink": []}
+    assert metrics_options("") == {"log": [], "sink": [], "lifecycle": [], "agent": []}
     with pytest.raises(ConfigError, match="65536"):
         metrics_options("65535")
 
@@ -97,13 +99,13 @@ def test_ctrl_c_ends_the_procfile_first_then_the_workers_then_the_server(
     procfile.write_text(TICKS)
     with Terminal("up", "--procfile", str(procfile), env=env) as terminal:
         wait_for_workers(terminal)
-        terminal.wait_for("web  | tick\n")
+        terminal.wait_for("web       | tick\n")
         assert EmbeddedServer(state).running()
         terminal.interrupt()
         assert terminal.wait() == 0
         text = terminal.text
-    assert f"up   | bus: unix://{state}/server.sock\n" in text
-    assert "up   | stopping; Ctrl-C again ends at once\n" in text
+    assert f"up        | bus: unix://{state}/server.sock\n" in text
+    assert "up        | stopping; Ctrl-C again ends at once\n" in text
     ended = re.findall(r"(?m)up   \| (\w+): (ended by SIGTERM|ended$)", text)
     assert ended[0] == ("web", "ended by SIGTERM")
     assert sorted(ended[1:]) == [("log", "ended"), ("sink", "ended")]
@@ -131,7 +133,7 @@ def test_names_are_coloured_on_a_terminal_alone_and_not_with_no_color(env: dict[
 def test_a_second_ctrl_c_ends_everything_at_once(env: dict[str, str], state: Path, procfile: Path) -> None:
     procfile.write_text(STUBBORN)
     with Terminal("up", "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "60"}) as terminal:
-        terminal.wait_for("web  | pid=")
+        terminal.wait_for("web       | pid=")
         terminal.interrupt()
         terminal.wait_for("stopping")
         terminal.interrupt()
@@ -145,12 +147,12 @@ def test_what_is_not_done_in_time_is_killed_and_that_is_exit_code_1(
 ) -> None:
     procfile.write_text(STUBBORN)
     with Terminal("up", "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "0.1"}) as terminal:
-        terminal.wait_for("web  | pid=")
+        terminal.wait_for("web       | pid=")
         wait_for_workers(terminal)
         terminal.interrupt()
         assert terminal.wait() == 1
-        assert "up   | web: not done within 2s: killed\n" in terminal.text
-        assert "up   | sink: ended\n" in terminal.text
+        assert "up        | web: not done within 2s: killed\n" in terminal.text
+        assert "up        | sink: ended\n" in terminal.text
         assert not alive(pid_of(terminal.text))
     assert not EmbeddedServer(state).running()
 
@@ -180,7 +182,7 @@ def test_the_signal_of_a_terminal_that_goes_away_ends_everything(
     procfile.write_text(STUBBORN.replace("''", "'exit 0'"))
     terminal = Terminal("up", "--procfile", str(procfile), env=env)
     with terminal:
-        terminal.wait_for("web  | pid=")
+        terminal.wait_for("web       | pid=")
         os.kill(terminal.pid, signal.SIGHUP)
         assert terminal.wait() == 0
     assert not EmbeddedServer(state).running()
@@ -201,15 +203,15 @@ def test_what_fails_is_started_again_and_told_and_recorded(
         recorded_on(embedded_url, prefix) as recorded,
         Program("up", "--procfile", str(procfile), *pauses, env=env, folder=tmp_path) as program,
     ):
-        eventually(lambda: "up    | crash: completed after" in program.out)
+        eventually(lambda: "up        | crash: completed after" in program.out)
         crash = ["Started", "Failed", "BackOff"]
         events = recorded.wait_for("crash", *crash, *crash, "Started", "Completed")
         assert program.stop() == 0
-    told = [line for line in program.out.splitlines() if line.startswith(("up    | crash", "crash "))]
+    told = [line for line in program.out.splitlines() if line.startswith(("up        | crash", "crash "))]
     assert told[:3] == [
-        "crash | dying",
-        "up    | crash: exit code 4 after <1s: dying; back-off 0.1s",
-        "up    | crash: starting it again",
+        "crash     | dying",
+        "up        | crash: exit code 4 after <1s: dying; back-off 0.1s",
+        "up        | crash: starting it again",
     ]
     assert events[1].message == "crash: exit code 4 after <1s: dying"
     assert (events[1].type, events[2].type) == ("Warning", "Warning")
@@ -228,7 +230,7 @@ def test_it_records_its_own_life_as_workers_do(env: dict[str, str], state: Path,
         pid = EmbeddedServer(state).pid
         assert pid
         os.kill(pid, signal.SIGSTOP)
-        eventually(lambda: "up   | lost Redis: " in program.out)
+        eventually(lambda: "up        | lost Redis: " in program.out)
         os.kill(pid, signal.SIGCONT)
         eventually(lambda: {"LostRedis", "Reconnected"} <= set(own()), within_s=60)
         assert program.stop() == 0
@@ -244,7 +246,7 @@ def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], tmp_path:
         assert found
         os.kill(int(found[1]), signal.SIGKILL)
         eventually(lambda: len(re.findall(r"(?m)^sink \| .*INFO eventbus-sink", program.out)) == 2)
-        assert "up   | sink: ended by SIGKILL" in program.out
+        assert "up        | sink: ended by SIGKILL" in program.out
         assert program.stop() == 0
 
 
@@ -260,7 +262,7 @@ def test_a_server_that_is_killed_is_started_again(env: dict[str, str], state: Pa
         assert done.returncode == 0, done.stderr
         eventually(lambda: "after it came back" in program.out)
         assert program.stop() == 0
-    assert "up   | the embedded server is gone; starting it again\n" in program.out
+    assert "up        | the embedded server is gone; starting it again\n" in program.out
     assert not server.running()
 
 
@@ -285,7 +287,7 @@ def test_everything_finds_the_bus_and_a_procfile_finds_the_command(
     procfile.write_text("once: eventbus record Thing/x --reason Seen --message from-a-line; echo code=$?")
     bare = env | {"PATH": "/usr/bin:/bin"}
     with Program("up", "--procfile", str(procfile), env=bare, folder=tmp_path) as program:
-        eventually(lambda: "once | code=0\n" in program.out)
+        eventually(lambda: "once      | code=0\n" in program.out)
         eventually(lambda: "from-a-line" in run("get", "events", env=env).stdout)
         assert program.stop() == 0
 
@@ -293,7 +295,7 @@ def test_everything_finds_the_bus_and_a_procfile_finds_the_command(
 def test_a_line_named_like_a_worker_takes_its_place(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("log: echo mine; exec sleep 900")
     with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "log  | mine\n" in program.out and "INFO eventbus-sink" in program.out)
+        eventually(lambda: "log       | mine\n" in program.out and "INFO eventbus-sink" in program.out)
         assert program.stop() == 0
     assert "INFO eventbus-log" not in program.out
 
@@ -322,7 +324,7 @@ def test_a_second_one_in_the_same_directory_says_whom_it_joins(env: dict[str, st
         eventually(lambda: all(line in first.out for line in READY))
         with Program("up", env=env, folder=tmp_path) as second:
             eventually(lambda: all(line in second.out for line in READY))
-            joins = f"up   | another eventbus up (process {first.pid}) runs here; these workers join it\n"
+            joins = f"up        | another eventbus up (process {first.pid}) runs here; these workers join it\n"
             assert joins in second.out
             assert second.stop() == 0
         assert "another" not in first.out
@@ -369,7 +371,7 @@ def test_with_redis_away_everything_runs_and_waits(prefix: str, procfile: Path, 
     env = environment("redis://127.0.0.1:1/0", prefix)
     procfile.write_text(TICKS)
     with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: program.out.count("waiting for Redis") >= 2 and "web  | tick" in program.out)
+        eventually(lambda: program.out.count("waiting for Redis") >= 2 and "web       | tick" in program.out)
         assert program.stop() == 0
 
 
@@ -399,7 +401,7 @@ def test_a_reader_that_goes_away_ends_everything(env: dict[str, str], state: Pat
     with subprocess.Popen([*COMMAND, "up"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None
-        assert program.stdout.readline().startswith(b"up   | bus:")
+        assert program.stdout.readline().startswith(b"up        | bus:")
         program.stdout.close()
         assert program.wait(30) == 0
         assert program.stderr.read() == b""

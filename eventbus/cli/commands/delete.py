@@ -17,6 +17,7 @@ from eventbus.kinds import KINDS, LEASE, NODE, Kind
 from eventbus.names import is_dns_label
 from eventbus.objects.conditions import NODE_LEASES
 from eventbus.printers.object_table import object_name
+from eventbus.printers.output import dump_json, write
 from eventbus.text import printable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     shell_complete=complete_namespaces,
 )
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
-@click.option("-o", "--output", type=click.Choice(["name"]), help="Print names only.")
+@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Names only, or what was taken out as JSON.")
 def delete(objects: tuple[str, ...], namespace: str, ignore_not_found: bool, output: str | None) -> None:
     """Take objects out of the store: nodes with their leases, leases, events.
 
@@ -57,7 +58,7 @@ def delete(objects: tuple[str, ...], namespace: str, ignore_not_found: bool, out
     if not is_dns_label(namespace):
         raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
     found = [_meant(reference) for reference in _references(objects)]
-    missing = 0
+    missing, gone = 0, []
     with open_session() as session:
         for kind, name in found:
             try:
@@ -67,8 +68,11 @@ def delete(objects: tuple[str, ...], namespace: str, ignore_not_found: bool, out
                 if not ignore_not_found:
                     click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)
                 continue
-            said = printable(object_name(kind, name))
-            click.echo(said if output == "name" else _deleted(kind, name))
+            gone.append({"kind": kind.name, "apiVersion": kind.api_version, "name": name})
+            if output != "json":
+                click.echo(printable(object_name(kind, name)) if output == "name" else _deleted(kind, name))
+    if output == "json":
+        write(dump_json({"deleted": gone}) + "\n")
     sys.exit(NotFound.exit_code if missing else 0)
 
 
