@@ -17,7 +17,7 @@ from eventbus.agent.status_round import StatusRound
 from eventbus.agent.status_writer import NodeObjects, NodeStatusWriter
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
-from eventbus.errors import BusUnavailable, EventBusError, NotFound
+from eventbus.errors import BusFull, BusUnavailable, EventBusError, NotFound
 from eventbus.event import ObjectReference
 from eventbus.objects.conditions import NORMAL, Transition
 from eventbus.objects.node import Node
@@ -82,6 +82,7 @@ class Agent:
         self._registered = threading.Event()
         self._stopped = False
         self._transitions = self._failures = 0
+        self._problem = ""
         self._status_loop = Periodic(self.status_round, every_s=status_every_s, name="eventbus-agent-status")
         renew_every_s = min(status_every_s, lease_s / RENEWALS_A_LEASE)
         self._lease_loop = Periodic(self.lease_round, every_s=renew_every_s, name="eventbus-agent-lease")
@@ -121,6 +122,8 @@ class Agent:
             with suppress(*PASSING):
                 self._lease.renew()
             self._answered()
+        except BusFull as error:
+            self._failed("the lease is not renewed", error)
         except BusUnavailable as error:
             self._lost(error)
         except EventBusError as error:
@@ -135,6 +138,8 @@ class Agent:
                 self._register()
             self._occurrences.flush()
             self._answered()
+        except BusFull as error:  # what was to be told waits for room
+            self._failed("the node's events wait", error)
         except BusUnavailable as error:
             self._lost(error)
         except EventBusError as error:
@@ -199,7 +204,9 @@ class Agent:
 
     def _failed(self, what: str, error: EventBusError) -> None:
         self._failures += 1
-        log.error("%s: %s", what, error)
+        if str(error) != self._problem:  # one line for all that follow
+            log.error("%s: %s", what, error)
+        self._problem = str(error)
 
 
 def _reference(node: Node) -> ObjectReference:

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 
+from eventbus.agent.heartbeat import heartbeat
+from eventbus.agent.opening import open_agent
 from eventbus.broker.access.function_commands import functions_used
 from eventbus.broker.access.granted import check_rights, read_rights
 from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, name_of
@@ -27,7 +29,9 @@ from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused
 from eventbus.event import Event, ObjectReference
-from eventbus.kinds import EVENT
+from eventbus.kinds import EVENT, NODE
+from eventbus.lifecycle.monitor import Pace
+from eventbus.lifecycle.opening import open_lifecycle
 from eventbus.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Options, Settings
@@ -117,6 +121,28 @@ def test_a_producer_a_worker_and_a_reader_work_together(bus_made: As, settings: 
         watch.stop()
         client.close()
         assert change is not None
+
+
+def test_an_agent_keeps_a_node_that_a_worker_watches(bus_made: As, settings: Settings) -> None:
+    agent = open_agent(open_bus(bus_made(Role.AGENT), settings), name="n1")
+    lifecycle = open_lifecycle(open_bus(bus_made(Role.WORKER), settings), identity="w1", pace=Pace(period_s=0.2))
+    bus = open_bus(bus_made(Role.READER), settings)
+    client = bus.client()
+    nodes = ObjectStore(bus, client).objects(NODE)
+    agent.start()
+    lifecycle.start()
+    try:
+        eventually(lambda: agent.vitals()[0].counts["renewals"])
+        with heartbeat("batch", every_s=0.2, for_s=1, url=bus_made(Role.AGENT), settings=settings):
+            eventually(lambda: {node.metadata.name for node in nodes.list().items} == {"n1", "batch"})
+        status = read_status(open_bus(bus_made(Role.METRICS), settings), make_client(bus_made(Role.METRICS)))
+        assert status.lifecycle is not None
+        assert (status.lifecycle.holder, status.lifecycle.alive) == ("w1", True)
+    finally:
+        agent.stop(30)
+        lifecycle.stop(30)
+    assert nodes.list().items == ()
+    client.close()
 
 
 def test_a_producer_waits_at_shutdown_for_the_stream_that_a_worker_makes_anew(
