@@ -97,7 +97,9 @@ def test_one_of_three_agents_is_killed_and_started_again(
     with ExitStack() as stack:
         stack.enter_context(Program("worker", "lifecycle", *of_worker, env=env, folder=tmp_path))
         running = agents(stack, env, tmp_path, of_agent)
-        eventually(lambda: all(fleet.ready(name) == "True" for name in running))
+        eventually(
+            lambda: all(fleet.ready(name) == "True" and fleet.renewed(name) for name in running), despite=NotFound
+        )
         running["n1"].kill()
         silent_s = silent_for(fleet, "n1", fleet.renewed("n1"))
         assert silent_s >= grace_s
@@ -127,7 +129,9 @@ def test_one_of_three_agents_is_stopped_and_woken(
     with ExitStack() as stack:
         stack.enter_context(Program("worker", "lifecycle", *of_worker, env=env, folder=tmp_path))
         running = agents(stack, env, tmp_path, of_agent)
-        eventually(lambda: all(fleet.ready(name) == "True" for name in running))
+        eventually(
+            lambda: all(fleet.ready(name) == "True" and fleet.renewed(name) for name in running), despite=NotFound
+        )
         running["n1"].signal(signal.SIGSTOP)
         silent_s = silent_for(fleet, "n1", fleet.renewed("n1"))
         assert silent_s >= grace_s
