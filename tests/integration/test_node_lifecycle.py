@@ -195,7 +195,12 @@ def test_redis_away_for_two_minutes_marks_nobody(own_world: tuple[NodeWorld, Emb
     server.stop()
     world.run(120)
     server.start()
-    world.run(120)
+    for agent in world.agents.values():  # they come back later than the worker
+        agent.frozen = True
+    world.run(30)
+    for agent in world.agents.values():
+        agent.frozen = False
+    world.run(90)
     for name in ("n1", "n2", "n3", "n4"):
         assert world.ready(name) == "True"
         assert "NodeNotReady" not in world.reasons(name)
