@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,15 +14,17 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.lifecycle_status import read_lifecycle
+from eventbus.errors import NotFound
 from eventbus.kinds import NODE
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import environment
-from tests.faults.conftest import Harm, NoteControl
+from tests.faults.checker import Verdict
+from tests.faults.conftest import Note, NoteControl
 from tests.support.node_world import recorded_events
 from tests.waiting import eventually
 
-TWO_ACT = "lifecycle: two workers act"
+KILLED, TWO_ACT = "35 acting lifecycle worker killed", "35 two lifecycle workers act"
 PACE = ("--node-monitor-period", "0.5", "--leader-lease-s", "2")
 
 pytestmark = [pytest.mark.short]
@@ -77,8 +80,6 @@ def fall_silent(bus: Bus, client: Client, start: Start, breakages: str) -> Count
     """Two workers, a node that dies; waits until both have looked at it for long enough."""
     workers = [start(breakages), start(breakages)]
     beats = start(heartbeat="n1")
-    from eventbus.errors import NotFound
-
     eventually(lambda: ready(bus, client, "n1") == "True", despite=NotFound)
     beats.kill()
     eventually(lambda: lost(bus, client)["n1"])
@@ -92,7 +93,7 @@ def fall_silent(bus: Bus, client: Client, start: Start, breakages: str) -> Count
 
 
 def test_the_acting_worker_is_killed_and_another_one_records_the_loss_once(
-    bus: Bus, client: Client, start: Start
+    bus: Bus, client: Client, start: Start, note: Note
 ) -> None:
     workers = {}
     for _ in range(2):
@@ -100,19 +101,27 @@ def test_the_acting_worker_is_killed_and_another_one_records_the_loss_once(
         workers[worker.pid] = worker
     eventually(lambda: read_lifecycle(bus, client).holder)
     beats = start(heartbeat="n1")
-    from eventbus.errors import NotFound
-
     eventually(lambda: ready(bus, client, "n1") == "True", despite=NotFound)
     beats.kill()
+    killed = time.monotonic()
     holder = read_lifecycle(bus, client).holder
     workers[int(holder.rsplit("-", 2)[1])].kill()
     eventually(lambda: lost(bus, client)["n1"])
     assert read_lifecycle(bus, client).holder != holder
+    note(KILLED, verdict_of(lost(bus, client), nodes=1, recovery_s=time.monotonic() - killed))
     assert lost(bus, client) == {"n1": 1}
 
 
-def test_two_workers_that_both_act_and_are_slow_record_one_loss(bus: Bus, client: Client, start: Start) -> None:
-    assert fall_silent(bus, client, start, "everyone-leads,slow-to-write") == {"n1": 1, "n2": 1}
+def verdict_of(found: Counter[str], *, nodes: int, recovery_s: float | None = None) -> Verdict:
+    return Verdict(accepted=nodes, lost=nodes - len(found), duplicate=found.total() - len(found), recovery_s=recovery_s)
+
+
+def test_two_workers_that_both_act_and_are_slow_record_one_loss(
+    bus: Bus, client: Client, start: Start, note: Note
+) -> None:
+    found = fall_silent(bus, client, start, "everyone-leads,slow-to-write")
+    note(TWO_ACT, verdict_of(found, nodes=2))
+    assert found == {"n1": 1, "n2": 1}
 
 
 def test_control_two_workers_that_write_over_anything_record_two(
@@ -120,5 +129,4 @@ def test_control_two_workers_that_write_over_anything_record_two(
 ) -> None:
     found = fall_silent(bus, client, start, "everyone-leads,slow-to-write,unconditional")
     eventually(lambda: sum(lost(bus, client).values()) > 2)
-    did = Harm(sum(lost(bus, client).values()) > len(found), "a loss recorded twice")
-    note_control(TWO_ACT, did, "conditional writes, and events that are known by what happened")
+    note_control(TWO_ACT, verdict_of(lost(bus, client), nodes=len(found)), "writes over anything")

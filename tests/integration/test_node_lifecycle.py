@@ -465,6 +465,22 @@ def test_an_agents_own_truth_stands_over_what_was_said_of_it(world: NodeWorld) -
     assert found.metadata.uid == world.nodes.get("n1").metadata.uid
 
 
+def test_a_node_whose_agent_renews_and_says_nothing_is_brought_back_after_half_a_minute(world: NodeWorld) -> None:
+    world.worker()
+    agent = world.agent("n1")
+    world.run(20)
+    agent.frozen = True
+    world.run(60)
+    for _ in range(3):
+        world.renew("n1")
+        world.run(9)
+    assert world.ready("n1") == "Unknown"
+    world.renew("n1")
+    world.run(12)
+    assert world.ready("n1") == "True"
+    assert world.reasons("n1") == {"NodeReady": 2, "Starting": 1, "NodeNotReady": 1}
+
+
 def test_a_flushed_server_is_filled_again_by_those_who_live(own_world: tuple[NodeWorld, EmbeddedServer]) -> None:
     world, _ = own_world
     world.worker()
