@@ -24,7 +24,7 @@ from tests.faults.conftest import Note, NoteControl
 from tests.support.node_world import recorded_events
 from tests.waiting import eventually
 
-KILLED, TWO_ACT = "35 acting lifecycle worker killed", "35 two lifecycle workers act"
+KILLED, TWO_ACT = "36 acting lifecycle worker killed", "36 two lifecycle workers act"
 PACE = ("--node-monitor-period", "0.5", "--leader-lease-s", "2")
 
 pytestmark = [pytest.mark.short]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.access.function_commands import Function, Use, functions_used
-from eventbus.broker.access.roles import Role, name_of, role_functions, role_uses
+from eventbus.broker.access.roles import Role, name_of, role_functions, role_uses, uses_of
 from eventbus.broker.connection.client import Client
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.partition_status import execute, node_of
@@ -96,6 +96,7 @@ def read_rights(client: Client, prefix: str) -> Rights:
         node.execute_command("ACL", "DRYRUN", user, "PING")
     functions = functions_used().values()
     wanted = {right.what: right for function in functions for right in _rights_of_function(keys, prefix, function)}
+    callers = {function.name: [role for role in Role if function in role_functions(role)] for function in functions}
     for role in Role:
         wanted |= {right.what: right for right in _rights_of(keys, prefix, role_uses(role))}
     denied = _denied(node, user, list(wanted.values()))
@@ -104,7 +105,11 @@ def read_rights(client: Client, prefix: str) -> Rights:
         function.name: lacking
         for function in functions
         if function.name not in denied
-        and (lacking := [right.what for right in _rights_of(keys, prefix, function.uses) if right.what in denied])
+        and (
+            lacking := _least_lacking(
+                denied, keys, prefix, [uses_of(role, function) for role in callers[function.name]]
+            )
+        )
     }
     return Rights(user, roles, half)
 
@@ -112,14 +117,23 @@ def read_rights(client: Client, prefix: str) -> Rights:
 def _missing(denied: set[str], keys: Keys, prefix: str, role: Role) -> list[str]:
     rights = [*_rights_of(keys, prefix, role_uses(role))]
     for function in role_functions(role):
-        rights += _rights_of_function(keys, prefix, function)
+        rights.append(_call_of(keys, prefix, function))
     return sorted({right.what for right in rights if right.what in denied})
 
 
+def _least_lacking(denied: set[str], keys: Keys, prefix: str, ways: Iterable[Iterable[Use]]) -> list[str]:
+    """What is missing for that way to call a function for which the least is; empty: one way has all."""
+    lacking = [[right.what for right in _rights_of(keys, prefix, uses) if right.what in denied] for uses in ways]
+    return sorted(min(lacking, key=lambda names: len(names), default=[]))
+
+
 def _rights_of_function(keys: Keys, prefix: str, function: Function) -> list[Right]:
+    return [_call_of(keys, prefix, function), *_rights_of(keys, prefix, function.uses)]
+
+
+def _call_of(keys: Keys, prefix: str, function: Function) -> Right:
     names = [_sample(keys, prefix, name) for name in function.keys]
-    call = Right(function.name, ("FCALL", function.name, str(len(names)), *names))
-    return [call, *_rights_of(keys, prefix, function.uses)]
+    return Right(function.name, ("FCALL", function.name, str(len(names)), *names))
 
 
 def _rights_of(keys: Keys, prefix: str, uses: Iterable[Use]) -> list[Right]:

@@ -31,7 +31,7 @@ ROLE_HELP: Mapping[Role, str] = {
     Role.PRODUCER: "records events; can read none. Could still fill the stream, or empty it, past publish",
     Role.READER: "lists and watches the store and the stream; writes nothing",
     Role.WORKER: "works for any group: correlates, logs, exports, keeps nodes and leases; also records and reads",
-    Role.AGENT: "keeps nodes and their leases; also records. Could write and remove objects of other kinds as well",
+    Role.AGENT: "keeps nodes and their leases, those of others too, and no other kind; also records",
     Role.METRICS: "reads the numbers of status and doctor; sees the streams, not the store; writes nothing",
     Role.DEPLOY: "makes the bus, loads functions, sets options, deletes groups, replays; also records and reads",
 }
@@ -95,7 +95,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "ZRANGE",
         "dead": "XRANGE",
     },
-    Role.AGENT: {"object": "GET"},
+    Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
     Role.METRICS: {
         "lifecycle_lease": "GET",
         "bus": "TYPE",
@@ -135,6 +135,11 @@ _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
     Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),
 }
 
+#: Roles whose functions work on these kinds alone.
+_KINDS: Mapping[Role, tuple[str, ...]] = {Role.AGENT: ("nodes", "leases")}
+#: Keys that each kind has of its own. `object:nodes` is that of one kind.
+_OF_A_KIND = frozenset({"object", "index_name", "changes", "version", "note"})
+
 #: How anybody opens a bus that is there.
 _OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXISTS", "version": "EXISTS"}
 #: Connecting, also to a cluster; INFO is how a server is judged, and how `record` sees that memory is full.
@@ -159,9 +164,23 @@ def role_functions(role: Role) -> tuple[Function, ...]:
     return tuple(function for name, function in sorted(functions_used().items()) if name in names)
 
 
+def uses_of(role: Role, function: Function) -> frozenset[Use]:
+    """What *function* does when *role* calls it: where a role has kinds of its own, on their keys."""
+    kinds = _KINDS.get(role)
+    if kinds is None:
+        return frozenset(function.uses)
+
+    def of(kind: str, key: str) -> str:
+        return f"{key}:{kind}" if key in _OF_A_KIND else key
+
+    return frozenset(
+        Use(use.command, tuple(of(kind, key) for key in use.keys)) for use in function.uses for kind in kinds
+    )
+
+
 def role_uses(role: Role) -> frozenset[Use]:
-    """Return every command that *role* issues, by itself or inside a function; FCALL is not among them."""
-    uses = {use for function in role_functions(role) for use in function.uses}
+    """Every command that *role* issues, by itself or inside a function; FCALL is not among them."""
+    uses = {use for function in role_functions(role) for use in uses_of(role, function)}
     for calls in (_OPENING, *(_DIRECT[one] for one in (role, *_INCLUDES.get(role, ())))):
         uses |= {Use(command, (key,)) for key, commands in calls.items() for command in commands.split()}
     keyless = (_CONNECTING, *(_KEYLESS.get(one, "") for one in (role, *_INCLUDES.get(role, ()))))
@@ -207,20 +226,21 @@ def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:
 
 
 def name_of(prefix: str, keys: Keys, key: str) -> bytes:
-    """Return the key, or the prefix of keys of this name, which ends in a colon: users register kinds of their own."""
+    """The key, or what keys of this name begin with, which ends in a colon: users register kinds of their own."""
+    key, _, kind = key.partition(":")
     match key:
         case "bus":
             return bus_key(prefix)
         case "object":
-            return keys.object_of("").removesuffix(b":")
+            return keys.object_of(kind) if kind else keys.object_of("").removesuffix(b":")
         case "index_name":
-            return keys.index_name_of("")
+            return keys.index_name_of(kind)
         case "changes":
-            return keys.changes_of("")
+            return keys.changes_of(kind)
         case "version":
-            return keys.version_of("")
+            return keys.version_of(kind)
         case "note":
-            return keys.note_of("")
+            return keys.note_of(kind)
         case "lifecycle_lease":
             return keys.object_of("leases") + item_key(*LIFECYCLE_LEASE)
     found: bytes = getattr(keys, key)
@@ -236,4 +256,14 @@ def _word(command: str) -> str:
     return command.lower()
 
 
-__all__ = ["READS", "ROLE_HELP", "Role", "acl_rules", "acl_setuser", "key_patterns", "role_functions", "role_uses"]
+__all__ = [
+    "READS",
+    "ROLE_HELP",
+    "Role",
+    "acl_rules",
+    "acl_setuser",
+    "key_patterns",
+    "role_functions",
+    "role_uses",
+    "uses_of",
+]
