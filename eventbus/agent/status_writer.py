@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
 from eventbus.clock import Clock
-from eventbus.errors import AlreadyExists, Conflict, NotFound
+from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, NotFound
 from eventbus.event import ObjectMeta
 from eventbus.objects.conditions import Transition, differs_beyond_heartbeats, rebooted, transitions
-from eventbus.objects.node import Node
+from eventbus.objects.node import Node, NodeStatus
 
 #: The status is written at least so often, though nothing but its heartbeat times has changed. Seconds.
 REPORT_EVERY_S = 300.0
@@ -57,6 +58,7 @@ class NodeStatusWriter:
         self._tell = tell
         self._report_every_s = report_every_s
         self._written_at = -math.inf
+        self._unsure: tuple[Node, NodeStatus] | None = None  # a write without an answer: of what, and what
 
     def register(self) -> Node:
         """Create the node, or find it and reconcile its labels; then its status is current.
@@ -91,9 +93,12 @@ class NodeStatusWriter:
             found = self._nodes.get(self._name)
         except NotFound:
             empty = Node(metadata=ObjectMeta(name=self._name, labels=self._labels()))
-            made = self._nodes.create(self._status_of(empty))
+            new = self._status_of(empty)
+            with self._noting(empty, new.status):
+                made = self._nodes.create(new)
             self._wrote(empty, made)
             return made
+        self._settle(found)
         labels = dict(found.metadata.labels) | self._labels()
         if labels != found.metadata.labels:
             metadata = msgspec.structs.replace(found.metadata, labels=labels)
@@ -102,6 +107,7 @@ class NodeStatusWriter:
 
     def _write(self) -> bool:
         found = self._nodes.get(self._name)
+        self._settle(found)
         new = self._status_of(found)
         is_old = self._clock.monotonic() - self._written_at >= self._report_every_s
         if not is_old and not differs_beyond_heartbeats(found.status, new.status):
@@ -111,9 +117,24 @@ class NodeStatusWriter:
 
     def _put(self, found: Node, new: Node) -> Node:
         # With the version that was read: whoever wrote meanwhile has made transitions of his own.
-        written = self._nodes.update_status(msgspec.structs.replace(found, status=new.status))
+        with self._noting(found, new.status):
+            written = self._nodes.update_status(msgspec.structs.replace(found, status=new.status))
         self._wrote(found, written)
         return written
+
+    @contextmanager
+    def _noting(self, before: Node, status: NodeStatus) -> Iterator[None]:
+        try:
+            yield
+        except BusUnavailable:
+            self._unsure = before, status
+            raise
+
+    def _settle(self, found: Node) -> None:
+        """Tell what a write was that got no answer, if *found* says that it took place."""
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None and found.status == unsure[1]:
+            self._wrote(unsure[0], found)
 
     def _wrote(self, before: Node, after: Node) -> None:
         self.written += 1

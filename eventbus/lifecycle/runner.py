@@ -89,8 +89,9 @@ class LifecycleRunner:
         """One round: stand for election if it is time, observe, judge if that is due and ours. No error of the bus is
         raised.
         """
+        led, self._led = self._led, False  # a round that fails may have written what it did not come to tell
         try:
-            self._round()
+            self._round(led)
             if self._contact.answered():
                 log.warning("Redis is back")
                 self._on_change("Reconnected", "Redis is back")
@@ -130,7 +131,7 @@ class LifecycleRunner:
             log.error("nodes are not watched as they should be: %s", error)
         self._problem = str(error)
 
-    def _round(self) -> None:
+    def _round(self, led: bool) -> None:
         now = self._clock.monotonic()
         try:
             if now >= self._campaign_at:
@@ -140,13 +141,14 @@ class LifecycleRunner:
         except EventBusError:
             self._monitor.blinded()
             raise
-        leads, led, self._led = self._election.leads, self._led, self._election.leads
+        leads = self._election.leads
         if leads and not led:
             self._monitor.retell()
             self._judge_at = now
         if leads and now >= self._judge_at:
             self._judge_at = max(self._judge_at + self._pace.period_s, now)
             self._monitor.judge(lambda: self._election.leads)
+        self._led = leads
         self._occurrences.flush()
 
 

@@ -11,12 +11,15 @@ import pytest
 
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.errors import NotFound
+from eventbus.errors import BusUnavailable, NotFound
 from eventbus.event import ObjectMeta
+from eventbus.kinds import NODE
 from eventbus.lifecycle.monitor import Pace
 from eventbus.objects.conditions import NODE_LEASES
 from eventbus.objects.node import Node
 from eventbus.settings import Settings
+from eventbus.store.change_hub import ChangeHub
+from eventbus.store.writer import ObjectWriter
 from eventbus.testing.clock import FakeClock
 from tests.support.node_world import GIB, FakeMachine, NodeWorld
 
@@ -278,6 +281,25 @@ def test_what_a_dead_leader_wrote_and_did_not_tell_its_successor_tells_once(worl
     world.worker("w3")
     world.run(60)
     assert world.reasons("n1")["NodeNotReady"] == 1
+
+
+def test_a_loss_whose_answer_was_lost_is_told_by_the_same_worker(world: NodeWorld) -> None:
+    class Unanswered(ObjectWriter[Node]):
+        lost = False
+
+        def update_status(self, found: Node) -> Node:
+            written = super().update_status(found)
+            if not self.lost:
+                self.lost = True
+                raise BusUnavailable("no answer")
+            return written
+
+    hub = ChangeHub(world.bus)
+    world.worker("w1", nodes=Unanswered(bus=world.bus, client=world.client, hub=hub, kind=NODE))
+    world.renew("n1")
+    world.run(60)
+    assert world.ready("n1") == "Unknown"
+    assert world.reasons("n1") == {"NodeReady": 1, "NodeNotReady": 1}
 
 
 def test_a_worker_that_stops_lets_another_act_at_once(world: NodeWorld) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from eventbus.agent.status_writer import ATTEMPTS, NodeStatusWriter
 from eventbus.broker.bus import open_bus
-from eventbus.errors import Conflict, NotFound
+from eventbus.errors import BusUnavailable, Conflict, NotFound
+from eventbus.event import ObjectMeta
 from eventbus.objects.conditions import Transition, with_condition
 from eventbus.objects.node import Node
 from eventbus.settings import Settings
@@ -81,6 +82,43 @@ def test_a_transition_that_somebody_else_has_made_is_not_told_again(world: NodeW
             world.nodes.update_status(msgspec.structs.replace(node, status=lost))
 
     writer(world, told, fails, "False").write()
+    assert told == ["NodeReady"]
+
+
+class Unanswered:
+    """The nodes of a server whose next answer to a write is lost."""
+
+    def __init__(self, world: NodeWorld) -> None:
+        self.get, self.update = world.nodes.get, world.nodes.update
+        self._nodes = world.nodes
+        self.lost = True
+
+    def create(self, found: Node) -> Node:
+        return self._answer(self._nodes.create(found))
+
+    def update_status(self, found: Node) -> Node:
+        return self._answer(self._nodes.update_status(found))
+
+    def _answer(self, written: Node) -> Node:
+        lost, self.lost = self.lost, False
+        if lost:
+            raise BusUnavailable("no answer")
+        return written
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_write_whose_answer_was_lost_is_told_when_it_is_seen(world: NodeWorld, exists: bool) -> None:
+    told: list[str] = []
+    if exists:
+        world.nodes.create(Node(metadata=ObjectMeta(name="n1")))
+    made = writer(world, told)
+    made._nodes = Unanswered(world)
+    with pytest.raises(BusUnavailable):
+        made.register()
+    assert told == []
+    made.register()
+    assert told == ["NodeReady"]
+    made.register()
     assert told == ["NodeReady"]
 
 

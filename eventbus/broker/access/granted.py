@@ -124,7 +124,7 @@ def _missing(denied: set[str], keys: Keys, prefix: str, role: Role) -> list[str]
 def _least_lacking(denied: set[str], keys: Keys, prefix: str, ways: Iterable[Iterable[Use]]) -> list[str]:
     """What is missing for that way to call a function for which the least is; empty: one way has all."""
     lacking = [[right.what for right in _rights_of(keys, prefix, uses) if right.what in denied] for uses in ways]
-    return sorted(min(lacking, key=lambda names: len(names), default=[]))
+    return sorted(sorted(lacking, key=len)[0]) if lacking else []
 
 
 def _rights_of_function(keys: Keys, prefix: str, function: Function) -> list[Right]:
