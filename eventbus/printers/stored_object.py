@@ -8,9 +8,9 @@ from datetime import datetime
 from email.utils import format_datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from eventbus.cli.node_description import Around, node_sections
 from eventbus.kinds import NODE, Kind
 from eventbus.objects.node import Node
+from eventbus.printers.node_description import Around, node_sections
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.object_table import node_roles
 from eventbus.text import printable

@@ -8,13 +8,13 @@ from typing import Any
 
 from eventbus.cache.pager import list_all
 from eventbus.cli.input.kind_names import meant_kinds
-from eventbus.cli.node_description import Around
 from eventbus.cli.session import Session
 from eventbus.errors import EventBusError, NotFound
 from eventbus.event import Event, ObjectReference
 from eventbus.kinds import KINDS, LEASE, NODE, Kind
 from eventbus.list_watch import ListOptions
 from eventbus.objects.conditions import NODE_LEASES
+from eventbus.printers.node_description import Around
 from eventbus.printers.stored_object import Stored
 from eventbus.store.object_store import EventList, ObjectStore
 

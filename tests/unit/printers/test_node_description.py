@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.cli.node_description import Around, node_sections
 from eventbus.kinds import NODE
 from eventbus.objects.lease import Lease, LeaseSpec
 from eventbus.objects.node import Node
+from eventbus.printers.node_description import Around, node_sections
 from eventbus.printers.object_printer import PrintOptions, make_printer
 
 VECTOR: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors/kubectl/nodes.json").read_text("utf-8"))
