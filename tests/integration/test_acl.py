@@ -356,7 +356,7 @@ HARM: list[tuple[str, set[Role]]] = [
     ("DEL {p}incoming", set()),
     ("DEL {p}meta", set()),
     ("XSETID {p}incoming 0-0", {Role.WORKER, Role.DEPLOY}),
-    ("HSET {p}meta rv 1", {Role.WORKER, Role.DEPLOY}),
+    ("HSET {p}meta rv 1", {Role.AGENT, Role.WORKER, Role.DEPLOY}),
     ("HDEL {p}meta floor:none", {Role.DEPLOY}),
     ("XGROUP DESTROY {p}incoming none", {Role.WORKER, Role.DEPLOY}),
     ("XTRIM {p}incoming MAXLEN 0", {Role.WORKER}),

@@ -17,7 +17,7 @@ from eventbus.objects.node import Node
 from eventbus.printers.node_description import Around, node_sections
 from eventbus.printers.object_printer import PrintOptions, make_printer
 
-VECTOR: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors/kubectl/nodes.json").read_text("utf-8"))
+VECTOR: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors/kubectl/nodes.json").read_text("utf-8"))
 NOW = datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)
 
 
