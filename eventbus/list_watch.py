@@ -75,11 +75,15 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectList(msgspec.Struct, Generic[T], frozen=True):
-    """A page of objects, the version to watch from, and what to give for the next page ("" on the last)."""
+    """A page of objects, the version to watch from, and what to give for the next page ("" on the last).
+
+    *remaining*: how many are behind this page, where that was easy to count.
+    """
 
     items: tuple[T, ...]
     resource_version: str
     continue_: str = ""
+    remaining: int | None = None
 
 
 class WatchEventType(StrEnum):

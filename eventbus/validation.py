@@ -48,6 +48,17 @@ def validate(event: Event) -> None:
               may be empty, and is one DNS label (there: a subdomain); the limits above.
     """
     check_values(event)
+    _check_type(event)
+    _check_rules(event)
+
+
+def validate_written(event: Event) -> None:
+    """Raise unless *event* may be written through the store: `validate`, but of any type, as the API server has it.
+
+    Raises:   InvalidEvent: as `validate`.
+    """
+    check_values(event)
+    _check_length("type", str(event.type), MAX_REASON)
     _check_rules(event)
 
 
@@ -63,6 +74,7 @@ def validate_recorded(event: Event) -> None:
         raise InvalidEvent("involvedObject.name", "is empty; say which object the event is about")
     if not event.reason:
         raise InvalidEvent("reason", "is empty; say why in one CamelCase word, like BackOff")
+    _check_type(event)
     _check_rules(event)
 
 
@@ -107,9 +119,12 @@ def invalid_from(error: msgspec.ValidationError) -> InvalidEvent:
     return InvalidEvent(found["path"] or "event", found["problem"])
 
 
-def _check_rules(event: Event) -> None:
+def _check_type(event: Event) -> None:
     if event.type != EventType.NORMAL and event.type != EventType.WARNING:
         raise InvalidEvent("type", f"must be Normal or Warning (case matters), is {_shown(event.type)}")
+
+
+def _check_rules(event: Event) -> None:
     _check_length("reason", event.reason, MAX_REASON)
     _check_length("action", event.action, MAX_ACTION)
     _check_length("source.component", event.source.component, MAX_COMPONENT)

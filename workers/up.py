@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -39,6 +41,9 @@ COMPONENT = "eventbus-up"
 WORKERS = ("log", "sink", "lifecycle", "agent")
 #: The machine is a node only where it can be measured (pip install 'eventbus[agent]').
 NEEDS = {"agent": "psutil"}
+API = "api"
+#: Of `--api`: no API at all.
+NO_API = "none"
 #: A worker ends by itself after its own drain; it is given a little longer.
 DRAIN_MARGIN_S = 2.0
 #: Our own events get so long before each stage is ended, and at the end.
@@ -57,16 +62,22 @@ FLUSH_S = 1.0
     default="",
     help="Metrics and health of the worker log there, of the others at the next ports (see `worker log`).",
 )
+@click.option(
+    "--api",
+    metavar="[HOST:]PORT|none",
+    default="",
+    help="Where the worker api listens.  [default: 127.0.0.1:6480, or any free port where that is taken]",
+)
 @click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
 @click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
-def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base: float, backoff_max: float) -> None:
-    """Run everything in the foreground: the embedded server, the workers, the lines of a Procfile.
-
-    The workers are log, sink, lifecycle and, where psutil is installed, agent: this machine is a node then.
+def up(
+    procfile: Path | None, state_dir: str | None, metrics: str, api: str, backoff_base: float, backoff_max: float
+) -> None:
+    """Run everything in the foreground: the embedded server, the workers log, sink and api, the lines of a Procfile.
 
     With EVENTBUS_REDIS_URL set there is no embedded server. A server that is already running in its directory is used,
     and left running. Every process finds the bus in EVENTBUS_REDIS_URL. A line of the Procfile is run by /bin/sh; one
-    named as one of the workers takes its place.
+    named log, sink or api takes the place of that worker.
 
     What fails is started again after the kubelet's pauses (10 s doubling to 300 s, anew after 10 min up); what ends
     with exit code 0 is done. Ctrl-C and SIGTERM end the lines of the Procfile first, the last one first, then the
@@ -92,7 +103,8 @@ def up(procfile: Path | None, state_dir: str | None, metrics: str, backoff_base:
     settings = Settings.from_environ(os.environ)
     commands = read_procfile(procfile) if procfile else {}
     ports = metrics_options(metrics)
-    with Everything(settings, commands, state_dir, ports, lambda: Backoff(backoff_base, backoff_max)) as everything:
+    backoff = partial(Backoff, backoff_base, backoff_max)
+    with Everything(settings, commands, state_dir, ports, api_options(api), backoff) as everything:
         sys.exit(0 if everything.run() else 1)
 
 
@@ -108,18 +120,20 @@ class Everything:
         commands: Mapping[str, str],
         state_dir: str | None,
         ports: Mapping[str, Sequence[str]],
+        api: Sequence[str] | None,
         make_backoff: Callable[[], Backoff],
     ) -> None:
         self._settings = settings
         self._commands = commands
         self._ports = ports
+        self._api = api
         self._make_backoff = make_backoff
         self._signals = SignalQueue(passed_on() - JOB_CONTROL, tell_terminal=False)
         self._supervisor: Supervisor | None = None
         self._broadcaster: EventBroadcaster | None = None
         self._watch: BusWatch | None = None
         self._lifeline = ParentPipe()
-        names = [RESERVED, *dict.fromkeys([*WORKERS, *commands])]
+        names = [RESERVED, *dict.fromkeys([*WORKERS, API, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
         self._keeper = self._make_keeper(state_dir)
         self._way_in = ""
@@ -190,9 +204,11 @@ class Everything:
             for name in WORKERS
             if name not in self._commands and can_run(name)
         }
+        if self._api is not None and API not in self._commands:
+            workers[API] = [sys.executable, "-P", "-m", "eventbus_command", "worker", API, *self._api]
         lines = {name: ["/bin/sh", "-c", command] for name, command in self._commands.items()}
-        replaced = {name: words for name, words in lines.items() if name in WORKERS}
-        own = {name: words for name, words in lines.items() if name not in WORKERS}
+        replaced = {name: words for name, words in lines.items() if name in (*WORKERS, API)}
+        own = {name: words for name, words in lines.items() if name not in (*WORKERS, API)}
         lifeline = self._lifeline
         tied = [self._process(*item, environ | lifeline.environ, lifeline.passed) for item in workers.items()]
         return [
@@ -251,6 +267,23 @@ def metrics_options(metrics: str) -> dict[str, list[str]]:
     for address in addresses.values():
         parse_address(address)
     return {name: ["--metrics-port", address] for name, address in addresses.items()}
+
+
+def api_options(api: str) -> list[str] | None:
+    """What the worker api is given; None: there is none, for it is not wanted, or its extra is not installed."""
+    if api == NO_API or (not api and find_spec("aiohttp") is None):
+        return None
+    if api:
+        return ["--listen", api]
+    from eventbus.api.listeners import DEFAULT_PORT, LOOPBACK
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, DEFAULT_PORT))
+        except OSError:
+            return ["--listen", f"{LOOPBACK}:0"]
+    return []
 
 
 def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:

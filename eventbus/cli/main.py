@@ -104,6 +104,7 @@ COMMANDS: dict[str, Lazy] = {
     "heartbeat": Lazy(
         "eventbus.cli.commands.heartbeat:heartbeat", "Make anything a node that is missed when it falls silent."
     ),
+    "kubeconfig": Lazy("eventbus.cli.commands.kubeconfig:kubeconfig", "How kubectl reaches the API of this bus."),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),

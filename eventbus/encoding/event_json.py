@@ -44,6 +44,9 @@ class _EventsV1(msgspec.Struct, rename="camel", kw_only=True):
     deprecated_count: Int32 = 0
 
 
+#: The fields of events.k8s.io/v1, for whoever describes them.
+EVENTS_V1_SHAPE: Final = _EventsV1
+
 _ENCODE: Final = msgspec.json.Encoder().encode
 _CORE: Final = msgspec.json.Decoder(Event)
 _EVENTS_V1: Final = msgspec.json.Decoder(_EventsV1)

@@ -98,6 +98,7 @@ def _status(status: NodeStatus) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     _put(plain, capacity=dict(sorted(status.capacity.items())))
     _put(plain, allocatable=dict(sorted(status.allocatable.items())))
+    _put(plain, phase=status.phase)
     _put(plain, conditions=[_condition(condition) for condition in status.conditions])
     _put(plain, addresses=[{"type": one.type, "address": one.address} for one in status.addresses])
     plain["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}}

@@ -69,6 +69,7 @@ class NodeStatus(FrozenStruct, frozen=True, rename="camel"):
     conditions: tuple[NodeCondition, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+    phase: str = ""
 
     def condition(self, type: str) -> NodeCondition | None:
         """Return the condition of that type."""

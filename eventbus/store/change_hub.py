@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from eventbus.broker.bus import Bus
 from eventbus.kinds import Kind
@@ -12,6 +12,18 @@ from eventbus.store.feed import Feed, Subscriber
 from eventbus.store.storage import Storage
 
 BLOCK_MS = 500
+
+
+class Hub(Protocol):
+    """Who offers changes to those who watch: a `ChangeHub`, or what stands between one and a process's watches."""
+
+    def attach(self, subscriber: Subscriber, storage: Storage[Any], newest: Sequence[int]) -> tuple[int, ...]:
+        """See `ChangeHub.attach`."""
+        ...
+
+    def detach(self, subscriber: Subscriber, kind: Kind[Any]) -> None:
+        """See `ChangeHub.detach`."""
+        ...
 
 
 class ChangeHub:
@@ -56,4 +68,4 @@ class ChangeHub:
             feed.join()
 
 
-__all__ = ["ChangeHub"]
+__all__ = ["ChangeHub", "Hub"]

@@ -34,8 +34,8 @@ from eventbus.store.storage import (
     settle,
     with_metadata,
 )
-from eventbus.store.stored import COUNTED, View, decode_stored, is_written, lay_over, pack_written
-from eventbus.validation import validate
+from eventbus.store.stored import COUNTED, View, decode_remembered, decode_stored, is_written, lay_over, pack_written
+from eventbus.validation import validate_written
 
 #: With refreshes, which move what is shown alone.
 LETTERS_SHOWN: Final[Mapping[str, ChangeType]] = {**LETTERS, "R": ChangeType.MODIFIED}
@@ -44,18 +44,24 @@ _NAMED = 4
 
 
 class EventStorage:
-    """Implements `Storage` for events, as *view* has them."""
+    """Implements `Storage` for events, as *view* has them.
 
-    def __init__(self, *, kind: Kind[Event], bus: Bus, client: Client, view: View = View.SHOWN) -> None:
+    Args: remember: what was decoded is kept for the next time, of this process some thousand events.
+    """
+
+    def __init__(
+        self, *, kind: Kind[Event], bus: Bus, client: Client, view: View = View.SHOWN, remember: bool = False
+    ) -> None:
         self.kind = kind
         self.partitions: Sequence[int] = range(bus.partitions)
         self.letters: Mapping[str, ChangeType] = LETTERS_SHOWN if view is View.SHOWN else LETTERS
         self._bus = bus
         self._client = client
         self._view = view
+        self._decode = decode_remembered if remember else decode_stored
 
     def decode(self, packed: bytes) -> Event | None:
-        return decode_stored(packed, self._view)
+        return self._decode(packed, self._view)
 
     def index(self, partition: int, selection: Selection[Event]) -> tuple[bytes, bytes]:
         # Of core/v1, and of events.k8s.io/v1.
@@ -105,7 +111,7 @@ class EventStorage:
         elif not is_dns_label(namespace):
             problem = f'metadata.namespace: Invalid value: "{namespace}"'
         try:
-            validate(found)
+            validate_written(found)
             copied = pack_event(found)
             unpack_wire(copied)
         except InvalidEvent as error:

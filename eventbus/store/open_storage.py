@@ -16,10 +16,11 @@ from eventbus.store.storage import Storage
 T = TypeVar("T", bound=HasMetadata)
 
 
-def open_storage(kind: Kind[T], bus: Bus, client: Client) -> Storage[T]:
-    """Make the storage of *kind*, over *client*."""
+def open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool = False) -> Storage[T]:
+    """The storage of *kind*, over *client*. *remember*: see `EventStorage`."""
     if kind.plural == EVENTS:
-        return cast("Storage[T]", EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client))
+        events = EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client, remember=remember)
+        return cast("Storage[T]", events)
     return ObjectStorage(kind=kind, bus=bus, client=client)
 
 

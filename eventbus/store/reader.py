@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
-from eventbus.errors import Expired
+from eventbus.errors import BusRefused, Expired
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
-from eventbus.store.change_hub import ChangeHub
+from eventbus.store.change_hub import Hub
 from eventbus.store.changes import Change, ChangeReader, Versions, read_versions
 from eventbus.store.continue_token import Continue
+from eventbus.store.index import bounds
 from eventbus.store.list_validation import check_list, check_watch
 from eventbus.store.open_storage import open_storage
 from eventbus.store.scan import PAGE, Scanner
@@ -33,17 +35,33 @@ _ANY_VERSION = ("", "0")
 class ObjectReader(Generic[T]):
     """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. Use it from one thread at a time, as its client.
 
-    `eventbus.store.writer.ObjectWriter` writes.
+    Writing is `eventbus.store.writer.Objects`'.
+
+    Args: remember: events that were decoded are kept for the next list; for servers.
     """
 
-    def __init__(self, *, bus: Bus, client: Client, hub: ChangeHub, kind: Kind[T], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        client: Client,
+        hub: Hub,
+        kind: Kind[T],
+        clock: Clock | None = None,
+        remember: bool = False,
+    ) -> None:
         self.kind = kind
         self._bus = bus
         self._client = client
         self._hub = hub
         self._clock = clock or SystemClock()
-        self._storage = open_storage(kind, bus, client)
+        self._storage = open_storage(kind, bus, client, remember=remember)
         self._scanner = Scanner(bus=bus, client=client, storage=self._storage)
+
+    @property
+    def partitions(self) -> int:
+        """How many counters a version of this kind has."""
+        return len(self._storage.partitions)
 
     def get(self, name: str, namespace: str = "") -> T:
         """Read one object, as it is now.
@@ -63,7 +81,7 @@ class ObjectReader(Generic[T]):
         included. A list with EXACT is of one moment, or Expired: it can be had while nothing is written.
 
         Raises: InvalidSelector, InvalidObject: fix the question.  Expired, BusUnavailable.
-        Redis:  GET on version, ZRANGE on an index and MGET, in pages.
+        Redis:  GET on version, ZRANGE on an index and MGET, in pages; ZLEXCOUNT behind a page that is not the last.
         """
         options = options or ListOptions()
         selection: Selection[T] = Selection(self.kind, options)
@@ -79,7 +97,8 @@ class ObjectReader(Generic[T]):
             last = Continue(start.version, partition, member)
         if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
             raise Expired(f"The resource version for the provided list is too old: {start.version}")
-        return ObjectList(tuple(items), start.version, more)
+        left = self._count_behind(selection, last) if more and selection.takes_all else None
+        return ObjectList(tuple(items), start.version, more, left)
 
     def watch(self, options: ListOptions | None = None) -> StoreWatch[T]:
         """Begin to watch: see `ListerWatcher.watch`. The watches of a kind in one process share one blocking read.
@@ -110,7 +129,8 @@ class ObjectReader(Generic[T]):
                 options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=False
             )
             found = self.list(listed)
-            items, version = found.items, found.resource_version
+            # The oldest change first: who is cut off in between, and goes on from the last one told, misses none.
+            items, version = tuple(sorted(found.items, key=_version_of)), found.resource_version
         newest = self.newest()
         after = self._parse(version, newest)
         state = WatchState(
@@ -178,6 +198,21 @@ class ObjectReader(Generic[T]):
                 if selection.matches(found):
                     yield partition, member, found
 
+    def _count_behind(self, selection: Selection[T], last: Continue) -> int | None:
+        """How many objects the indexes have behind a page that ended with *last*; None: this user may not count."""
+        pipe: Any = self._client.pipeline(transaction=False)
+        for partition in self._storage.partitions:
+            if partition >= last.partition:
+                key, prefix = self._storage.index(partition, selection)
+                low, high = bounds(prefix)
+                pipe.zlexcount(key, b"(" + last.member if partition == last.partition and last.member else low, high)
+        try:
+            with redis_errors():
+                counts: list[int] = pipe.execute()
+                return sum(counts)
+        except BusRefused:  # users made for an older build
+            return None
+
     def _parse(self, version: str, newest: Versions) -> Versions:
         """Parse *version*.
 
@@ -186,6 +221,10 @@ class ObjectReader(Generic[T]):
         if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
             raise Expired(f"Too large resource version: {version}, current: {newest}")
         return parsed
+
+
+def _version_of(found: HasMetadata) -> int:
+    return int(found.metadata.resource_version)
 
 
 __all__ = ["ObjectReader"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
@@ -58,6 +59,10 @@ def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
         OverflowError,
     ) as error:  # InvalidEvent and msgspec's are ValueErrors
         raise PoisonBatch("unreadable") from error
+
+
+#: Of those who list the same events again and again: some 30 MB at the most.
+decode_remembered: Final = lru_cache(maxsize=8192)(decode_stored)
 
 
 def is_written(packed: bytes) -> bool:

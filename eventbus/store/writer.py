@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import uuid
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from eventbus.broker.keys import EVENTS, item_key
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject
 from eventbus.list_watch import HasMetadata
 from eventbus.store.deletion import check_finalizers, is_over, marked
+from eventbus.store.dry_storage import DryStorage
 from eventbus.store.merge_patch import merge
 from eventbus.store.object_storage import PARTITION
 from eventbus.store.reader import ObjectReader
@@ -123,6 +125,23 @@ class ObjectWriter(ObjectReader[T]):
         if status and not self.kind.has_status:
             raise InvalidObject(f"{self.kind.resource} have no status of their own: patch the object")
         return self._write(name, namespace, version, "", change)
+
+    def modify(
+        self, name: str, change: Callable[[T], T], namespace: str = "", *, version: str = "", uid: str = ""
+    ) -> T:
+        """Replace the object by what *change* makes of it; called again where somebody else wrote meanwhile.
+
+        What no writer decides stays: uid, creation time, generation. The status is *change*'s to keep.
+
+        Raises: NotFound.  Conflict: it does not have *version*, or not *uid*.  What *change* raises.
+        """
+        return self._write(name, namespace, version, uid, change)
+
+    def dry_run(self) -> ObjectWriter[T]:
+        """The same objects, of which every write is checked and answered, and none is stored."""
+        dry = copy.copy(self)
+        dry._storage = DryStorage(self._storage)
+        return dry
 
     def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
         """Take an object out; of a recorded event its running count stays.

@@ -90,6 +90,7 @@ CASES = [
         Answer(3, NOT_SENT + AWAY),
     ),
     anywhere("acl --role reader", "ACL SETUSER"),
+    anywhere("kubeconfig", "current-context: eventbus"),
     anywhere("down", "no embedded server is running"),
 ]
 BY_NAME = [pytest.param(case, id=" ".join(case.words[:2])) for case in CASES]

@@ -27,7 +27,7 @@ TICKS = "web: while :; do echo tick; sleep 0.2; done"
 #: Ends neither by SIGTERM nor by itself before the test is over.
 STUBBORN = "web: trap '' TERM; echo pid=$$; i=0; while [ $i -lt 900 ]; do sleep 0.1; i=$((i+1)); done"
 #: Sinks and logs are at work.
-READY = ("INFO eventbus-sink", "INFO eventbus-log")
+READY = ("INFO eventbus-sink", "INFO eventbus-log", "INFO the API answers at")
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_ctrl_c_ends_the_procfile_first_then_the_workers_then_the_server(
     assert "up        | stopping; Ctrl-C again ends at once\n" in text
     ended = re.findall(r"(?m)up +\| (\w+): (ended by SIGTERM|ended$)", text)
     assert ended[0] == ("web", "ended by SIGTERM")
-    assert sorted(ended[1:]) == [(name, "ended") for name in ("agent", "lifecycle", "log", "sink")]
+    assert sorted(ended[1:]) == [(name, "ended") for name in ("agent", "api", "lifecycle", "log", "sink")]
     assert not EmbeddedServer(state).running()
 
 

@@ -229,7 +229,7 @@ def test_a_watch_tells_all_of_it(events: ObjectWriter[Event]) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"type": "Odd"}, 'Event "web-0.1" is invalid: type: must be Normal or Warning'),
+        ({"type": "Odd" * 50}, 'Event "web-0.1" is invalid: type: has 150 bytes'),
         ({"involved_object": ObjectReference(kind="Pod", name="p", namespace="x")}, "involvedObject.namespace: 'x'"),
         ({"event_time": AT, "reporting_component": ""}, "reportingComponent: is empty"),
         ({"reason": "x" * 2000}, "reason: has 2000 bytes"),

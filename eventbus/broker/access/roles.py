@@ -71,8 +71,8 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
     Role.PRODUCER: {"producer": "HMGET PEXPIRE"},
     Role.READER: {
         "version": "GET",
-        "index_name": "ZRANGE",
-        "index_object": "ZRANGE",
+        "index_name": "ZRANGE ZLEXCOUNT",
+        "index_object": "ZRANGE ZLEXCOUNT",
         "object": "GET MGET",
         "changes": "XREAD",
         "suppressed": "HGETALL",
@@ -151,8 +151,8 @@ _KEYLESS: Mapping[Role, str] = {
 
 #: Commands that only read; a key that sees nothing else is given for reading alone.
 _READS = (
-    "EXISTS GET MGET HGET HMGET HGETALL HEXISTS HKEYS HLEN XLEN XRANGE XREVRANGE XREAD XREADGROUP XPENDING "
-    "XINFO|GROUPS XINFO|STREAM XINFO|CONSUMERS TYPE PTTL ZCARD ZSCORE ZMSCORE ZRANGE ZRANGEBYLEX WATCH"
+    "EXISTS GET MGET HGET HMGET HGETALL HEXISTS HLEN XLEN XRANGE XREVRANGE XREAD XREADGROUP XPENDING XINFO|GROUPS "
+    "XINFO|STREAM XINFO|CONSUMERS TYPE PTTL ZCARD ZSCORE ZMSCORE ZRANGE ZRANGEBYLEX ZLEXCOUNT WATCH"
 )
 READS = frozenset(_READS.split())
 

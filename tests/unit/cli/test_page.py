@@ -32,8 +32,8 @@ def test_the_page_of_commands_is_current() -> None:
 
 EVERY = [pytest.param(*pair, id=pair[0]) for pair in commands(main)]
 #: What they print is for nobody to take apart: a program's own output, a script, lines; or nothing at all.
-WITHOUT_JSON = {"completion", "down", "exec", "help", "record", "up", "worker log", "worker sink", "worker export"}
-WITHOUT_JSON |= {"heartbeat", "worker agent", "worker lifecycle"}
+WITHOUT_JSON = {"completion", "down", "exec", "heartbeat", "help", "kubeconfig", "record", "up"}
+WITHOUT_JSON |= {f"worker {kind}" for kind in ("agent", "api", "export", "lifecycle", "log", "sink")}
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY)
@@ -46,7 +46,7 @@ def test_what_has_output_has_it_as_json(words: str, command: click.Command) -> N
     assert not isinstance(form, click.Choice) or "json" in form.choices
 
 
-@pytest.mark.parametrize("kind", ["agent", "export", "lifecycle", "log", "sink"])
+@pytest.mark.parametrize("kind", ["agent", "api", "export", "lifecycle", "log", "sink"])
 def test_every_worker_tells_its_exit_codes(kind: str) -> None:
     (worker,) = [command for words, command in commands(main) if words == f"eventbus worker {kind}"]
     text = worker.get_help(click.Context(worker))

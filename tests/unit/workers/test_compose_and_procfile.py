@@ -74,8 +74,9 @@ def test_the_settings_of_a_service_are_known(name: str) -> None:
 
 
 def test_both_files_start_the_same_workers() -> None:
+    # The API alone has options: in a container others reach it, so it needs TLS and users.
     assert {name: words(line) for name, line in PROCFILE.items()} == {
-        name: words(service["command"]) for name, service in OURS.items()
+        name: words(service["command"])[: 3 if name == "api" else None] for name, service in OURS.items()
     }
 
 

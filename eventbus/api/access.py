@@ -1,0 +1,137 @@
+"""Who may do what: users, roles, and the one question that requests and reviews ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from eventbus.errors import ConfigError
+from eventbus.names import is_dns_label
+
+#: Who is in it has the role admin, as in Kubernetes.
+MASTERS: Final = "system:masters"
+AUTHENTICATED: Final = "system:authenticated"
+ANY: Final = "*"
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks: what an authenticator says."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+class Role(StrEnum):
+    """What a user may be granted. Each says in `RULES` what it may do."""
+
+    VIEW = "view"  #: read everything but secrets
+    RECORD = "record"  #: write events, read nothing
+    EDIT = "edit"  #: view, and write everything but what runs programs
+    OPERATOR = "operator"  #: view, and write what runs programs: pods, config maps, secrets
+    ADMIN = "admin"  #: edit, and what serves the bus itself: dead letters, sinks
+
+
+class Rule(NamedTuple):
+    """Verbs on resources; `*` is any, and any but what *excepted* names."""
+
+    verbs: frozenset[str]
+    resources: frozenset[str]
+    excepted: frozenset[str] = frozenset()
+
+    def allows(self, verb: str, resource: str) -> bool:
+        if resource in self.excepted or not {resource, ANY} & self.resources:
+            return False
+        return bool({verb, ANY} & self.verbs)
+
+
+READ: Final = frozenset({"get", "list", "watch"})
+WRITE: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+SECRETS: Final = frozenset({"secrets"})
+#: Who may create these runs programs as the agent's user, or reads what they keep secret.
+OPERATED: Final = frozenset({"pods", "configmaps", "secrets"})
+#: Of the bus itself: whoever writes these drops or repeats what others have recorded.
+SERVED: Final = frozenset({"dead", "sinks"})
+
+_VIEW: Final = Rule(READ, frozenset({ANY}), SECRETS)
+_RECORD: Final = Rule(frozenset({"create", "update", "patch"}), frozenset({"events", "records"}))
+RULES: Final[dict[Role, tuple[Rule, ...]]] = {
+    Role.VIEW: (_VIEW,),
+    Role.RECORD: (_RECORD,),
+    Role.EDIT: (_VIEW, Rule(WRITE, frozenset({ANY}), OPERATED | SERVED)),
+    Role.OPERATOR: (_VIEW, Rule(frozenset({ANY}), OPERATED)),
+    Role.ADMIN: (_VIEW, Rule(frozenset({ANY}), frozenset({ANY}), OPERATED)),
+}
+
+
+class Grant(NamedTuple):
+    """A role of a user, or of a group, in one namespace, or (empty) in all and of what is in none."""
+
+    role: Role
+    user: str = ""
+    group: str = ""
+    namespace: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `view=user:ann`, `edit=group:ops@team-a`. Raises: ConfigError."""
+        role, _, rest = text.partition("=")
+        sort, colon, name = rest.partition(":")
+        if colon and name and sort in ("user", "group") and role in list(Role):
+            # The last @, since names of users are often addresses.
+            before, at, namespace = name.rpartition("@")
+            if at and is_dns_label(namespace):
+                name = before
+            else:
+                namespace = ""
+            if name:
+                return cls(Role(role), namespace=namespace, **{sort: name})
+        roles = "|".join(Role)
+        raise ConfigError(
+            f"--grant {text!r}: give ROLE=user:NAME or ROLE=group:NAME, @NAMESPACE behind it; ROLE {roles}"
+        )
+
+    def concerns(self, user: User) -> bool:
+        return self.user == user.name if self.user else self.group in user.groups
+
+
+class Access:
+    """Answers `allowed`, for requests, reviews and whatever is served besides. Thread-safe, frozen by convention."""
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self._grants = (Grant(Role.ADMIN, group=MASTERS), *grants)
+
+    def allowed(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
+        """Whether *user* may do *verb* to *resource*, as `events`; of a subresource, to what it belongs to.
+
+        *namespace* "" is what lies in none, and all at once: both need a grant that names none. A namespace itself may
+        be read by whoever may read in it: give it as *namespace*.
+        """
+        return any(
+            rule.allows(verb, resource)
+            for grant in self.grants_of(user)
+            if grant.namespace in ("", namespace)
+            for rule in RULES[grant.role]
+        )
+
+    def grants_of(self, user: User) -> Sequence[Grant]:
+        return [grant for grant in self._grants if grant.concerns(user)]
+
+
+__all__ = [
+    "ANY",
+    "AUTHENTICATED",
+    "MASTERS",
+    "OPERATED",
+    "READ",
+    "RULES",
+    "WRITE",
+    "Access",
+    "Grant",
+    "Role",
+    "Rule",
+    "User",
+]

@@ -1,0 +1,162 @@
+"""Who sends a request: by token, client certificate, or as the owner of the process at the other end."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import hashlib
+import hmac
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.access import AUTHENTICATED, MASTERS, User
+from eventbus.api.peers import tcp_peer_uid, unix_peer_uid
+from eventbus.errors import ConfigError
+
+#: Who runs a process of our own user on this machine: admin, and no operator.
+LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
+#: How browsers, which set no headers on a WebSocket, carry a token.
+BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
+_HASHED: Final = "sha256:"
+
+
+class TokenFile:
+    """The API server's static tokens: `token,user,uid[,"group1,group2"]` a line, read again when the file changes.
+
+    A token may stand there as `sha256:<hex>`. Raises: ConfigError: it cannot be read, or a line is wrong.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_as: tuple[int, int, int] | None = None
+        self._users: dict[bytes, User] = {}
+        self._refresh()
+
+    def user(self, token: str) -> User | None:
+        """Whose token that is. Compared by digest, so that no time tells how much of it was right."""
+        with suppress(ConfigError):  # what was read before goes on to hold
+            self._refresh()
+        asked = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for digest, user in self._users.items():
+            if hmac.compare_digest(digest, asked):
+                found = user
+        return found
+
+    def _refresh(self) -> None:
+        try:
+            stat = self._path.stat()
+            if (seen := (stat.st_mtime_ns, stat.st_size, stat.st_ino)) == self._read_as:
+                return
+            with self._path.open(encoding="utf-8", newline="") as file:
+                users = dict(self._line(number, row) for number, row in enumerate(csv.reader(file), 1) if row)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise ConfigError(f"--token-file {self._path}: {error}") from error
+        self._users, self._read_as = users, seen
+
+    def _line(self, number: int, row: Sequence[str]) -> tuple[bytes, User]:
+        token, name, uid = (row + [""] * 3)[:3] if isinstance(row, list) else ("", "", "")
+        if len(row) < 3 or not token or not name:
+            raise ConfigError(f'--token-file {self._path}, line {number}: write token,user,uid[,"group1,group2"]')
+        groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) > 3 else ()
+        user = User(name=name, uid=uid, groups=(*groups, AUTHENTICATED))
+        if not token.startswith(_HASHED):
+            return hashlib.sha256(token.encode()).digest(), user
+        try:
+            digest = bytes.fromhex(token.removeprefix(_HASHED))
+        except ValueError:
+            digest = b""
+        if len(digest) != hashlib.sha256().digest_size:
+            raise ConfigError(f"--token-file {self._path}, line {number}: sha256: is followed by 64 hex digits")
+        return digest, user
+
+
+class Authenticator:
+    """Says who sends a request.
+
+    Args: tokens: of --token-file.  certificates: whether a certificate of a client, which TLS has verified, is asked.
+    """
+
+    def __init__(self, *, tokens: TokenFile | None = None, certificates: bool = False) -> None:
+        self.tokens = tokens
+        self._certificates = certificates
+        self._uids: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything but the peer's uid to know somebody by."""
+        return self.tokens is not None or self._certificates
+
+    def user(self, request: web.Request) -> User:
+        """Who sends *request*. Raises: Refusal: 401."""
+        token = _token_of(request)
+        if token is not None:
+            found = self.tokens.user(token) if self.tokens else None
+            if found is not None:
+                return found
+            if self.tokens is not None:
+                raise status.unauthorized()
+        if self._certificates and (certificate := request.get_extra_info("peercert")):
+            return _certified(certificate)
+        if self._is_own_process(request):
+            return LOCAL
+        raise status.unauthorized()
+
+    def _is_own_process(self, request: web.Request) -> bool:
+        transport = request.transport
+        if transport is None or transport.get_extra_info("sslcontext") is not None:
+            return False
+        connection = transport.get_extra_info("socket")
+        if connection is None:
+            return False
+        if connection.family == getattr(socket, "AF_UNIX", None):
+            return unix_peer_uid(connection) == os.getuid()
+        if self.asks:
+            return False
+        return self._uid_of(transport) == os.getuid()
+
+    def _uid_of(self, transport: Any) -> int | None:
+        """Asked once a connection: it changes hands only if the other end hands it on."""
+        if transport not in self._uids:
+            peer, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+            self._uids[transport] = tcp_peer_uid(peer, ours) if peer and ours else None
+        return self._uids[transport]
+
+
+def _token_of(request: web.Request) -> str | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    for protocol in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
+        if (encoded := protocol.strip()).startswith(BEARER_PROTOCOL):
+            return _decoded(encoded.removeprefix(BEARER_PROTOCOL))
+    return None
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _certified(certificate: dict[str, Any]) -> User:
+    """CN is the user, each O a group. Raises: Refusal: 401, without a CN."""
+    fields = [pair for part in certificate.get("subject", ()) for pair in part]
+    names = [value for key, value in fields if key == "commonName"]
+    if not names or not names[-1]:
+        raise status.unauthorized()
+    groups = [value for key, value in fields if key == "organizationName"]
+    return User(name=names[-1], groups=(*groups, AUTHENTICATED))
+
+
+__all__ = ["BEARER_PROTOCOL", "LOCAL", "Authenticator", "TokenFile"]

@@ -1,0 +1,111 @@
+"""What every request passes first: is it a tricked browser's, who sends it, and how is an error answered."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.authentication import Authenticator
+from eventbus.api.shared import USER
+from eventbus.errors import EventBusError
+
+log = logging.getLogger("eventbus")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Whoever asks these is told, with no name: load balancers and kubelets have none.
+OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz")
+_BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer whatever goes wrong with a Status."""
+    try:
+        return await handler(request)
+    except status.Refusal as refusal:
+        return _answer(request, refusal)
+    except EventBusError as error:
+        return _answer(request, status.refusal_of(error))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _answer(request, status.refusal_of_http(error))
+    except (asyncio.CancelledError, ConnectionError):
+        raise
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return _answer(request, status.internal())
+
+
+def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
+    answer = status.response(refusal)
+    if request.body_exists and not request.content.at_eof():
+        answer.force_close()  # what it goes on to send would be read as the next request
+    return answer
+
+
+class Access:
+    """Lets through who is known, and no browser that another site's page sends. Makes the middleware.
+
+    Args: names: by which this server is asked for besides `localhost` and any address in numbers.
+    """
+
+    def __init__(self, *, authenticator: Authenticator, names: Iterable[str] = ()) -> None:
+        self._authenticator = authenticator
+        self._names = frozenset({"localhost", *(name.lower() for name in names)})
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._check_host(request)
+        _check_origin(request)
+        if not request.path.startswith(OPEN_PATHS):
+            request[USER] = self._authenticator.user(request)
+        return await handler(request)
+
+    def _check_host(self, request: web.Request) -> None:
+        """A page whose name was bound to our address anew (DNS rebinding) still asks for its own name."""
+        connection = request.get_extra_info("socket")
+        if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
+            return
+        host = host_of(request.host)
+        if host not in self._names and not _is_address(host):
+            raise status.Refusal(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
+
+
+def is_from_browser(request: web.Request) -> bool:
+    """Whether a page may have sent it, which can send any body that needs no Content-Type of its own."""
+    return any(name in request.headers for name in _BROWSER)
+
+
+def _check_origin(request: web.Request) -> None:
+    origin = request.headers.get("Origin")
+    same = origin is None or urlsplit(origin).netloc == request.host
+    if not same or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise status.Refusal(403, "Forbidden", "a page of another origin may not use this server")
+
+
+def host_of(header: str) -> str:
+    """The host of a Host header, without its port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.rpartition(":")[0].lower() if ":" in header else header.lower()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+__all__ = ["OPEN_PATHS", "Access", "errors", "host_of", "is_from_browser"]

@@ -1,0 +1,85 @@
+"""How much is answered at once: reads, writes, watches, each with its bound; beyond it 429 and when to come again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.request_info import is_true
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_READS: Final = ("GET", "HEAD", "OPTIONS")
+#: What lasts for as long as its client likes, besides watches.
+LONG_PATHS: Final = ("/eventbus/v1/stream",)
+_UNCOUNTED: Final = ("/healthz", "/livez", "/readyz")
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The API server's own numbers for requests; of watches those that a process of some 100 MB bears."""
+
+    reads: int = 400
+    writes: int = 200
+    watches: int = 10_000
+    watches_of_a_user: int = 10_000
+
+
+class Limits:
+    """Counts what is being answered. Lives in the loop."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+        self.in_flight: Counter[str] = Counter()  #: by readOnly and mutating
+        self.watches: Counter[str] = Counter()  #: by user
+        self.refused: Counter[str] = Counter()  #: by what there was too much of
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path.startswith(_UNCOUNTED) or is_long(request):
+            return await handler(request)
+        with self.answering(request.method):
+            return await handler(request)
+
+    @contextmanager
+    def answering(self, method: str) -> Iterator[None]:
+        """One request that has an end. Raises: Refusal: 429."""
+        sort, most = ("readOnly", self._bounds.reads) if method in _READS else ("mutating", self._bounds.writes)
+        if self.in_flight[sort] >= most:
+            self.refused[sort] += 1
+            raise status.too_many("Too many requests, please try again later.")
+        self.in_flight[sort] += 1
+        try:
+            yield
+        finally:
+            self.in_flight[sort] -= 1
+
+    @contextmanager
+    def watching(self, user: str) -> Iterator[None]:
+        """One watch of *user*. Raises: Refusal: 429."""
+        if self.watches[user] >= self._bounds.watches_of_a_user or self.watches.total() >= self._bounds.watches:
+            self.refused["watches"] += 1
+            raise status.too_many("Too many watches, please try again later.")
+        self.watches[user] += 1
+        try:
+            yield
+        finally:
+            self.watches[user] -= 1
+            if not self.watches[user]:
+                del self.watches[user]
+
+
+def is_long(request: web.Request) -> bool:
+    """Whether the answer may have no end of its own. Where it has one after all, its handler counts it."""
+    if request.path.startswith(LONG_PATHS):
+        return True
+    parts = request.path.split("/", 5)
+    return request.method == "GET" and ("watch" in parts[3:5] or is_true(request.query.get("watch")))
+
+
+__all__ = ["LONG_PATHS", "Bounds", "Limits", "is_long"]

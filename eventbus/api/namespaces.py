@@ -1,0 +1,105 @@
+"""Namespaces: those that were made, which are stored, and those that something lies in, which are not."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.api.shared import Desk
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import AlreadyExists, NotFound
+from eventbus.event import ObjectMeta
+from eventbus.kinds import EVENT, KINDS, Kind
+from eventbus.list_watch import ListOptions, ObjectList
+from eventbus.names import is_dns_label
+from eventbus.objects.namespace import Namespace, namespace_to_json
+from eventbus.store.selection import Selection
+
+DEFAULT: Final = "default"
+#: Namespaces in use that are told: whoever makes more of them is not listed, and can be asked for by name.
+MOST: Final = 10_000
+
+NAMESPACE: Final[Kind[Namespace]] = Kind(
+    name="Namespace",
+    plural="namespaces",
+    namespaced=False,
+    type=Namespace,
+    has_status=True,
+    short_names=("ns",),
+    fields={"status.phase": lambda found: found.status.phase},
+    to_json=namespace_to_json,
+    has_generation=False,
+)
+
+
+def make_default(desk: Desk) -> None:
+    """Store the namespace `default`, which is always there."""
+    try:
+        desk.objects(NAMESPACE).create(Namespace(metadata=ObjectMeta(name=DEFAULT)))
+    except AlreadyExists:
+        return
+
+
+def get_namespace(desk: Desk, name: str) -> Namespace:
+    """A stored one, or one in use. Raises: NotFound."""
+    try:
+        stored: Namespace = desk.objects(NAMESPACE).get(name)
+        return stored
+    except NotFound:
+        if is_dns_label(name) and _is_used(desk, name):
+            return _used(desk, name)
+        raise
+
+
+def list_namespaces(desk: Desk, options: ListOptions) -> ObjectList[Namespace]:
+    """All that are stored or in use and selected, by name, in one page."""
+    listed = desk.objects(NAMESPACE).list(msgspec.structs.replace(options, limit=0, continue_=""))
+    selection: Selection[Namespace] = Selection(NAMESPACE, options)
+    every = desk.objects(NAMESPACE).list() if options.label_selector or options.field_selector else listed
+    stored = {found.metadata.name for found in every.items}
+    used = [_used(desk, name) for name in _names_in_use(desk) if name not in stored]
+    items = [*listed.items, *(found for found in used if selection.matches(found))]
+    return ObjectList(tuple(sorted(items, key=lambda found: found.metadata.name)), listed.resource_version)
+
+
+def _used(desk: Desk, name: str) -> Namespace:
+    """What stands for a namespace nobody has made. When it began nobody knows."""
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"eventbus:{desk.bus.id}:{name}"))
+    return Namespace(metadata=ObjectMeta(name=name, uid=uid, resource_version="1"))
+
+
+def _indexes(desk: Desk) -> Iterator[bytes]:
+    """The indexes of names of all that has a namespace."""
+    for kind in KINDS:
+        if kind.namespaced:
+            for keys in desk.bus.keys if kind.plural == EVENT.plural else desk.bus.keys[:1]:
+                yield keys.index_name if kind.plural == EVENT.plural else keys.index_name_of(kind.plural)
+
+
+def _is_used(desk: Desk, name: str) -> bool:
+    low = f"[{name}/".encode()
+    return any(_first(desk, index, low).startswith(low[1:]) for index in _indexes(desk))
+
+
+def _names_in_use(desk: Desk) -> list[str]:
+    """From one to the next, a call each: as many calls as there are namespaces, however much lies in them."""
+    found: set[str] = set()
+    for index in _indexes(desk):
+        low = b"-"
+        while len(found) < MOST and (member := _first(desk, index, low)):
+            name = member.partition(b"/")[0]
+            found.add(name.decode("utf-8", "replace"))
+            low = b"[" + name + b"0"  # the character behind the slash
+    return sorted(name for name in found if name)
+
+
+def _first(desk: Desk, index: bytes, low: bytes) -> bytes:
+    with redis_errors():
+        members: Any = desk.client.execute_command("ZRANGE", index, low, b"+", "BYLEX", "LIMIT", 0, 1)
+    return bytes(members[0]) if members else b""
+
+
+__all__ = ["DEFAULT", "NAMESPACE", "get_namespace", "list_namespaces", "make_default"]

@@ -1,0 +1,100 @@
+"""What a client wants to be answered with: whole objects, a table, or metadata; as JSON or as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from eventbus.api import status
+from eventbus.api.request_info import is_true
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+#: What is told to whoever asks for something else.
+SERVED: Final = (JSON, YAML)
+_META: Final = "meta.k8s.io"
+_META_VERSIONS: Final = ("v1", "v1beta1")
+#: These people read with their own eyes.
+_READ_BY_PEOPLE: Final = ("curl", "Wget", "Mozilla/5.0")
+
+
+class Shape(Enum):
+    """How objects are shown."""
+
+    WHOLE = ""
+    TABLE = "Table"
+    METADATA = "PartialObjectMetadata"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """How a request is answered. *meta_version* is that of tables and metadata; *include* is of a table's rows."""
+
+    shape: Shape = Shape.WHOLE
+    meta_version: str = "v1"
+    media_type: str = JSON
+    pretty: bool = False
+    include: str = "Metadata"
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """One part of an Accept header."""
+
+    media_type: str
+    parameters: Mapping[str, str]
+    quality: float
+
+
+def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool = False) -> Answer:
+    """The first clause that can be served. Raises: Refusal: 406, none can; 422: includeObject is none."""
+    include = query.get("includeObject") or "Metadata"
+    if include not in ("None", "Metadata", "Object"):
+        problem = f'Unsupported value: "{include}": supported values: "None", "Metadata", "Object"'
+        cause = status.Cause("FieldValueNotSupported", problem, "includeObject")
+        raise status.invalid("TableOptions", "", [cause], group=_META)
+    asked = query.get("pretty")
+    pretty = is_true(asked) if asked is not None else user_agent.startswith(_READ_BY_PEOPLE)
+    for clause in clauses(accept or "*/*"):
+        found = _served(clause, watch)
+        if found is not None:
+            media_type, shape, meta_version = found
+            return Answer(shape, meta_version, media_type, pretty and not watch, include)
+    raise status.not_acceptable(SERVED[:1] if watch else SERVED)
+
+
+def clauses(accept: str) -> list[Clause]:
+    """Those of a header, the best first; of equals the first."""
+    found = []
+    for part in accept.split(","):
+        media_type, *rest = (word.strip() for word in part.split(";"))
+        parameters = {key.strip(): value.strip() for key, _, value in (word.partition("=") for word in rest)}
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 1.0
+        if media_type and quality > 0:
+            found.append(Clause(media_type.lower(), parameters, quality))
+    return sorted(found, key=lambda clause: -clause.quality)
+
+
+def _served(clause: Clause, watch: bool) -> tuple[str, Shape, str] | None:
+    media_type = JSON if clause.media_type in ("*/*", "application/*") else clause.media_type
+    if media_type not in SERVED or (watch and media_type != JSON):
+        return None
+    wanted = clause.parameters.get("as", "")
+    if not wanted:
+        return media_type, Shape.WHOLE, "v1"
+    version = clause.parameters.get("v", "")
+    if clause.parameters.get("g") != _META or version not in _META_VERSIONS:
+        return None
+    match wanted:
+        case "Table":
+            return media_type, Shape.TABLE, version
+        case "PartialObjectMetadata" | "PartialObjectMetadataList":
+            return media_type, Shape.METADATA, version
+    return None
+
+
+__all__ = ["JSON", "SERVED", "YAML", "Answer", "Clause", "Shape", "clauses", "negotiate"]

@@ -1,0 +1,202 @@
+"""OpenAPI v3 of what is served, made of the kinds: for `kubectl explain`, `create`, `apply`, and makers of clients."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from inspect import cleandoc
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.bodies import PATCHES
+from eventbus.api.negotiation import JSON
+from eventbus.api.resources import Resource, Resources
+from eventbus.api.unknown_fields import shape_of
+from eventbus.frozen import FrozenDict
+
+_REF: Final = "#/components/schemas/{name}"
+#: Query parameters of writes. kubectl checks fields itself unless `fieldValidation` is announced.
+_WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
+_LIST_PARAMETERS: Final = (
+    ("labelSelector", "string"),
+    ("fieldSelector", "string"),
+    ("limit", "integer"),
+    ("continue", "string"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+    ("allowWatchBookmarks", "boolean"),
+    ("sendInitialEvents", "boolean"),
+)
+
+
+class OpenApi:
+    """Answers /openapi/v3: an index, and a document a group and version. *more*: documents of others, by their path."""
+
+    def __init__(self, *, resources: Resources, more: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        documents: dict[str, Any] = {}
+        for group, versions in resources.groups().items():
+            for version in versions:
+                path = f"apis/{group}/{version}" if group else f"api/{version}"
+                documents[path] = document(resources.in_version(group, version), path)
+        documents |= more or {}
+        self._documents = {path: msgspec.json.encode(found) for path, found in documents.items()}
+        self._hashes = {path: hashlib.sha256(data).hexdigest().upper() for path, data in self._documents.items()}
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/openapi/v3", self.index, allow_head=False)
+        router.add_get("/openapi/v3/{path:.+}", self.one, allow_head=False)
+
+    async def index(self, _request: web.Request) -> web.Response:
+        paths = {
+            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"} for path, digest in self._hashes.items()
+        }
+        return web.Response(body=msgspec.json.encode({"paths": paths}), content_type=JSON)
+
+    async def one(self, request: web.Request) -> web.Response:
+        path = request.match_info["path"]
+        data = self._documents.get(path)
+        if data is None:
+            raise status.no_such_path()
+        etag = f'"{self._hashes[path]}"'
+        headers = {"ETag": etag}
+        if request.query.get("hash") == self._hashes[path]:
+            headers["Cache-Control"] = "public, immutable, max-age=31536000"
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=data, content_type=JSON, headers=headers)
+
+
+def document(resources: list[Resource], path: str) -> dict[str, Any]:
+    """The document of one group and version."""
+    schemas: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    for resource in resources:
+        name = _schema_name(resource)
+        schemas |= _schemas(resource, name)
+        paths |= _paths(resource, f"/{path}", _REF.format(name=name))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "eventbus", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _schema_name(resource: Resource) -> str:
+    group = resource.group or "core"
+    return ".".join((*reversed(group.split(".")), resource.version, resource.kind.name))
+
+
+def _schemas(resource: Resource, name: str) -> dict[str, Any]:
+    shape: Any = shape_of(resource.kind)
+    made, found = msgspec.json.schema_components([shape], schema_hook=_hook, ref_template=_REF)
+    top = made[0].get("$ref", "").rpartition("/")[2]
+    schemas = {_own_name(key, top, name): _valid(value, top, name) for key, value in found.items()}
+    properties = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+    whole = schemas[name]
+    whole["properties"] = properties | whole.get("properties", {})
+    whole["x-kubernetes-group-version-kind"] = [_gvk(resource)]
+    return schemas
+
+
+def _own_name(key: str, top: str, name: str) -> str:
+    return name if key == top else f"eventbus.{key.lstrip('_')}"
+
+
+def _hook(wanted: type) -> dict[str, Any]:
+    if wanted is FrozenDict:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+    raise NotImplementedError(wanted)
+
+
+def _valid(value: Any, top: str, name: str) -> Any:
+    """msgspec's schema as OpenAPI 3.0 and kubectl's explain have it: no null beside a type, no defaults, no titles."""
+    if isinstance(value, list):
+        return [_valid(inner, top, name) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        key = value["$ref"].rpartition("/")[2]
+        return {"$ref": _REF.format(name=_own_name(key, top, name))}
+    some = [one for one in value.get("anyOf", ()) if one != {"type": "null"}]
+    if some:
+        rest = {key: inner for key, inner in value.items() if key not in ("anyOf", "default", "title")}
+        return _valid(some[0], top, name) | rest if len(some) == 1 else {"type": "object"} | rest
+    if not value:
+        return {"type": "object"}  # anything
+    known = {key: _valid(inner, top, name) for key, inner in value.items() if key not in ("default", "title")}
+    if isinstance(known.get("properties"), dict):
+        known["properties"] = {key: _valid(inner, top, name) for key, inner in value["properties"].items()}
+    if isinstance(known.get("description"), str):
+        known["description"] = cleandoc(known["description"])
+    if not known.get("required", True):
+        del known["required"]
+    return known
+
+
+def _paths(resource: Resource, path: str, schema: str) -> dict[str, Any]:
+    where = f"{path}/namespaces/{{namespace}}" if resource.kind.namespaced else path
+    many, one = f"{where}/{resource.plural}", f"{where}/{resource.plural}/{{name}}"
+    found = {
+        many: {
+            **_parameters(resource, named=False),
+            "get": _operation(resource, "list", schema, [_parameter(*pair) for pair in _LIST_PARAMETERS]),
+            "post": _operation(resource, "post", schema, _writing(), bodies=(JSON, "application/yaml")),
+            "delete": _operation(resource, "deletecollection", schema, []),
+        },
+        one: {
+            **_parameters(resource, named=True),
+            "get": _operation(resource, "get", schema, []),
+            "put": _operation(resource, "put", schema, _writing(), bodies=(JSON, "application/yaml")),
+            "patch": _operation(
+                resource, "patch", schema, [*_writing(), _parameter("force", "boolean")], bodies=PATCHES
+            ),
+            "delete": _operation(resource, "delete", schema, [_parameter("dryRun", "string")]),
+        },
+    }
+    if resource.kind.namespaced:
+        listing = _operation(resource, "list", schema, [_parameter(*pair) for pair in _LIST_PARAMETERS])
+        found[f"{path}/{resource.plural}"] = {"get": listing}
+    return found
+
+
+def _parameters(resource: Resource, *, named: bool) -> dict[str, Any]:
+    names = (["namespace"] if resource.kind.namespaced else []) + (["name"] if named else [])
+    found = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return {"parameters": found} if found else {}
+
+
+def _operation(
+    resource: Resource, action: str, schema: str, parameters: list[dict[str, Any]], bodies: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    content = {JSON: {"schema": {"$ref": schema}}} if action in ("get", "put", "patch", "post") else {JSON: {}}
+    found: dict[str, Any] = {
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _gvk(resource),
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK", "content": content}, "default": {"description": "a Status"}},
+    }
+    if bodies:
+        shown = {"$ref": schema} if action != "patch" else {"type": "object"}
+        found["requestBody"] = {"required": True, "content": {one: {"schema": shown} for one in bodies}}
+    return found
+
+
+def _writing() -> list[dict[str, Any]]:
+    return [_parameter(name, "string") for name in _WRITE_PARAMETERS]
+
+
+def _parameter(name: str, sort: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": {"type": sort, "uniqueItems": True}}
+
+
+def _gvk(resource: Resource) -> dict[str, str]:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind.name}
+
+
+__all__ = ["OpenApi", "document"]

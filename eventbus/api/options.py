@@ -1,0 +1,111 @@
+"""The options of a request, out of its query: of lists and watches, and of writes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from eventbus.api import status
+from eventbus.api.request_info import is_true
+from eventbus.api.status import Cause
+from eventbus.errors import InvalidObject
+from eventbus.list_watch import ListOptions, VersionMatch
+from eventbus.store.list_validation import check_list, check_watch
+
+#: A watch that names no end has one all the same, so that its clients spread anew over several workers.
+WATCH_S: Final = (1800.0, 3600.0)
+_META: Final = "meta.k8s.io"
+_DRY: Final = "All"
+_VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """Of a create, update, patch or delete."""
+
+    dry_run: bool = False
+    validation: str = ""  #: of unknown and double fields: Ignore, Warn, Strict; "" is Ignore
+    manager: str = ""
+    force: bool = False
+
+
+def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, watch: bool) -> ListOptions:
+    """What to list or watch; *name*: of one object.
+
+    Raises: Refusal: 400, 422 in the words of the API server.
+    """
+    fields = query.get("fieldSelector", "")
+    if name:
+        fields = f"metadata.name={name},{fields}" if fields else f"metadata.name={name}"
+    options = ListOptions(
+        namespace=namespace,
+        label_selector=query.get("labelSelector", ""),
+        field_selector=fields,
+        resource_version=_version(query.get("resourceVersion", "")),
+        version_match=_match(query.get("resourceVersionMatch", "")),
+        limit=0 if watch else _number(query, "limit"),
+        continue_="" if watch else query.get("continue", ""),
+        timeout_s=_timeout(query) if watch else None,
+        allow_bookmarks=is_true(query.get("allowWatchBookmarks")),
+        send_initial_events=is_true(query.get("sendInitialEvents")),
+    )
+    try:
+        (check_watch if watch else check_list)(options)
+    except InvalidObject as error:
+        field, _, problem = str(error).partition(": ")
+        reason = "FieldValueForbidden" if problem.startswith("Forbidden") else "FieldValueInvalid"
+        raise status.invalid("ListOptions", "", [Cause(reason, problem, field)], group=_META) from None
+    return options
+
+
+def write_options(query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] = ()) -> WriteOptions:
+    """Args: kind: as `CreateOptions`.  dry_run: out of the body of a delete. Raises: Refusal: 422."""
+    asked = [*dry_run, *([query["dryRun"]] if "dryRun" in query else [])]
+    if any(word != _DRY for word in asked):
+        shown = ", ".join(f'"{word}"' for word in asked)
+        problem = f'Unsupported value: []string{{{shown}}}: supported values: "{_DRY}"'
+        raise status.invalid(kind, "", [Cause("FieldValueNotSupported", problem, "dryRun")], group=_META)
+    validation = query.get("fieldValidation", "")
+    if validation and validation not in _VALIDATIONS:
+        names = ", ".join(f'"{name}"' for name in ("", *_VALIDATIONS))
+        problem = f'Unsupported value: "{validation}": supported values: {names}'
+        raise status.invalid(kind, "", [Cause("FieldValueNotSupported", problem, "fieldValidation")], group=_META)
+    return WriteOptions(bool(asked), validation, query.get("fieldManager", ""), is_true(query.get("force")))
+
+
+def _version(text: str) -> str:
+    if text and not (text.isdecimal() and text.isascii()):
+        problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise status.bad_request(f"invalid resource version: {problem}")
+    return text.lstrip("0") or "0" if text else ""
+
+
+def _match(text: str) -> VersionMatch:
+    try:
+        return VersionMatch(text)
+    except ValueError:
+        problem = f'Unsupported value: "{text}": supported values: "Exact", "NotOlderThan", ""'
+        cause = Cause("FieldValueNotSupported", problem, "resourceVersionMatch")
+        raise status.invalid("ListOptions", "", [cause], group=_META) from None
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "") or "0"
+    try:
+        return int(text) if len(text) < 20 and text.isascii() else _raise()
+    except ValueError:
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def _raise() -> int:
+    raise ValueError
+
+
+def _timeout(query: Mapping[str, str]) -> float:
+    asked = _number(query, "timeoutSeconds")
+    return float(asked) if asked > 0 else random.uniform(*WATCH_S)
+
+
+__all__ = ["WriteOptions", "list_options", "write_options"]

@@ -1,0 +1,189 @@
+"""Objects as bytes: whole, as tables or as metadata; one, many, or a frame of a watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.api.columns import cells, definitions
+from eventbus.api.negotiation import YAML, Answer, Shape
+from eventbus.api.resources import Resource
+from eventbus.api.wire_versions import WireVersions
+from eventbus.encoding.event_json import metadata_to_json
+from eventbus.event import ObjectMeta
+from eventbus.kinds import Kind
+from eventbus.list_watch import ObjectList, WatchEvent, WatchEventType
+
+_META: Final = "meta.k8s.io"
+#: On the bookmark behind what was there when a watch began.
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Renderer(msgspec.Struct, frozen=True):
+    """Objects of one resource, in one shape. Thread-safe."""
+
+    resource: Resource
+    answer: Answer = Answer()
+    versions: WireVersions = WireVersions()
+
+    def one(self, found: Any) -> bytes:
+        """One object, in the reply of a get or a write."""
+        match self.answer.shape:
+            case Shape.TABLE:
+                return self.bytes_of(
+                    self._table([found], {"resourceVersion": self.versions.own(found.metadata.resource_version)})
+                )
+            case Shape.METADATA:
+                return self.bytes_of(self._partial(found))
+        return self.bytes_of(self._whole(found))
+
+    def many(self, found: ObjectList[Any]) -> bytes:
+        """A list. Its items have no kind and apiVersion, as the API server leaves them out."""
+        metadata: dict[str, Any] = {"resourceVersion": self.versions.of_list(found.resource_version)}
+        if found.continue_:
+            metadata["continue"] = found.continue_
+        if found.remaining:
+            metadata["remainingItemCount"] = found.remaining
+        match self.answer.shape:
+            case Shape.TABLE:
+                return self.bytes_of(self._table(found.items, metadata))
+            case Shape.METADATA:
+                return self.bytes_of(
+                    {
+                        "kind": "PartialObjectMetadataList",
+                        "apiVersion": self._meta_version,
+                        "metadata": metadata,
+                        "items": [self._partial(item) for item in found.items],
+                    }
+                )
+        kind = self.resource.kind
+        head = _encode({"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata})
+        items = b",".join(_item(kind, item, self.versions) for item in found.items)
+        return self._finished(head[:-1] + b',"items":[' + items + b"]}")
+
+    def frame(self, event: WatchEvent[Any], *, first: bool) -> bytes:
+        """A line of a watch. *first*: a table then names its columns."""
+        if event.type is WatchEventType.BOOKMARK:
+            return self._bookmark(event)
+        found: Any = event.object
+        version = self.versions.of_frame(event.position, found.metadata.resource_version)
+        match self.answer.shape:
+            case Shape.TABLE:
+                plain = self._table([found], {"resourceVersion": version}, columns=first, version=version)
+            case Shape.METADATA:
+                plain = self._partial(found, version)
+            case _:
+                plain = self._whole(found, version)
+        return _encode({"type": event.type.value, "object": plain}) + b"\n"
+
+    def bytes_of(self, plain: Mapping[str, Any]) -> bytes:
+        """What was asked for: JSON on a line, pretty JSON, YAML."""
+        return self._finished(_encode(plain))
+
+    def _finished(self, encoded: bytes) -> bytes:
+        if self.answer.media_type == YAML:
+            from eventbus.printers.yaml import dump_yaml
+
+            return dump_yaml(msgspec.json.decode(encoded)).encode()
+        return (msgspec.json.format(encoded, indent=2) if self.answer.pretty else encoded) + b"\n"
+
+    @property
+    def _meta_version(self) -> str:
+        return f"{_META}/{self.answer.meta_version}"
+
+    def _bookmark(self, event: WatchEvent[Any]) -> bytes:
+        annotations = {INITIAL_EVENTS_END: "true"} if event.initial_events_end else {}
+        metadata = ObjectMeta(resource_version=self.versions.of_list(event.position), annotations=annotations)
+        kind = self.resource.kind
+        plain: dict[str, Any]
+        match self.answer.shape:
+            case Shape.TABLE:
+                empty = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version}
+                rows = [{"cells": [""] * len(definitions(kind)), "object": empty | _metadata(metadata)}]
+                plain = self._head(_metadata(metadata)["metadata"], columns=False) | {"rows": rows}
+            case Shape.METADATA:
+                plain = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version} | _metadata(metadata)
+            case _:
+                plain = _empty(self.resource, metadata)
+        return _encode({"type": event.type.value, "object": plain}) + b"\n"
+
+    def _whole(self, found: Any, version: str = "") -> dict[str, Any]:
+        return _versioned(self.resource.kind.encode(found), self.versions, version)
+
+    def _partial(self, found: Any, version: str = "") -> dict[str, Any]:
+        partial = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version}
+        return _versioned(partial | _metadata(found.metadata), self.versions, version)
+
+    def _head(self, metadata: Mapping[str, Any], *, columns: bool) -> dict[str, Any]:
+        kind = self.resource.kind
+        named = [msgspec.to_builtins(column) for column in definitions(kind)] if columns else None
+        return {
+            "kind": "Table",
+            "apiVersion": self._meta_version,
+            "metadata": metadata,
+            "columnDefinitions": named,
+        }
+
+    def _table(
+        self, items: Iterable[Any], metadata: Mapping[str, Any], *, columns: bool = True, version: str = ""
+    ) -> dict[str, Any]:
+        kind, now, rows = self.resource.kind, datetime.now(UTC), []
+        for item in items:
+            row: dict[str, Any] = {"cells": cells(kind, item, now)}
+            if self.answer.include == "Object":
+                row["object"] = self._whole(item, version)
+            elif self.answer.include == "Metadata":
+                row["object"] = self._partial(item, version)
+            else:
+                row["object"] = None
+            rows.append(row)
+        return self._head(metadata, columns=columns) | {"rows": rows}
+
+
+def _item(kind: Kind[Any], found: Any, versions: WireVersions) -> bytes:
+    """An item of a list. Most of a list was in the one before: what was encoded is kept, of some thousand objects."""
+    try:
+        return _encoded_item(kind, kind.api_version, found, versions)
+    except TypeError:  # of a kind with values that cannot be hashed
+        return _encode_item(kind, kind.api_version, found, versions)
+
+
+def _encode_item(kind: Kind[Any], _api_version: str, found: Any, versions: WireVersions) -> bytes:
+    """*_api_version* keeps the two shapes of events apart in the cache without comparing all their fields."""
+    plain = _versioned(kind.encode(found), versions)
+    plain.pop("kind", None)
+    plain.pop("apiVersion", None)
+    return _encode(plain)
+
+
+_encoded_item: Final = lru_cache(maxsize=8192)(_encode_item)
+
+
+def _versioned(plain: dict[str, Any], versions: WireVersions, version: str = "") -> dict[str, Any]:
+    """*plain* with *version*, or its own, as clients see it."""
+    metadata = plain["metadata"]
+    if own := metadata.get("resourceVersion"):
+        metadata["resourceVersion"] = version or versions.own(own)
+    return plain
+
+
+def _metadata(metadata: ObjectMeta) -> dict[str, Any]:
+    return {"metadata": metadata_to_json(metadata)}
+
+
+def _empty(resource: Resource, metadata: ObjectMeta) -> dict[str, Any]:
+    """An object of the kind with nothing but *metadata*: typed clients need its other fields to be there."""
+    kind = resource.kind
+    try:
+        return kind.encode(kind.type(metadata=metadata))
+    except TypeError:  # it has fields without a default
+        return {"kind": kind.name, "apiVersion": kind.api_version} | _metadata(metadata)
+
+
+__all__ = ["INITIAL_EVENTS_END", "Renderer"]

@@ -1,0 +1,103 @@
+"""What a method and a path ask for: a verb, a resource, a namespace, a name.
+
+Source: apiserver `pkg/endpoints/request/requestinfo.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from eventbus.api import status
+from eventbus.api.resources import Resource, Resources
+
+_ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_STATUS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch"}
+NAMESPACES: Final = "namespaces"
+
+
+class Asked(NamedTuple):
+    """A request for a resource."""
+
+    verb: str
+    resource: Resource
+    namespace: str
+    name: str
+    subresource: str
+
+
+def read_request(method: str, raw_path: str, query: Mapping[str, str], resources: Resources) -> Asked:
+    """What is asked for. Raises: Refusal: 404 nothing is served there, 405 not that way, 400 no UTF-8."""
+    found = _find(_segments(raw_path), resources)
+    if found is None:
+        raise status.no_such_path()
+    if isinstance(found, str):
+        raise status.forbidden(found, "", f"nobody serves {found} here; events may be about them all the same")
+    resource, namespace, name, subresource, old_watch = found
+    if subresource and subresource not in resource.subresources:
+        raise status.no_such_path()
+    verbs = _STATUS if subresource else _ONE if name else _MANY
+    verb = verbs.get(method)
+    if verb is None or (verb == "create" and resource.kind.namespaced and not namespace):
+        raise status.method_not_allowed()
+    if old_watch or (verb == "list" and is_true(query.get("watch"))):
+        if method != "GET":
+            raise status.method_not_allowed()
+        verb = "watch"
+    return Asked(verb, resource, namespace, name, subresource)
+
+
+def is_true(value: str | None) -> bool:
+    """As the API server reads a boolean of a query."""
+    return value is not None and value.lower() not in ("0", "false")
+
+
+def _segments(raw_path: str) -> list[str]:
+    """The parts of a path, each decoded by itself, so that no %2f makes two of one.
+
+    Raises: Refusal: 400, 404: one is no UTF-8, empty, or leads elsewhere.
+    """
+    parts = raw_path.removeprefix("/").removesuffix("/").split("/")
+    try:
+        found = [unquote_to_bytes(part).decode() for part in parts]
+    except UnicodeDecodeError:
+        raise status.bad_request("the path is not UTF-8") from None
+    if any(part in ("", ".", "..") for part in found):
+        raise status.no_such_path()
+    if any("/" in part or "\0" in part or "\n" in part or "\r" in part for part in found):
+        raise status.bad_request("a name in the path may not contain a slash or a line's end")
+    return found
+
+
+def _find(parts: list[str], resources: Resources) -> tuple[Resource, str, str, str, bool] | str | None:
+    """What a path names; a text is a kind that is known and not served."""
+    match parts:
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    old_watch = rest[:1] == ["watch"]
+    if old_watch:
+        rest = rest[1:]
+    namespace = ""
+    referred = {str(one["name"]) for one in resources.referred(group, version)}
+    if {*rest[:1], *(rest[2:3] if rest[:1] == [NAMESPACES] else ())} & referred:
+        return rest[0] if rest[0] in referred else rest[2]
+    if len(rest) >= 3 and rest[0] == NAMESPACES and resources.find(group, version, rest[2]):
+        namespace, rest = rest[1], rest[2:]
+    if not rest or len(rest) > 3:
+        return None
+    resource = resources.find(group, version, rest[0])
+    if resource is None or (namespace and not resource.kind.namespaced):
+        return None
+    name, subresource = [*rest[1:], "", ""][:2]
+    if name and resource.kind.namespaced and not namespace:
+        return None
+    return resource, namespace, name, subresource, old_watch
+
+
+__all__ = ["NAMESPACES", "Asked", "is_true", "read_request"]

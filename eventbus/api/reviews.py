@@ -1,0 +1,146 @@
+"""Reviews: what a client asks of its own rights and name, and of the user behind a token. Nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.access import ANY, MASTERS, RULES, User
+from eventbus.api.authentication import TokenFile
+from eventbus.api.bodies import READ
+from eventbus.api.kubernetes import read_body, reply_json
+from eventbus.api.resources import Resources
+from eventbus.api.shared import API, USER
+
+AUTHORIZATION: Final = "authorization.k8s.io/v1"
+AUTHENTICATION: Final = "authentication.k8s.io/v1"
+#: What is served besides resources, that everybody with a name may read.
+_PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
+
+
+class Reviews:
+    """Answers reviews. *tokens*: of --token-file, None where there is none."""
+
+    def __init__(self, *, resources: Resources, tokens: TokenFile | None) -> None:
+        self._resources = resources
+        self._tokens = tokens
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post(f"/apis/{AUTHORIZATION}/selfsubjectaccessreviews", self.access)
+        router.add_post(f"/apis/{AUTHORIZATION}/selfsubjectrulesreviews", self.rules)
+        router.add_post(f"/apis/{AUTHENTICATION}/selfsubjectreviews", self.myself)
+        router.add_post(f"/apis/{AUTHENTICATION}/tokenreviews", self.token)
+
+    async def access(self, request: web.Request) -> web.Response:
+        """SelfSubjectAccessReview. Denied is what is not served: clients would watch it for ever in vain."""
+        plain = await _read(request, AUTHORIZATION, "SelfSubjectAccessReview")
+        spec = _mapping(plain, "spec")
+        user = request[USER]
+        if "resourceAttributes" in spec and spec["resourceAttributes"] is not None:
+            allowed, reason = self._allowed(request, user, _mapping(spec, "resourceAttributes"))
+        elif "nonResourceAttributes" in spec and spec["nonResourceAttributes"] is not None:
+            asked = _mapping(spec, "nonResourceAttributes")
+            path, verb = str(asked.get("path", "")), str(asked.get("verb", ""))
+            allowed, reason = verb.lower() == "get" and path.startswith(_PATHS), ""
+        else:
+            problem = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            cause = status.Cause("FieldValueInvalid", problem, "spec.resourceAttributes")
+            raise status.invalid("SelfSubjectAccessReview", "", [cause], group=AUTHORIZATION.partition("/")[0])
+        found: dict[str, Any] = {"allowed": allowed} | ({"reason": reason} if reason else {})
+        return _reviewed(AUTHORIZATION, "SelfSubjectAccessReview", spec, found)
+
+    async def rules(self, request: web.Request) -> web.Response:
+        """SelfSubjectRulesReview."""
+        plain = await _read(request, AUTHORIZATION, "SelfSubjectRulesReview")
+        spec = _mapping(plain, "spec")
+        namespace = str(spec.get("namespace") or "")
+        rules = []
+        for grant in request.app[API].access.grants_of(request[USER]):
+            if grant.namespace not in ("", namespace):
+                continue
+            for rule in RULES[grant.role]:
+                resources = self._named(rule.resources, rule.excepted)
+                if resources:
+                    rules.append({"verbs": sorted(rule.verbs), "apiGroups": [ANY], "resources": resources})
+        paths = [f"{path}/*" if path in ("/api", "/apis", "/openapi") else path for path in _PATHS]
+        found = {
+            "resourceRules": rules,
+            "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": paths}],
+            "incomplete": False,
+        }
+        return _reviewed(AUTHORIZATION, "SelfSubjectRulesReview", spec, found)
+
+    async def myself(self, request: web.Request) -> web.Response:
+        """SelfSubjectReview."""
+        await _read(request, AUTHENTICATION, "SelfSubjectReview")
+        found = {"userInfo": _info(request[USER])}
+        return _reviewed(AUTHENTICATION, "SelfSubjectReview", None, found)
+
+    async def token(self, request: web.Request) -> web.Response:
+        """TokenReview, for those who may administer."""
+        user = request[USER]
+        if not request.app[API].access.allowed(user, "create", "tokenreviews"):
+            resource = "tokenreviews.authentication.k8s.io"
+            what = f'User "{user.name}" cannot create resource "tokenreviews" at the cluster scope'
+            raise status.forbidden(resource, "", what)
+        spec = _mapping(await _read(request, AUTHENTICATION, "TokenReview"), "spec")
+        found = self._tokens.user(str(spec.get("token") or "")) if self._tokens else None
+        answer: dict[str, Any] = {"authenticated": True, "user": _info(found)} if found else {"authenticated": False}
+        return _reviewed(AUTHENTICATION, "TokenReview", {}, answer)  # the token is not sent back
+
+    def _allowed(self, request: web.Request, user: User, asked: Mapping[str, Any]) -> tuple[bool, str]:
+        verb, group, resource, namespace, subresource, name = (
+            str(asked.get(key) or "") for key in ("verb", "group", "resource", "namespace", "subresource", "name")
+        )
+        if resource == ANY:
+            return MASTERS in user.groups and not namespace, ""
+        if not self._resources.serves(group, resource):
+            return False, f"{resource}{'.' + group if group else ''} is not served here"
+        known = {found.plural: found for found in self._resources if group in (ANY, found.group)}
+        if subresource and subresource not in known[resource].subresources:
+            return False, f"{resource}/{subresource} is not served here"
+        if resource == "namespaces" and name and verb == "get":
+            namespace = name
+        return request.app[API].access.allowed(user, verb, resource, namespace), ""
+
+    def _named(self, resources: frozenset[str], excepted: frozenset[str]) -> list[str]:
+        """`*` is spelt out where something is excepted."""
+        served = {resource.plural for resource in self._resources}
+        if ANY in resources:
+            return [ANY] if not excepted & served else sorted(served - excepted)
+        return sorted(resources & served)
+
+
+def _info(user: User) -> dict[str, Any]:
+    return {"username": user.name} | ({"uid": user.uid} if user.uid else {}) | {"groups": list(user.groups)}
+
+
+async def _read(request: web.Request, version: str, kind: str) -> Mapping[str, Any]:
+    """The review. Raises: Refusal: 400, 415."""
+    plain = (await read_body(request, READ)).read(kind)
+    if not isinstance(plain, Mapping) or (plain.get("kind") or kind, plain.get("apiVersion") or version) != (
+        kind,
+        version,
+    ):
+        raise status.bad_request(f"the object provided is unrecognized (must be of type {kind})")
+    return plain
+
+
+def _mapping(plain: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = plain.get(key) or {}
+    if not isinstance(found, Mapping):
+        raise status.bad_request(f"{key} must be an object")
+    return found
+
+
+def _reviewed(version: str, kind: str, spec: Mapping[str, Any] | None, found: Mapping[str, Any]) -> web.Response:
+    plain: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": {"creationTimestamp": None}}
+    if spec is not None:
+        plain["spec"] = spec
+    return reply_json(plain | {"status": found}, code=201)
+
+
+__all__ = ["AUTHENTICATION", "AUTHORIZATION", "Reviews"]

@@ -1,0 +1,183 @@
+"""The API server of a process: its loop, its listeners, and the application of all routes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import doors, health
+from eventbus.api.access import Access
+from eventbus.api.authentication import Authenticator
+from eventbus.api.discovery import Discovery
+from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.fan import FanHub
+from eventbus.api.kubernetes import KUBERNETES, KubernetesApi
+from eventbus.api.limits import Bounds, Limits
+from eventbus.api.listeners import BACKLOG, Listener
+from eventbus.api.namespaces import NAMESPACE, make_default
+from eventbus.api.openapi import OpenApi
+from eventbus.api.protocol import Runner
+from eventbus.api.resources import Resources
+from eventbus.api.reviews import Reviews
+from eventbus.api.shared import API, Api, BlockingPool, Desk
+from eventbus.api.telling import Telling
+from eventbus.api.tls import ServerTls
+from eventbus.broker.bus import Bus
+from eventbus.consume.health import LoopHealth
+from eventbus.errors import EventBusError
+from eventbus.kinds import KINDS
+from eventbus.store.change_hub import ChangeHub
+
+log = logging.getLogger("eventbus")
+
+#: Bytes of a body, as the API server has it.
+MAX_BODY: Final = 3 * 1024 * 1024
+#: Bytes of one line of a request's head: selectors stand in the path.
+MAX_LINE: Final = 32 * 1024
+#: Seconds that what is being answered is waited for at the end.
+SHUTDOWN_S: Final = 0.5
+KEEP_ALIVE_S: Final = 75.0
+#: How often certificates are looked at.
+CARE_S: Final = 10.0
+
+
+class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides who may use the server."""
+
+    access: Access
+    authenticator: Authenticator
+    names: tuple[str, ...] = ()
+    bounds: Bounds = Bounds()
+    tls: ServerTls | None = None
+    rates: EventRateLimit | None = None
+    audit: bool = False
+
+
+class ApiServer:
+    """Serves the bus over HTTP from a thread of its own, from `start` until `stop`. A `workers.runtime.Part`.
+
+    Args: listeners: bound; they stay the caller's, so that they outlive this server where the bus is opened anew.
+    """
+
+    def __init__(self, *, bus: Bus, options: ApiOptions, listeners: Sequence[Listener]) -> None:
+        self._bus = bus
+        self._options = options
+        self._listeners = listeners
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._serving = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="eventbus-api-loop", daemon=True)
+
+    def start(self) -> None:
+        """Returns once it answers. Raises: what kept it from that."""
+        self._thread.start()
+        self._serving.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        for listener in self._listeners:
+            log.info("the API answers at %s", listener.url)
+
+    def stop(self, timeout_s: float) -> None:
+        """End the watches, finish what is being answered, and end. Idempotent."""
+        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(timeout_s)
+
+    def vitals(self) -> Sequence[LoopHealth]:
+        return (
+            LoopHealth(
+                group="api", partition=0, last_progress=time.monotonic(), ready=self._serving.is_set(), counts={}
+            ),
+        )
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+            log.debug("the API ended", exc_info=True)
+        finally:
+            self._serving.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        hub = ChangeHub(self._bus)
+        pool = BlockingPool(bus=self._bus, hub=FanHub(hub, self._loop))
+        app = make_app(Api(bus=self._bus, pool=pool, access=self._options.access), self._options)
+        runner = Runner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=KEEP_ALIVE_S,
+            max_line_size=MAX_LINE,
+            max_field_size=MAX_LINE,
+        )
+        try:
+            await pool.run(make_default)
+            await runner.setup()
+            for listener in self._listeners:
+                # A copy: the caller's stays open when ours is closed.
+                copied = listener.socket.dup()
+                await web.SockSite(runner, copied, ssl_context=listener.tls, backlog=BACKLOG).start()
+            self._serving.set()
+            while not self._stopping.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CARE_S):
+                        await self._stopping.wait()
+                await self._take_care(pool)
+        finally:
+            await runner.cleanup()
+            hub.close()
+            pool.close()
+
+    async def _take_care(self, pool: BlockingPool) -> None:
+        """What is due now and then: changed certificates are read, and a flushed bus is told its bases."""
+        try:
+            if self._options.tls is not None:
+                self._options.tls.refresh()
+            await pool.run(Desk.keep_bases)
+        except EventBusError as error:
+            log.debug("the API goes on: %s", error)
+
+
+def make_app(api: Api, options: ApiOptions) -> web.Application:
+    """The application of all routes: those of the Kubernetes API take what no other has taken."""
+    access = doors.Access(authenticator=options.authenticator, names=options.names)
+    limits = Limits(options.bounds)
+    telling = Telling(limits=limits, audit=options.audit)
+    doors_in_order = [telling.middleware, doors.errors, limits.middleware, access.middleware]
+    app = web.Application(middlewares=doors_in_order, client_max_size=MAX_BODY)
+    app[API] = api
+    resources = Resources([*KINDS, NAMESPACE])
+    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, rates=options.rates)
+    app[KUBERNETES] = kubernetes
+    for path in health.PATHS:
+        app.router.add_get(path, health.health)
+        app.router.add_get(path + "/{check}", health.health)
+    Reviews(resources=resources, tokens=options.authenticator.tokens).add_routes(app.router)
+    Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
+    app.router.add_get("/metrics", telling.metrics, allow_head=False)
+    OpenApi(resources=resources).add_routes(app.router)
+    app.router.add_route("*", "/{path:.*}", kubernetes.handle)
+
+    async def end_watches(_app: web.Application) -> None:
+        kubernetes.stop()
+
+    app.on_shutdown.append(end_watches)
+    return app
+
+
+__all__ = ["MAX_BODY", "ApiOptions", "ApiServer", "make_app"]

@@ -1,0 +1,191 @@
+"""TLS of the API's listeners: with given files, or with a CA of our own that is made at the first start."""
+
+from __future__ import annotations
+
+import asyncio.sslproto
+import fcntl
+import ipaddress
+import os
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from eventbus.errors import ConfigError
+
+#: Bytes that asyncio holds for reading of each connection: its own 256 KiB are 600 MB for 2 000 watches.
+READ_BUFFER: Final = 16 * 1024
+_CA_LIFE: Final = timedelta(days=3650)
+_LEAF_LIFE: Final = timedelta(days=365)
+#: A leaf that lives no longer than this is made anew at the next start.
+_RENEWED: Final = timedelta(days=60)
+#: Clocks of clients are off.
+_EARLIER: Final = timedelta(hours=1)
+
+
+class Files(NamedTuple):
+    """Where a certificate and its key lie."""
+
+    certificate: Path
+    key: Path
+
+
+class ServerTls:
+    """The context of listeners. `refresh` reads changed files, for the connections that come after.
+
+    Args:   client_ca: whom it certifies is known; a client may come without a certificate, too.
+    Raises: ConfigError: a file cannot be read, or key and certificate do not belong together.
+    """
+
+    def __init__(self, files: Files, *, client_ca: Path | None = None) -> None:
+        asyncio.sslproto.SSLProtocol.max_size = READ_BUFFER  # type: ignore[misc,unused-ignore]
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.set_alpn_protocols(["http/1.1"])
+        self._files = files
+        self._read_as: tuple[int, ...] = ()
+        self.refresh()
+        if client_ca is not None:
+            self.context.verify_mode = ssl.CERT_OPTIONAL
+            try:
+                self.context.load_verify_locations(client_ca)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"--client-ca {client_ca}: {error}") from error
+
+    def refresh(self) -> None:
+        """Read certificate and key again, if they have changed. Raises: ConfigError."""
+        certificate, key = self._files
+        try:
+            seen = tuple(path.stat().st_mtime_ns for path in self._files)
+            if seen != self._read_as:
+                self.context.load_cert_chain(certificate, key)
+                self._read_as = seen
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"--tls-cert {certificate}, --tls-key {key}: {error}") from error
+
+
+def own_files(folder: Path, names: Sequence[str]) -> Files:
+    """The certificate of a server of these *names*, by the CA in *folder*; both are made where they are missing.
+
+    Workers that share the folder share the CA. Blocks for a moment.
+
+    Raises: ConfigError: the folder cannot be written, or `cryptography` is missing.
+    """
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("--tls makes certificates with cryptography: pip install 'eventbus[api]'") from error
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(folder):
+            authority = Files(folder / "ca.crt", folder / "ca.key")
+            if not all(path.exists() for path in authority):
+                _make_authority(authority)
+            leaf = Files(folder / "server.crt", folder / "server.key")
+            if not _serves(leaf, authority, names):
+                _make_leaf(leaf, authority, names)
+            return leaf
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--tls: {folder}: {error}") from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _serves(leaf: Files, authority: Files, names: Sequence[str]) -> bool:
+    """Whether the leaf is of this CA, has all names, and lives for a while."""
+    from cryptography import x509
+
+    if not all(path.exists() for path in leaf):
+        return False
+    found = x509.load_pem_x509_certificate(leaf.certificate.read_bytes())
+    issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
+    alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return (
+        found.issuer == issuer.subject
+        and set(_alternatives(names)) <= set(alternative)
+        and found.not_valid_after_utc - datetime.now(UTC) > _RENEWED
+    )
+
+
+def _make_authority(files: Files) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"eventbus CA {os.urandom(4).hex()}")
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    made = _builder(name, name, key.public_key(), _CA_LIFE).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
+    _write(files, made.add_extension(usage, critical=True), key, key)
+
+
+def _make_leaf(files: Files, authority: Files, names: Sequence[str]) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
+    issuer_key: Any = load_pem_private_key(authority.key.read_bytes(), None)
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = _builder(_name("eventbus"), issuer.subject, key.public_key(), _LEAF_LIFE)
+    made = made.add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    made = made.add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    made = made.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
+    )
+    _write(files, made, key, issuer_key)
+
+
+def _builder(subject: Any, issuer: Any, public_key: Any, life: timedelta) -> Any:
+    from cryptography import x509
+
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
+    made = made.serial_number(x509.random_serial_number()).not_valid_before(now - _EARLIER).not_valid_after(now + life)
+    return made.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+
+
+def _name(text: str) -> Any:
+    from cryptography import x509
+
+    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
+
+
+def _alternatives(names: Sequence[str]) -> list[Any]:
+    from cryptography import x509
+
+    found: list[Any] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            found.append(x509.DNSName(name))
+    return found
+
+
+def _write(files: Files, made: Any, key: Any, issuer_key: Any) -> None:
+    """Whole or not at all; the key is nobody else's to read."""
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    encoding = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+    signed = made.sign(issuer_key, hashes.SHA256()).public_bytes(encoding)
+    for path, data, mode in ((files.key, private, 0o600), (files.certificate, signed, 0o644)):
+        new = path.with_suffix(path.suffix + ".new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        new.replace(path)
+
+
+__all__ = ["Files", "ServerTls", "own_files"]

@@ -1,0 +1,51 @@
+"""Finds the fields of a body that its kind does not have, which clients ask to be told of or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from msgspec import inspect
+
+from eventbus.encoding.event_json import EVENTS_V1_SHAPE
+from eventbus.kinds import EVENTS_V1, Kind
+
+#: Fields of other servers that say nothing here, and are kept or dropped without a word.
+_IGNORED: Final = frozenset({"kind", "apiVersion", "selfLink"})
+
+
+def shape_of(kind: Kind[Any]) -> type:
+    """The type whose fields are those of the kind's JSON."""
+    return EVENTS_V1_SHAPE if kind is EVENTS_V1 else kind.type
+
+
+def unknown_fields(kind: Kind[Any], plain: Mapping[str, Any]) -> list[str]:
+    """The paths of the fields that are not of *kind*, as `spec.bogus`."""
+    return list(_unknown(plain, _info(shape_of(kind)), ""))
+
+
+@cache
+def _info(shape: type) -> inspect.Type:
+    return inspect.type_info(shape)
+
+
+def _unknown(value: Any, info: inspect.Type, path: str) -> Iterator[str]:
+    if isinstance(info, inspect.UnionType):
+        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+        if len(members) == 1:
+            yield from _unknown(value, members[0], path)
+    elif isinstance(info, inspect.StructType) and isinstance(value, Mapping):
+        fields = {field.encode_name: field.type for field in info.fields}
+        for key, inner in value.items():
+            below = f"{path}.{key}" if path else str(key)
+            if key in fields:
+                yield from _unknown(inner, fields[key], below)
+            elif key not in _IGNORED and not str(key).startswith("$"):
+                yield below
+    elif isinstance(info, inspect.ListType | inspect.VarTupleType) and isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _unknown(inner, info.item_type, f"{path}[{number}]")
+
+
+__all__ = ["shape_of", "unknown_fields"]

@@ -1,0 +1,224 @@
+"""Watches: a `WatchState` each, stepped in the loop, written as chunks of JSON lines or as frames of a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.negotiation import JSON, Answer, Shape
+from eventbus.api.rendering import Renderer
+from eventbus.api.resources import Resource
+from eventbus.api.shared import BlockingPool, Desk
+from eventbus.api.verbs import store_version
+from eventbus.errors import EventBusError
+from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
+from eventbus.store.changes import Change
+from eventbus.store.watch_state import Behind, Wait, WatchState
+
+#: Bytes that are collected before they are written: what comes at once goes out at once.
+CHUNK: Final = 64 * 1024
+#: Seconds that a client may read nothing. The next watch goes on from the last position, so nothing is lost.
+STALLED_S: Final = 30.0
+
+
+class Outlet(Protocol):
+    """Where the lines of a watch go."""
+
+    async def send(self, lines: bytes) -> None:
+        """Returns once there is room for more. Raises: ConnectionError."""
+        ...
+
+
+class Frames:
+    """Encodes what watches tell, once for all that tell the same of the same object in the same way."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[object, bytes]] = {}
+        self._clearing = False
+
+    def of(self, renderer: Renderer, event: WatchEvent[Any], *, first: bool) -> bytes:
+        """A line. The object is kept for as long as its number stands for it, one round of the loop."""
+        if event.type is WatchEventType.BOOKMARK or first:
+            return renderer.frame(event, first=first)
+        key = (id(event.object), event.type, event.position, renderer.resource.kind.api_version, renderer.answer)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = (event.object, renderer.frame(event, first=False))
+            if not self._clearing:
+                self._clearing = True
+                asyncio.get_running_loop().call_later(0.05, self._clear)
+        return found[1]
+
+    def _clear(self) -> None:
+        self._known.clear()
+        self._clearing = False
+
+
+class Watcher:
+    """One watch. `run` it in its own task; `stop` ends it soon.
+
+    Raises, from `open`: Refusal, Expired, InvalidSelector: nothing was begun.
+    """
+
+    def __init__(self, *, pool: BlockingPool, resource: Resource, answer: Answer, frames: Frames) -> None:
+        self._pool = pool
+        self._resource = resource
+        self._renderer = Renderer(resource, answer)
+        self._frames = frames
+        self._loop = asyncio.get_running_loop()
+        self._state: WatchState[Any] | None = None
+        self._woken: asyncio.Future[None] | None = None
+        self._first = answer.shape is Shape.TABLE
+        self._stopped = False
+
+    async def open(self, begin: Callable[[Desk, Callable[[], None]], WatchState[Any]]) -> None:
+        """List, if that is asked for, and attach; after that `close` must be called."""
+        opening = asyncio.ensure_future(self._pool.run(lambda desk: begin(desk, self._ready)))
+        try:
+            self._state = await asyncio.shield(opening)
+            await self._find_versions()
+        except asyncio.CancelledError:
+            # The client is gone, and the thread goes on: what it attaches must not stay.
+            opening.add_done_callback(self._abandon)
+            raise
+
+    async def run(self, outlet: Outlet) -> None:
+        """Write what the watch tells until it ends. Raises: ConnectionError: the client is gone, or reads nothing."""
+        assert self._state is not None
+        failure: EventBusError | None = None
+        ended = False
+        while not ended:
+            lines: list[bytes] = []
+            size = 0
+            step: Any = None
+            try:
+                while size < CHUNK:
+                    step = self._state.next(self._loop.time())
+                    if not isinstance(step, WatchEvent):
+                        break
+                    if self._lacks_base(step):
+                        await self._find_versions()
+                    lines.append(self._frames.of(self._renderer, step, first=self._first))
+                    size += len(lines[-1])
+                    self._first = False
+                ended = step is None
+                if isinstance(step, Behind):
+                    self._state.caught_up(*await self._read(step))
+            except EventBusError as error:
+                failure, ended = error, True
+            if lines:
+                await self._send(outlet, b"".join(lines))
+            if isinstance(step, Wait) and not ended:
+                await self._wait(step)
+        if failure is not None:
+            await self._send(outlet, error_frame(failure))
+
+    def stop(self) -> None:
+        """End soon, without an error: clients go on elsewhere from their last position."""
+        self._stopped = True
+        if self._state is not None:
+            self._state.stop()
+        self._wake()
+
+    def close(self) -> None:
+        """Let go of the hub. Idempotent."""
+        state, self._state = self._state, None
+        if state is not None:
+            state.stop()
+            self._pool.hub.detach(state, self._resource.kind)
+
+    def _lacks_base(self, event: WatchEvent[Any]) -> bool:
+        """Whether the kind had no object before this one."""
+        versions = self._renderer.versions
+        return event.object is not None and not versions.base and versions.partitions == 1
+
+    async def _find_versions(self) -> None:
+        versions = await self._pool.run(lambda desk: desk.versions(self._resource.kind))
+        self._renderer = msgspec.structs.replace(self._renderer, versions=versions)
+
+    async def _read(self, behind: Behind) -> tuple[Sequence[Change[Any]], int]:
+        return await self._pool.run(lambda desk: desk.objects(self._resource.kind).read_behind(behind))
+
+    def _abandon(self, opening: asyncio.Future[WatchState[Any]]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._state = opening.result()
+            self.close()
+
+    async def _send(self, outlet: Outlet, lines: bytes) -> None:
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await outlet.send(lines)
+        except TimeoutError:
+            raise ConnectionResetError(f"the client has read nothing for {STALLED_S:g} s") from None
+
+    async def _wait(self, step: Wait) -> None:
+        # Between `next` and here nothing else has run, so nobody can have called `ready` in vain.
+        if self._stopped:
+            return
+        self._woken = self._loop.create_future()
+        timer = None if step.until is None else self._loop.call_at(step.until, self._wake)
+        try:
+            await self._woken
+        finally:
+            self._woken = None
+            if timer is not None:
+                timer.cancel()
+
+    def _ready(self) -> None:
+        # Offers come in the loop; a failure, or the end of the store, may come from any thread.
+        try:
+            if asyncio.get_running_loop() is self._loop:
+                self._wake()
+                return
+        except RuntimeError:
+            pass
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+
+class ChunkedOutlet:
+    """Lines as chunks of a reply whose head is sent with the first of them, or at once."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+
+    async def begin(self) -> None:
+        # No buffering by a proxy: the client knows by the head that its watch has begun.
+        self.response.enable_chunked_encoding()
+        await self.response.prepare(self._request)
+
+    async def send(self, lines: bytes) -> None:
+        await self.response.write(lines)
+
+    async def close(self) -> None:
+        """Write the last chunk: the client knows that nothing was cut off."""
+        await self.response.write_eof()
+
+
+def error_frame(error: EventBusError) -> bytes:
+    """The last line of a watch that cannot go on."""
+    plain = status.refusal_of(error).to_json()
+    return msgspec.json.encode({"type": "ERROR", "object": plain}) + b"\n"
+
+
+def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Callable[[], None]], WatchState[Any]]:
+    """What `Watcher.open` is given for a stored kind."""
+
+    def begin(desk: Desk, ready: Callable[[], None]) -> WatchState[Any]:
+        objects = desk.objects(resource.kind)
+        return objects.open_watch(store_version(desk, resource.kind, options), ready)
+
+    return begin
+
+
+__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch", "error_frame"]

@@ -1,0 +1,50 @@
+"""A part of the names of a bus: core/v1 Namespace."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from eventbus.encoding.event_json import metadata_to_json
+from eventbus.event import ObjectMeta
+
+
+class NamespaceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """*finalizers* are kept as they come; nobody here waits for them."""
+
+    finalizers: tuple[str, ...] = ("kubernetes",)
+
+
+class NamespaceStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """*phase* is always Active: a namespace that is deleted is gone at once."""
+
+    phase: str = "Active"
+
+
+class Namespace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One core/v1 Namespace. Nothing here needs one to be made: whoever uses a namespace has it.
+
+    Source: k8s.io/api core/v1 types.go. Departure: without conditions.
+    """
+
+    kind: ClassVar[str] = "Namespace"
+    api_version: ClassVar[str] = "v1"
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NamespaceSpec = NamespaceSpec()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+def namespace_to_json(found: Namespace) -> dict[str, Any]:
+    """*found* as core/v1 JSON."""
+    return {
+        "kind": Namespace.kind,
+        "apiVersion": Namespace.api_version,
+        "metadata": metadata_to_json(found.metadata),
+        "spec": {"finalizers": list(found.spec.finalizers)} if found.spec.finalizers else {},
+        "status": {"phase": found.status.phase},
+    }
+
+
+__all__ = ["Namespace", "NamespaceSpec", "NamespaceStatus", "namespace_to_json"]

@@ -1,0 +1,146 @@
+"""Who is let in: users, browsers, other sites, addresses that others reach."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from eventbus.api import peers
+from tests.acceptance.programs import environment, run
+from tests.support.api_replay import EVENTS
+from tests.support.api_worker import ApiWorker, api_worker, with_users
+
+pytestmark = pytest.mark.xdist_group("api access")
+
+
+def test_a_token_names_its_user(users_worker: ApiWorker) -> None:
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    for token, name in (("admin-token", "admin"), ("reader-token", "reader"), ("nobody-token", "nobody")):
+        answer = users_worker.call("POST", review, {}, Authorization=f"Bearer {token}")
+        assert answer.json["status"]["userInfo"]["username"] == name
+
+
+@pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer ", "Basic YTpi", "Bearer admin-token-and-more"])
+def test_where_there_are_users_loopback_asks_for_a_token(users_worker: ApiWorker, header: str) -> None:
+    answer = users_worker.call("GET", EVENTS, Authorization=header)
+    assert answer.status == 401
+    assert answer.json["reason"] == "Unauthorized"
+
+
+def test_health_is_open_to_whoever_asks(users_worker: ApiWorker) -> None:
+    for path in ("/healthz", "/livez", "/readyz", "/readyz/redis", "/livez?verbose"):
+        assert users_worker.call("GET", path, Authorization="").status == 200
+
+
+def test_a_reader_reads_and_writes_nothing(users_worker: ApiWorker) -> None:
+    reader = "Bearer reader-token"
+    assert users_worker.call("GET", EVENTS, Authorization=reader).status == 200
+    for method, path in (
+        ("POST", EVENTS),
+        ("DELETE", EVENTS),
+        ("DELETE", "/api/v1/nodes/x"),
+        ("POST", "/api/v1/nodes"),
+    ):
+        answer = users_worker.call(method, path, {}, Authorization=reader)
+        assert answer.status == 403
+        assert 'User "reader" cannot' in answer.json["message"]
+
+
+def test_a_changed_token_file_is_read_again(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    options = with_users(tmp_path)
+    with api_worker(embedded_url, prefix, tmp_path, *options, token="admin-token") as worker:
+        assert worker.call("GET", EVENTS).status == 200
+        digest = "54d11f6acdc79ebf8aaa6ddad1c6cd2cd5bfc24c09e1a1a58ab2b1dbd40a41b1"
+        (tmp_path / "tokens.csv").write_text(f'sha256:{digest},other,9,"system:masters"\n')
+        assert worker.call("GET", EVENTS).status == 401
+
+
+def test_processes_of_our_own_user_are_admins_and_no_operators(local_worker: ApiWorker) -> None:
+    review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+    def allowed(verb: str, resource: str) -> bool:
+        spec = {"resourceAttributes": {"verb": verb, "resource": resource, "namespace": "default"}}
+        found: bool = local_worker.call("POST", review, {"spec": spec}).json["status"]["allowed"]
+        return found
+
+    assert allowed("create", "events")
+    assert not allowed("create", "secrets")
+    assert not allowed("list", "widgets")
+
+
+def test_the_peer_of_a_connection_is_known_by_its_uid() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        accepted, _ = server.accept()
+        with accepted:
+            ends = accepted.getpeername(), accepted.getsockname()
+            assert peers.tcp_peer_uid(*ends) == os.getuid()
+            assert peers.tcp_peer_uid(("127.0.0.1", 1), ends[1]) is None
+
+
+def test_a_unix_socket_serves_our_own_user_alone(
+    embedded_url: str, prefix: str, tmp_path: Path, short_path: Path
+) -> None:
+    path = short_path / "api.sock"
+    with api_worker(embedded_url, prefix, tmp_path, "--listen", f"unix:{path}") as worker:
+        assert worker.url == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o600
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(path))
+        connection.request("GET", EVENTS)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        answer.read()
+        connection.close()
+        worker.program.stop()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_a_page_of_another_site_is_refused(local_worker: ApiWorker, headers: dict[str, str]) -> None:
+    for method in ("GET", "POST"):
+        assert local_worker.call(method, EVENTS, **headers).status == 403
+
+
+def test_a_page_of_our_own_is_served(local_worker: ApiWorker) -> None:
+    answer = local_worker.call("GET", EVENTS, Origin=local_worker.url, Sec_Fetch_Site="same-origin")
+    assert answer.status == 200
+
+
+def test_a_body_that_a_form_can_send_is_refused_from_a_browser(local_worker: ApiWorker) -> None:
+    own = {"Origin": local_worker.url}
+    assert local_worker.call("POST", EVENTS, b"{}", **own).status == 415
+    assert local_worker.call("POST", EVENTS, b"{}", Content_Type="text/plain", **own).status == 415
+    assert local_worker.call("POST", EVENTS, b"{}", Content_Type="application/x-www-form-urlencoded").status == 415
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--listen", "0.0.0.0:0"), "has no TLS and no users"),
+        (("--listen", "[::]:0"), "is reached by others"),
+        (("--listen", "example.invalid:0"), "is reached by others"),
+        (("--listen", "nonsense"), "give HOST:PORT"),
+        (("--grant", "root=user:me"), "ROLE=user:NAME"),
+        (("--token-file", "/nowhere/tokens.csv"), "No such file"),
+    ],
+)
+def test_a_worker_that_would_be_open_to_others_does_not_start(
+    embedded_url: str, prefix: str, options: tuple[str, ...], problem: str
+) -> None:
+    ran = run("worker", "api", *options, env=environment(embedded_url, prefix))
+    assert ran.returncode == 2
+    assert problem in ran.stderr

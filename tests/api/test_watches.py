@@ -1,0 +1,180 @@
+"""Watches over HTTP: where they begin, what they tell, how they end, and what a slow reader costs the others."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.acceptance.programs import environment, run
+from tests.support.api_replay import EVENTS
+from tests.support.api_worker import ApiWorker, api_worker
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.xdist_group("api watches")
+LIST_AS_WATCH = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+
+
+def event(name: str, **fields: Any) -> dict[str, Any]:
+    about = {"kind": "Pod", "namespace": "default", "name": "web-0"}
+    return {"metadata": {"name": name}, "involvedObject": about, "reason": "R", "type": "Normal"} | fields
+
+
+@pytest.fixture
+def worker(local_worker: ApiWorker) -> ApiWorker:
+    local_worker.call("DELETE", EVENTS)
+    return local_worker
+
+
+def test_a_watch_from_a_lists_version_tells_what_came_after_it(worker: ApiWorker) -> None:
+    worker.call("POST", EVENTS, event("a"))
+    version = worker.call("GET", EVENTS).json["metadata"]["resourceVersion"]
+    worker.call("POST", EVENTS, event("b"))
+    with worker.watch(f"{EVENTS}?watch=1&resourceVersion={version}") as frames:
+        told = next(frames)
+        assert (told["type"], told["object"]["metadata"]["name"]) == ("ADDED", "b")
+        worker.call("PATCH", f"{EVENTS}/a", {"count": 7}, Content_Type="application/merge-patch+json")
+        worker.call("DELETE", f"{EVENTS}/a")
+        told, gone = next(frames), next(frames)
+    assert (told["type"], told["object"]["count"]) == ("MODIFIED", 7)
+    assert (gone["type"], gone["object"]["metadata"]["name"]) == ("DELETED", "a")
+    assert int(gone["object"]["metadata"]["resourceVersion"]) > int(told["object"]["metadata"]["resourceVersion"])
+
+
+def test_what_enters_a_selection_is_added_and_what_leaves_it_deleted(worker: ApiWorker) -> None:
+    worker.call("POST", EVENTS, event("a"))
+    version = worker.call("GET", EVENTS).json["metadata"]["resourceVersion"]
+    with worker.watch(f"{EVENTS}?watch=1&resourceVersion={version}&labelSelector=app%3Dweb") as frames:
+        for label in ("web", None):
+            patch = {"metadata": {"labels": {"app": label}}}
+            worker.call("PATCH", f"{EVENTS}/a", patch, Content_Type="application/merge-patch+json")
+        assert [next(frames)["type"] for _ in range(2)] == ["ADDED", "DELETED"]
+
+
+def test_a_list_as_a_watch_ends_its_beginning_with_a_bookmark(worker: ApiWorker) -> None:
+    for name in ("b", "a"):
+        worker.call("POST", EVENTS, event(name))
+    with worker.watch(f"{EVENTS}?{LIST_AS_WATCH}") as frames:
+        first = [next(frames) for _ in range(3)]
+        worker.call("POST", EVENTS, event("c"))
+        after = next(frames)
+    assert [frame["type"] for frame in first] == ["ADDED", "ADDED", "BOOKMARK"]
+    versions = [int(frame["object"]["metadata"]["resourceVersion"]) for frame in (*first, after)]
+    assert versions == sorted(versions)
+    bookmark = first[2]["object"]
+    assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert (bookmark["kind"], bookmark["involvedObject"]) == ("Event", {})
+    assert after["object"]["metadata"]["name"] == "c"
+
+
+def test_a_watch_ends_when_its_time_is_over_with_a_last_bookmark(worker: ApiWorker) -> None:
+    worker.call("POST", EVENTS, event("a"))
+    with worker.watch(f"{EVENTS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1") as frames:
+        told = [frame["type"] for frame in frames]
+    assert told == ["ADDED", "BOOKMARK"]
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "reason"),
+    [
+        ("watch=1&resourceVersion=x", 400, "BadRequest"),
+        ("watch=1&resourceVersion=99999999999999999", 410, "Expired"),
+        ("watch=1&fieldSelector=bogus%3D1", 400, "BadRequest"),
+        ("watch=1&sendInitialEvents=true", 422, "Invalid"),
+        ("watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1", 422, "Invalid"),
+        ("watch=1&timeoutSeconds=soon", 400, "BadRequest"),
+    ],
+)
+def test_a_watch_that_cannot_begin_is_refused(worker: ApiWorker, query: str, code: int, reason: str) -> None:
+    answer = worker.call("GET", f"{EVENTS}?{query}")
+    assert (answer.status, answer.json["reason"]) == (code, reason)
+
+
+def test_a_version_that_is_gone_is_answered_with_410(worker: ApiWorker) -> None:
+    with worker.watch(f"{EVENTS}?watch=1&resourceVersion=5") as frames:
+        told = next(frames)
+    assert (told["type"], told["object"]["code"], told["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+def test_metadata_is_watched_without_the_rest(worker: ApiWorker) -> None:
+    accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    with worker.watch(f"{EVENTS}?watch=1", Accept=accept) as frames:
+        worker.call("POST", EVENTS, event("a"))
+        told = next(frames)["object"]
+    assert (told["kind"], told["metadata"]["name"]) == ("PartialObjectMetadata", "a")
+    assert "reason" not in told
+
+
+def test_a_client_that_never_reads_harms_no_other(worker: ApiWorker) -> None:
+    where = urlsplit(worker.url)
+    with socket.create_connection((where.hostname, where.port)) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(f"GET {EVENTS}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        with worker.watch(f"{EVENTS}?watch=1") as frames:
+            for number in range(300):
+                worker.call("POST", EVENTS, event(f"e{number}", message="x" * 9000))
+            told = [next(frames)["object"]["metadata"]["name"] for _ in range(300)]
+    assert told == [f"e{number}" for number in range(300)]
+
+
+def test_a_stop_ends_watches_so_that_clients_go_on_elsewhere(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    with api_worker(embedded_url, prefix, tmp_path) as worker:
+        with worker.watch(f"{EVENTS}?watch=1") as frames:
+            worker.call("POST", EVENTS, event("a"))
+            assert next(frames)["type"] == "ADDED"
+            assert worker.program.stop() == 0
+            assert list(frames) == []  # an end of chunks, not a cut: http.client would raise IncompleteRead
+        assert "Traceback" not in worker.program.err
+
+
+def test_watches_that_are_gone_leave_nothing_behind(worker: ApiWorker) -> None:
+    descriptors = Path(f"/proc/{worker.program.pid}/fd")
+
+    def open_now() -> int:
+        return len(list(descriptors.iterdir()))
+
+    with worker.watch(f"{EVENTS}?watch=1"):
+        before = open_now()
+    for _ in range(30):
+        with worker.watch(f"{EVENTS}?watch=1"):
+            pass
+    eventually(lambda: open_now() <= before)
+
+
+def test_an_informer_misses_nothing_though_its_worker_is_killed(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    wanted = [f"e{number}" for number in range(60)]
+    told: list[str] = []
+    version = ""
+    with api_worker(embedded_url, prefix, tmp_path) as writer:
+        version = writer.call("GET", EVENTS).json["metadata"]["resourceVersion"]
+        for part in range(3):
+            with api_worker(embedded_url, prefix, tmp_path) as worker:
+                query = f"watch=1&resourceVersion={version}"
+                with worker.watch(f"{EVENTS}?{query}") as frames:
+                    for name in wanted[part * 20 : part * 20 + 20]:
+                        writer.call("POST", EVENTS, event(name))
+                    while len(told) < part * 20 + 10:  # half of them, and then it dies
+                        metadata = next(frames)["object"]["metadata"]
+                        told.append(metadata["name"])
+                        version = metadata["resourceVersion"]
+                    worker.program.kill()
+        with writer.watch(f"{EVENTS}?watch=1&resourceVersion={version}") as frames:
+            while len(told) < len(wanted):
+                told.append(next(frames)["object"]["metadata"]["name"])
+    assert told == wanted
+
+
+def test_workers_share_a_port_and_one_of_them_can_go(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    with api_worker(embedded_url, prefix, tmp_path, "--reuse-port") as first:
+        where = urlsplit(first.url).netloc
+        with api_worker(embedded_url, prefix, tmp_path, "--reuse-port", "--listen", where) as second:
+            assert second.url == first.url
+            assert first.program.stop() == 0
+            assert second.call("GET", EVENTS).status == 200
+    with api_worker(embedded_url, prefix, tmp_path, "--listen", where) as third:
+        ran = run("worker", "api", "--listen", where, env=environment(embedded_url, prefix))
+        assert (ran.returncode, "another process listens there" in ran.stderr) == (2, True)
+        assert third.call("GET", EVENTS).status == 200

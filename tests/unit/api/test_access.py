@@ -1,0 +1,89 @@
+"""Who may do what, verb by verb and role by role."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbus.api.access import AUTHENTICATED, MASTERS, READ, WRITE, Access, Grant, Role, User
+from eventbus.errors import ConfigError
+
+ANN = User(name="ann", groups=("ops", AUTHENTICATED))
+VERBS = sorted(READ | WRITE)
+RECORDING = {"create", "update", "patch"}
+
+#: What each role may do to each of these resources.
+MAY: dict[Role, dict[str, set[str]]] = {
+    Role.VIEW: {"events": set(READ), "nodes": set(READ), "pods": set(READ), "secrets": set(), "dead": set(READ)},
+    Role.RECORD: {"events": RECORDING, "nodes": set(), "pods": set(), "secrets": set(), "dead": set()},
+    Role.EDIT: {
+        "events": set(VERBS),
+        "nodes": set(VERBS),
+        "pods": set(READ),
+        "secrets": set(),
+        "dead": set(READ),
+    },
+    Role.OPERATOR: {
+        "events": set(READ),
+        "nodes": set(READ),
+        "pods": set(VERBS),
+        "secrets": set(VERBS),
+        "dead": set(READ),
+    },
+    Role.ADMIN: {
+        "events": set(VERBS),
+        "nodes": set(VERBS),
+        "pods": set(READ),
+        "secrets": set(),
+        "dead": set(VERBS),
+    },
+}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_role_may_do_what_the_table_says_and_nothing_else(role: Role) -> None:
+    access = Access([Grant(role, user="ann")])
+    found = {
+        resource: {verb for verb in VERBS if access.allowed(ANN, verb, resource, "default")} for resource in MAY[role]
+    }
+    assert found == MAY[role]
+
+
+def test_who_has_no_role_may_do_nothing() -> None:
+    access = Access([Grant(Role.VIEW, user="bob"), Grant(Role.EDIT, group="dev")])
+    assert not any(access.allowed(ANN, verb, "events", "default") for verb in VERBS)
+
+
+def test_a_grant_in_a_namespace_reaches_no_other_and_not_all_at_once() -> None:
+    access = Access([Grant(Role.VIEW, group="ops", namespace="team-a")])
+    assert access.allowed(ANN, "list", "events", "team-a")
+    assert not access.allowed(ANN, "list", "events", "team-b")
+    assert not access.allowed(ANN, "list", "events")
+    assert not access.allowed(ANN, "list", "nodes")
+
+
+def test_masters_are_admins_and_no_operators() -> None:
+    root = User(name="root", groups=(MASTERS,))
+    assert Access().allowed(root, "delete", "nodes")
+    assert not Access().allowed(root, "create", "pods", "default")
+    assert not Access().allowed(root, "get", "secrets", "default")
+    assert Access([Grant(Role.OPERATOR, user="root")]).allowed(root, "get", "secrets", "default")
+
+
+@pytest.mark.parametrize(
+    ("text", "grant"),
+    [
+        ("view=user:ann", Grant(Role.VIEW, user="ann")),
+        ("edit=group:ops@team-a", Grant(Role.EDIT, group="ops", namespace="team-a")),
+        ("record=user:ann@example.com", Grant(Role.RECORD, user="ann@example.com")),
+        ("record=user:ann@example.com@team-a", Grant(Role.RECORD, user="ann@example.com", namespace="team-a")),
+        ("admin=group:system:masters", Grant(Role.ADMIN, group="system:masters")),
+    ],
+)
+def test_grants_are_read(text: str, grant: Grant) -> None:
+    assert Grant.parse(text) == grant
+
+
+@pytest.mark.parametrize("text", ["", "view", "view=", "view=user:", "root=user:a", "view=host:a", "view=user:@a"])
+def test_a_grant_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="ROLE=user:NAME"):
+        Grant.parse(text)

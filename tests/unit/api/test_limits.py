@@ -1,0 +1,67 @@
+"""Bounds of what is answered at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from eventbus.api.limits import Bounds, Limits, is_long
+from eventbus.api.status import Refusal
+
+FEW = Bounds(reads=2, writes=1, watches=3, watches_of_a_user=2)
+
+
+async def answered(limits: Limits, method: str, path: str, times: int) -> list[int]:
+    """The codes of requests that are all answered at once."""
+    gate = asyncio.Event()
+
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        await gate.wait()
+        return web.Response()
+
+    async def one() -> int:
+        try:
+            return (await limits.middleware(make_mocked_request(method, path), handler)).status
+        except Refusal as refusal:
+            return refusal.code if refusal.headers == {"Retry-After": "1"} else 0
+
+    tasks = [asyncio.create_task(one()) for _ in range(times)]
+    await asyncio.sleep(0)
+    gate.set()
+    return await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "codes"),
+    [
+        ("GET", "/api/v1/events", [200, 200, 429, 429]),
+        ("POST", "/api/v1/namespaces/default/events", [200, 429, 429, 429]),
+        ("GET", "/api/v1/events?watch=1", [200] * 4),
+        ("GET", "/api/v1/watch/events", [200] * 4),
+        ("GET", "/eventbus/v1/stream", [200] * 4),
+        ("GET", "/readyz", [200] * 4),
+    ],
+)
+def test_so_many_are_answered_at_once(method: str, path: str, codes: list[int]) -> None:
+    limits = Limits(FEW)
+    assert asyncio.run(answered(limits, method, path, 4)) == codes
+    assert limits.in_flight.total() == 0
+    assert asyncio.run(answered(limits, method, path, 1)) == [200]
+
+
+def test_watches_are_bounded_for_each_user_and_in_all() -> None:
+    limits = Limits(FEW)
+    with limits.watching("ann"), limits.watching("ann"):
+        with pytest.raises(Refusal), limits.watching("ann"):
+            raise AssertionError("there were two already")
+        with limits.watching("bob"), pytest.raises(Refusal), limits.watching("eve"):
+            raise AssertionError("there were three already")
+    assert limits.watches == {}
+    assert limits.refused["watches"] == 2
+
+
+def test_a_write_with_a_watch_parameter_is_no_watch() -> None:
+    assert not is_long(make_mocked_request("DELETE", "/api/v1/events?watch=1"))
