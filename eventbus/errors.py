@@ -34,7 +34,14 @@ class ConfigError(EventBusError):
 
 
 class BusUnavailable(EventBusError):
-    """Redis does not answer (refused, reset, timed out, loading). Cure: wait and call again."""
+    """Redis, or the API, does not answer (refused, reset, timed out, loading). Cure: wait and call again.
+
+    *retry_after_s* is how long an API asks to be left alone, None where it did not say.
+    """
+
+    def __init__(self, *args: object, cure: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(*args, cure=cure)
+        self.retry_after_s = retry_after_s
 
 
 class BusFull(BusUnavailable):
@@ -97,6 +104,10 @@ class InvalidObject(EventBusError, ValueError):
 
 class Expired(EventBusError):
     """The changes no longer reach back to the asked version. Cure: list again and watch from there."""
+
+
+class ClientWatchDecoding(EventBusError):
+    """A watch told something that cannot be read; its name is client-go's reason for it. Cure: list again."""
 
 
 class SinkError(EventBusError):

@@ -53,6 +53,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     flush_s: float = 5.0  #: longest flush at exit
     worker_block_ms: int = 1_000  #: one blocking read; also how fast a quiet worker notices a stop
     drain_s: float = 10.0  #: longest drain of a worker after SIGTERM
+    url: str = ""  #: of an API worker, http(s)://host or http+unix:/path: programs go there, and not to Redis
+    token: str = ""  #: says to the API who we are
+    token_file: str = ""  #: read at each connection, so that it may change; wins over token
+    ca_file: str = ""  #: trust these authorities for the API, instead of the system's
+    client_cert: str = ""  #: PEM file: says to the API who we are, in the place of a token
+    client_key: str = ""  #: its key, if that is in a file of its own
 
     def __post_init__(self) -> None:
         for field, (least, most) in _BOUNDS.items():

@@ -19,7 +19,9 @@ from eventbus.errors import ConfigError
 from workers.options import metrics_option
 
 if TYPE_CHECKING:
-    from eventbus.api.listeners import Listener
+    import ssl
+
+    from eventbus.api.listeners import Address, Listener
     from eventbus.api.tls import ServerTls
     from workers.runtime import Context, Part
 
@@ -35,7 +37,7 @@ SWITCH_S = 0.0005
     "--listen",
     multiple=True,
     metavar="HOST:PORT|unix:PATH",
-    help="Where; may be given again.  [default: 127.0.0.1:6480, and api.sock in the state directory]",
+    help="Where; may be given again.  [default: 127.0.0.1:6480, and api.sock in the state directory, if that is there]",
 )
 @click.option("--tls", "own_tls", is_flag=True, help="TLS, by a CA of our own, made in the state directory.")
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS by this certificate, read again when it changes.")
@@ -72,6 +74,7 @@ SWITCH_S = 0.0005
     help="A Python module that registers kinds of yours, which are then served, too; may be given again.",
 )
 @click.option("--reuse-port", is_flag=True, help="Share the port with other API workers of this bus on this machine.")
+@click.option("--any-port", is_flag=True, hidden=True, help="Where a port is taken, a free one: for `up`.")
 @metrics_option
 def api(
     listen: tuple[str, ...],
@@ -87,6 +90,7 @@ def api(
     audit: bool,
     modules: tuple[str, ...],
     reuse_port: bool,
+    any_port: bool,
     metrics: str,
 ) -> None:
     """Serve the bus over HTTP, as the Kubernetes API does: to kubectl, informers, recorders, curl.
@@ -111,7 +115,7 @@ def api(
         from eventbus.api.access import Access, Grant
         from eventbus.api.authentication import Authenticator, TokenFile
         from eventbus.api.event_rate_limit import EventRateLimit, read_limits
-        from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
+        from eventbus.api.listeners import DEFAULT_PORT, Address, check_protected
         from eventbus.api.server import ApiOptions, ApiServer
     except ImportError as error:
         raise ConfigError(f"worker api needs {error.name}: pip install 'eventbus[api]'") from error
@@ -139,7 +143,7 @@ def api(
         audit=audit,
     )
     context = tls.context if tls else None
-    listeners = [Listener(address, tls=context, reuse_port=reuse_port) for address in addresses]
+    listeners = [_listener(address, context, reuse_port, any_port) for address in addresses]
     if not listen:
         listeners += _default_socket()
 
@@ -176,14 +180,25 @@ def _tls(
     return None
 
 
+def _listener(address: Address, tls: ssl.SSLContext | None, reuse_port: bool, any_port: bool) -> Listener:
+    """Raises: ConfigError: the address cannot be had."""
+    from eventbus.api.listeners import Listener
+
+    try:
+        return Listener(address, tls=tls, reuse_port=reuse_port)
+    except ConfigError:
+        if not any_port or address.path:
+            raise
+        return Listener(address._replace(port=0), tls=tls, reuse_port=reuse_port)
+
+
 def _default_socket() -> list[Listener]:
-    """The one in the state directory, unless another worker has it, or its path is too long for one."""
+    """The one in the state directory, if there is one, another worker has not got it, and its path is short enough."""
     from eventbus.api.listeners import Address, Listener
     from eventbus.broker.embedded.server import default_directory
 
     with suppress(ConfigError, OSError):
         folder = default_directory(os.environ)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return [Listener(Address(path=str(folder / "api.sock")), tls=None, reuse_port=False)]
     return []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -273,17 +272,7 @@ def api_options(api: str) -> list[str] | None:
     """What the worker api is given; None: there is none, for it is not wanted, or its extra is not installed."""
     if api == NO_API or (not api and find_spec("aiohttp") is None):
         return None
-    if api:
-        return ["--listen", api]
-    from eventbus.api.listeners import DEFAULT_PORT, LOOPBACK
-
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, DEFAULT_PORT))
-        except OSError:
-            return ["--listen", f"{LOOPBACK}:0"]
-    return []
+    return ["--listen", api] if api else ["--any-port"]
 
 
 def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:

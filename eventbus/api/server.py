@@ -25,6 +25,9 @@ from eventbus.api.limits import Bounds, Limits
 from eventbus.api.listeners import BACKLOG, Listener
 from eventbus.api.namespaces import NAMESPACE, make_default
 from eventbus.api.openapi import OpenApi
+from eventbus.api.own.openapi import PATH as OWN_PATH
+from eventbus.api.own.openapi import own_document
+from eventbus.api.own.routes import add_own_routes
 from eventbus.api.protocol import Runner
 from eventbus.api.resources import Resources
 from eventbus.api.reviews import Reviews
@@ -170,7 +173,8 @@ def make_app(api: Api, options: ApiOptions) -> web.Application:
     Reviews(resources=resources, tokens=options.authenticator.tokens).add_routes(app.router)
     Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
     app.router.add_get("/metrics", telling.metrics, allow_head=False)
-    OpenApi(resources=resources).add_routes(app.router)
+    OpenApi(resources=resources, more={OWN_PATH: own_document()}).add_routes(app.router)
+    add_own_routes(app)
     app.router.add_route("*", "/{path:.*}", kubernetes.handle)
 
     async def end_watches(_app: web.Application) -> None:

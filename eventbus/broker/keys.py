@@ -29,6 +29,7 @@ class Keys:
         "dead",
         "export",
         "exported",
+        "idempotency",
         "incoming",
         "incoming_meta",
         "index_expiry",
@@ -60,6 +61,8 @@ class Keys:
         self.incoming_meta = root + b"incoming:meta"
         #: prefix of HASH  last, generation; behind it a secret of the producer; 2 h after its last batch
         self.producer = root + b"producer:"
+        #: prefix of STRING ns of its first request, digest  of what came under an Idempotency-Key; 10 min
+        self.idempotency = root + b"idempotency:"
         #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
         self.aggregate = root + b"aggregate:"
         #: prefix of STRING msgpack [tokens, last ms, …]     PX 2 × refill + hold

@@ -27,15 +27,20 @@ class PublishStatus(StrEnum):
     MISSING = "MISSING"
     FULL = "FULL"
     OTHER = "OTHER"  #: the stream belongs to another bus than was opened; nothing was done
+    REFUSED = "REFUSED"  #: by the API: nothing of the batch was taken, for some of its events never will be
 
 
 class PublishReply(msgspec.Struct, frozen=True):
-    """The reply to one publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL."""
+    """The answer to one publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL.
+
+    With REFUSED *refused*: the positions in the batch of the events that cannot be recorded, and why.
+    """
 
     status: PublishStatus
     generation: str = ""
     last: int = 0
     group: str = ""
+    refused: tuple[tuple[int, str], ...] = ()
 
 
 class PublishState(msgspec.Struct, frozen=True):
@@ -77,7 +82,6 @@ def publish_command(
         state.generation,
         state.silent_ms,
         state.life_ms,
-        state.bus_id,
         *(part for loss in losses for part in loss),
     )
 

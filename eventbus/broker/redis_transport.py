@@ -20,17 +20,18 @@ from eventbus.errors import EventBusError, FunctionsMissing
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
+    from eventbus.broker.connection.client import Client
 
 #: Batches of one partition on their way in one round trip.
 IN_FLIGHT_BATCHES = 8
 
 
 class RedisTransport:
-    """A `Transport` to an opened bus: one client, one connection (a cluster: one a node)."""
+    """A `Transport` to an opened bus: one client, one connection (a cluster: one a node). *client*: one to use."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, client: Client | None = None) -> None:
         self._bus = bus
-        self._client = bus.client(name="eventbus-outbox")
+        self._client = client or bus.client(name="eventbus-outbox")
 
     def describe(self) -> BusDescription:
         return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES, self._bus.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from eventbus.failpoints import failpoint
 READ_COUNT = 64
 #: The year 2248. Ids beyond are no clock's: somebody has chosen them.
 LAST_MS = 2**43
+
+_POSITION = re.compile(r"([0-9]{1,20}-[0-9]{1,20}):([0-9]{0,20})")
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -265,9 +268,15 @@ class Position:
     def read(self, block_ms: int) -> list[Delivery]:
         """Read the next entries, oldest first; blocks for at most *block_ms*."""
         with redis_errors():
-            reply: Any = self._client.execute_command(
-                "XREAD", "COUNT", READ_COUNT, "BLOCK", block_ms, "STREAMS", self._key, self.after
-            )
+            return self.take(self._client.execute_command(*self.command(block_ms)))
+
+    def command(self, block_ms: int = 0, count: int = READ_COUNT) -> tuple[Any, ...]:
+        """The command whose reply `take` reads, for a pipeline of many positions; 0: it does not block."""
+        block = ("BLOCK", block_ms) if block_ms else ()
+        return ("XREAD", "COUNT", count, *block, "STREAMS", self._key, self.after)
+
+    def take(self, reply: Any) -> list[Delivery]:
+        """What the reply holds; from now on the position is behind it."""
         deliveries = [_delivery(entry) for entry in _entries(reply)]
         for delivery in deliveries:
             self.after = delivery.id
@@ -277,6 +286,17 @@ class Position:
                 self.missed += delivery.to - delivery.events - self._to
             self._to = delivery.to
         return [delivery for delivery in deliveries if not delivery.only_for]
+
+    def __str__(self) -> str:
+        """`<entry id>:<running number there>`, for `at`."""
+        return f"{self.after.decode()}:{'' if self._to is None else self._to}"
+
+    def at(self, text: str) -> None:
+        """Be where a position was that said *text*. Raises: ValueError: none ever did."""
+        found = _POSITION.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text[:80]!r} is no position in a stream")
+        self.after, self._to = found[1].encode(), int(found[2]) if found[2] else None
 
 
 def _entries(reply: Any) -> list[Any]:

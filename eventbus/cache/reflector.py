@@ -62,7 +62,7 @@ class Reflector(Generic[T]):
             min_watch_timeout_s: a larger one is honoured, a smaller one is not.
             chance: gives 0..1, for jitter.
     Source: client-go `tools/cache/reflector.go`. Departures: a connection that is lost inside a watch is opened
-            again without a list; *on_error* also gets errors told by the watch; no 429, no streaming lists.
+            again without a list; *on_error* also gets errors told by the watch; no streaming lists.
     """
 
     def __init__(
@@ -104,11 +104,13 @@ class Reflector(Generic[T]):
     def run(self, stop: StopSignal) -> None:
         """List and watch again and again, with a pause after each, until *stop* is set. Raises nothing."""
         while not stop.is_set():
+            asked_s = 0.0
             try:
                 self.list_and_watch(stop)
             except Exception as error:  # whatever a source or a store raises, the mirror must go on
                 self._tell(error)
-            stop.sleep(self._backoff.next_s())
+                asked_s = _asked_s(error)
+            stop.sleep(max(self._backoff.next_s(), asked_s))
 
     def list_and_watch(self, stop: StopSignal) -> None:
         """List once, then watch until *stop* is set or a new list is needed.
@@ -158,7 +160,7 @@ class Reflector(Generic[T]):
                     watch.stop()
         except BusUnavailable as error:
             self._tell(error)
-            ended.sleep(self._backoff.next_s())
+            ended.sleep(max(self._backoff.next_s(), _asked_s(error)))
             return
         if not n and not ended.is_set() and self._clock.monotonic() - started < SHORTEST_WATCH_S:
             raise VeryShortWatch(self._resource)
@@ -240,6 +242,11 @@ class Reflector(Generic[T]):
             log.warning("Failed to list or watch %s: %s", self._resource, error)
         else:
             log.error("Failed to list or watch %s", self._resource, exc_info=error)
+
+
+def _asked_s(error: Exception) -> float:
+    """How long whoever answers asks to be left alone."""
+    return (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
 
 
 __all__ = ["PAGE_SIZE", "WATCH_TIMEOUT_S", "Reflector", "ReflectorStore", "VeryShortWatch"]

@@ -115,7 +115,9 @@ def _open_names() -> Iterator[BusNames | None]:
 
 
 def _url(settings: Settings) -> str | None:
-    """Find the bus as `session.find_url` does, but start no server: nobody does that by pressing Tab."""
+    """As `session.find_url`, but nobody starts a server by pressing Tab."""
+    if settings.url:
+        return None  # an API worker's: what lies in some Redis is not what the command will see
     if settings.redis_url:
         from eventbus.broker.connection.client import resolve_url
 

@@ -17,6 +17,9 @@ Where the bus is:
                          embedded server, started where it is missing
   EVENTBUS_REDIS_PASSWORD, EVENTBUS_REDIS_PASSWORD_FILE   kept out of the url
   EVENTBUS_STATE_DIR     where the embedded server lives
+  EVENTBUS_URL           https://host, http://127.0.0.1:6480 or http+unix:/path of an API worker:
+                         record, exec, get, events, describe and status go there, not to Redis
+  EVENTBUS_TOKEN_FILE, EVENTBUS_CLIENT_CERT, EVENTBUS_CA_FILE   who we are there, whom we trust
 
 \b
 Exit codes:

@@ -1,4 +1,7 @@
-"""Opens what a command needs of the bus, from the environment: settings, the bus, a client, the store."""
+"""What a command needs of the bus, from the environment: settings, the opened bus, a client, the store.
+
+Where EVENTBUS_URL names an API worker there is only the store, and a command that needs more says that it needs Redis.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +17,106 @@ from eventbus.settings import Settings
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
     from eventbus.broker.connection.client import Client
+    from eventbus.broker.health.bus_status import BusStatus
+    from eventbus.broker.health.export_status import SinkStatus
+    from eventbus.broker.health.suppressed import SourceCounts
+    from eventbus.broker.transport import Transport
+    from eventbus.remote.store import RemoteStore
     from eventbus.store.object_store import ObjectStore
 
 
 class Session:
-    """An opened bus with one client for the command's own thread."""
+    """An opened bus with one client for the command's own thread; or *remote*, the store of an API worker."""
 
-    def __init__(self, *, settings: Settings, bus: Bus, client: Client) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        bus: Bus | None = None,
+        client: Client = None,
+        remote: RemoteStore | None = None,
+    ) -> None:
         self.settings = settings
-        self.bus = bus
-        self.client = client
+        self._bus = bus
+        self._client = client
+        self.remote = remote
+
+    @property
+    def bus(self) -> Bus:
+        """Raises: ConfigError: there is an API worker, and no Redis."""
+        if self._bus is None:
+            cure = "take EVENTBUS_URL away, and set EVENTBUS_REDIS_URL"
+            raise ConfigError(f"this command needs Redis, and EVENTBUS_URL names an API worker: {cure}", cure=cure)
+        return self._bus
+
+    @property
+    def client(self) -> Client:
+        """Raises: as `bus`."""
+        return self._client if self.bus else None
 
     def close(self) -> None:
         """Close the client, and the store if it was opened."""
         if "store" in self.__dict__:
             self.store.close()
-        self.client.close()
+        if self._client is not None:
+            self._client.close()
 
     @cached_property
-    def store(self) -> ObjectStore:
-        """Return the store, read with this session's client; closed with the session."""
+    def store(self) -> ObjectStore | RemoteStore:
+        """The store, read with this session's client or connection; closed with the session."""
+        if self.remote is not None:
+            return self.remote
         from eventbus.store.object_store import ObjectStore
 
         return ObjectStore(self.bus, self.client)
+
+    def transport(self) -> Transport:
+        """What an outbox needs, on a connection of its own."""
+        if self.remote is not None:
+            from eventbus.remote.transport import open_http_transport
+
+            return open_http_transport(self.remote.address)
+        from eventbus.broker.redis_transport import RedisTransport
+
+        return RedisTransport(self.bus)
+
+    def read_status(self) -> BusStatus:
+        """Everything `eventbus status` shows, but the sinks. Raises: BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.remote.numbers import fetch_status
+
+            return fetch_status(self.remote.connection)
+        from eventbus.broker.health.bus_status import read_status
+
+        return read_status(self.bus, self.client)
+
+    def read_sinks(self) -> tuple[SinkStatus, ...]:
+        """The external sinks. Raises: BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.remote.numbers import fetch_sinks
+
+            return fetch_sinks(self.remote.connection)
+        from eventbus.broker.health.export_status import export_status
+
+        return export_status(self.bus, self.client)
+
+    def read_sources(self) -> tuple[SourceCounts, ...]:
+        """What was held back, folded, not created, evicted, by source. Raises: BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.remote.numbers import fetch_sources
+
+            return fetch_sources(self.remote.connection)
+        from eventbus.broker.health.suppressed import read_sources
+
+        return read_sources(self.bus, self.client)
+
+    def event_ttl_s(self) -> int:
+        """How long an event is kept after it was last seen."""
+        if self.remote is not None:
+            from eventbus.remote.transport import read_bus
+
+            return read_bus(self.remote.connection).event_ttl_s
+        return self.bus.options.event_ttl_s
 
 
 @contextmanager
@@ -47,9 +127,19 @@ def open_session(environ: Mapping[str, str] | None = None) -> Iterator[Session]:
 
     Raises: ConfigError: a setting cannot be used, or there is no bus.  BusUnavailable, BusRefused: see `open_bus`.
     """
+    settings = Settings.from_environ(os.environ if environ is None else environ)
+    if settings.url:
+        from eventbus.remote.address import parse_api_url
+        from eventbus.remote.store import RemoteStore
+
+        session = Session(settings=settings, remote=RemoteStore(parse_api_url(settings.url, settings)))
+        try:
+            yield session
+        finally:
+            session.close()
+        return
     from eventbus.broker.bus import open_bus
 
-    settings = Settings.from_environ(os.environ if environ is None else environ)
     bus = open_bus(find_url(settings, environ), settings)
     client = bus.client(name="eventbus-cli")
     session = Session(settings=settings, bus=bus, client=client)

@@ -25,6 +25,7 @@ from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending, build
 from eventbus.record.recorder import EventRecorder
+from eventbus.remote.address import is_api_url
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eventbus")
 
+#: Of what works as a member of a group: acknowledging takes a connection of its own to the stream.
+_NEEDS_REDIS = "needs Redis: take EVENTBUS_URL away, and set EVENTBUS_REDIS_URL"
+
 Scope = Literal["bus", "local"]
 W = TypeVar("W", bound=Watcher)
 
@@ -44,8 +48,9 @@ W = TypeVar("W", bound=Watcher)
 class EventBroadcaster:
     """Carries this process's events to the bus, and the bus's events to handlers. Also a context manager.
 
-    Args:     url: where Redis is; None: EVENTBUS_REDIS_URL, else the embedded server.  settings: None: from the
-              environment.  clock: for tests.  full_queue: for local watchers that are slower than the recorders.
+    Args:     url: where Redis is, or an API worker (http, https, http+unix); None: EVENTBUS_URL, EVENTBUS_REDIS_URL,
+              else the embedded server.  settings: None: from the environment.  clock: for tests.
+              full_queue: for local watchers that are slower than the recorders.
     Nothing is sent or started before the first event or watcher.
 
     Source: client-go tools/record EventBroadcaster. Departures: events cross processes; a bus-wide watcher is added.
@@ -62,7 +67,8 @@ class EventBroadcaster:
         full_queue: FullQueue = FullQueue.DROP,
     ) -> None:
         self.settings = settings or Settings.from_environ(os.environ)
-        self._url = url or self.settings.redis_url or None
+        self._url = url or self.settings.url or self.settings.redis_url or None
+        self._over_http = bool(self._url) and (is_api_url(self._url or "") or self._url == self.settings.url)
         self._clock = clock or SystemClock()
         self.losses = Losses(self._clock)
         self._mux: Mux[Pending | Event] = Mux(full_queue=full_queue, prepare=self._built)
@@ -84,7 +90,7 @@ class EventBroadcaster:
         self._silent: list[Handler] = []
         self._log_lock = threading.RLock()
         self._put: Callable[[Pending], None] = self._outbox.put if self._publishing else self._put_locally
-        if self._publishing:
+        if self._publishing and not self._over_http:
             # A program that ends at once has the flusher import redis while the interpreter exits, when this part of
             # redis' imports is refused. Unnecessary once concurrent.futures no longer registers itself with threading.
             import concurrent.futures.thread  # noqa: F401
@@ -135,6 +141,8 @@ class EventBroadcaster:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none); only scope='local' can be watched")
         if since is not None and since.utcoffset() is None:
             raise ConfigError("since must be an aware datetime; say datetime.now(UTC), not utcnow()")
+        if self._over_http:
+            return self._watch_over_http(handler, group, since)
         bus = self._bus.open()
         from eventbus.consume.watchers import GroupWatcher, StreamWatcher
 
@@ -198,6 +206,8 @@ class EventBroadcaster:
         """
         if self._stopped:
             raise BroadcasterStopped
+        if self._over_http:
+            raise ConfigError(f"a sink inside a program {_NEEDS_REDIS}")
         if sink is not None:
             from eventbus.export.options import make_options
 
@@ -222,6 +232,19 @@ class EventBroadcaster:
         )
         runner.start()
         return self._keep(runner)
+
+    def _watch_over_http(self, handler: Handler, group: str | None, since: datetime | None) -> Watcher:
+        if group is not None:
+            raise ConfigError(f"a watcher of a group {_NEEDS_REDIS}; without a group it may use the API")
+        from eventbus.record.remote_watcher import RemoteWatcher
+        from eventbus.remote.address import parse_api_url
+        from eventbus.remote.stream import RemoteStream
+
+        stream = RemoteStream(parse_api_url(self._url or "", self.settings), since=since)
+        self._outbox.flush(self.settings.flush_s)
+        watcher = RemoteWatcher(stream=stream, handler=handler)
+        watcher.start()
+        return self._keep(watcher)
 
     def _start_export(self, sink: EventSink, options: ExportOptions) -> Watcher:
         from eventbus.export.worker import ExportRunner
@@ -351,7 +374,14 @@ class EventBroadcaster:
             self._put = put
 
     def _connect(self) -> Transport:
-        return RedisTransport(self._bus.open())
+        if not self._over_http:
+            return RedisTransport(self._bus.open())
+        with process_hooks.no_fork():  # what is imported on the way there, while nobody can fork
+            import encodings.idna  # noqa: F401  # resolving a host's name does
+
+            from eventbus.remote.address import parse_api_url
+            from eventbus.remote.transport import open_http_transport
+        return open_http_transport(parse_api_url(self._url or "", self.settings))
 
     def _make_keeper(self) -> SpoolKeeper | None:
         if not self.settings.spool or not self._publishing:

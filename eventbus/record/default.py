@@ -20,9 +20,9 @@ _recorders: dict[str, EventRecorder] = {}
 def make_event_recorder(component: str) -> EventRecorder:
     """Make a recorder for *component*, wired as usual: events are logged here, and published if a bus is configured.
 
-    Idempotent: one broadcaster a process, one recorder a component. A bus is configured by EVENTBUS_REDIS_URL; without
-    it the embedded server is used; with `none` events are only logged, which one warning says. Never raises for Redis:
-    a bus that cannot be reached is a log line, and what waits for it is sent later.
+    Idempotent: one broadcaster a process, one recorder a component. A bus is configured by EVENTBUS_URL or
+    EVENTBUS_REDIS_URL; without them the embedded server is used; with `none` events are only logged, which one warning
+    says. Never raises for Redis: a bus that cannot be reached is a log line, and what waits for it is sent later.
 
     Raises: ConfigError: an EVENTBUS_ variable has an impossible value; the message names it.
     """
@@ -32,7 +32,7 @@ def make_event_recorder(component: str) -> EventRecorder:
             settings = Settings.from_environ(os.environ)
             _broadcaster = EventBroadcaster(settings=settings)
             _broadcaster.start_logging(logging.getLogger("eventbus.events").info)
-            if settings.redis_url.lower() == "none":
+            if settings.redis_url.lower() == "none" and not settings.url:
                 log.warning("EVENTBUS_REDIS_URL=none: events are logged in this process and go nowhere else")
         if component not in _recorders:
             _recorders[component] = _broadcaster.new_recorder(component)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Iterable
 
 from eventbus.clock import Clock
 from eventbus.text import cut_bytes, printable
@@ -64,6 +65,11 @@ class Losses:
         with self._lock:
             unreported, self._unreported = self._unreported, Counter()
         return tuple(unreported.items())
+
+    def tell_again(self, reported: Iterable[tuple[str, int]]) -> None:
+        """Take back what `take_unreported` gave: the batch that was to tell it will not be sent."""
+        with self._lock:
+            self._unreported.update(dict(reported))
 
     def tell(self, cause: str, line: str) -> None:
         """Log *line*, at most once in ten seconds a *cause*; nothing is counted."""

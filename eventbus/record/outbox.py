@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from eventbus.backoff import Backoff
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
-from eventbus.errors import BusRefused, ConfigError, EventBusError
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
 from eventbus.record.ack_check import ANSWER_S
 from eventbus.record.buffer import SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("eventbus")
 
 BACKOFF = Backoff(first_s=0.05, last_s=5.0, at_least=0.25)
+#: The longest pause that an API is granted; one that asks for more would go unnoticed when it is back.
+LONGEST_ASKED_S = 60.0
 #: seconds between two tries to send while a close waits
 CLOSING_BACKOFF_S = 0.05
 #: seconds a flusher has to end in once its transport is closed
@@ -377,4 +379,5 @@ class Outbox:
         if self._closing.happened:
             self._clock.sleep(CLOSING_BACKOFF_S)
         else:
-            self._closing.wait(BACKOFF.pause_s(self._failures))
+            asked_s = error.retry_after_s if isinstance(error, BusUnavailable) else None
+            self._closing.wait(max(BACKOFF.pause_s(self._failures), min(asked_s or 0.0, LONGEST_ASKED_S)))

@@ -176,6 +176,8 @@ class Producer:
             return True
         if answer.status is PublishStatus.GAP:
             self._rewind(answer.last)
+        elif answer.status is PublishStatus.REFUSED:
+            self._drop(dict(answer.refused))
         return False
 
     def _accepted(self, answer: PublishReply) -> None:
@@ -208,6 +210,23 @@ class Producer:
         if missing > 0:
             self._losses.count("lost", missing, "Redis lost them and the ring no longer has them")
             self._renumber()
+
+    def _drop(self, refused: dict[int, str]) -> None:
+        """The API will never take these of the oldest waiting batch: the rest goes on without them.
+
+        Borders under one id never change, so under a fresh one. What was acknowledged under the old one can then no
+        longer be sent again, should the server lose it.
+        """
+        batch = self.waiting.popleft()
+        kept = [event for position, event in enumerate(batch.events) if refused and position not in refused]
+        dropped = len(batch.events) - len(kept)
+        self._losses.count("refused", dropped, next(iter(refused.values()), "the API refused the whole batch"))
+        self.pending -= dropped
+        if kept:
+            self.waiting.appendleft(NumberedBatch(batch.first, kept, batch.size, batch.losses))
+        else:
+            self._losses.tell_again(batch.losses)
+        self._renumber()
 
     def _renumber(self) -> None:
         """Go on with the rest under a fresh id, since a hole cannot be repaired."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -13,6 +13,7 @@ from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.kinds import EVENT, Kind
 from eventbus.list_watch import HasMetadata, InformedKind, ListOptions
+from eventbus.remote.address import is_api_url
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.event_storage import EventStorage
@@ -21,7 +22,12 @@ from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
 from eventbus.store.writer import ObjectWriter
 
+if TYPE_CHECKING:
+    from eventbus.remote.store import RemoteStore
+
 T = TypeVar("T", bound=HasMetadata)
+#: Over Redis, or through an API worker: with the same methods.
+AnyStore: TypeAlias = "ObjectStore | RemoteStore"
 
 
 class EventList(msgspec.Struct, frozen=True):
@@ -52,11 +58,18 @@ class ObjectStore:
     def open(cls, url: str | None = None, *, settings: Settings | None = None) -> Self:
         """Open the store of the bus at *url*; None: the bus of the settings or the environment, as a broadcaster does.
 
-        Its client is its own, and closed by `close`.
+        Its client is its own, and closed by `close`. Where that is an API worker it is a `RemoteStore`, which has the
+        same methods, and connects with its first call.
 
         Raises: ConfigError: no bus is configured, or it cannot be used.  BusUnavailable, BusRefused: see `open_bus`.
         """
         settings = settings or Settings.from_environ(os.environ)
+        if (url and is_api_url(url)) or (not url and settings.url):
+            from eventbus.remote.address import parse_api_url
+            from eventbus.remote.store import RemoteStore
+
+            # What programs have annotated as an ObjectStore may be either: it does the same.
+            return cast("Self", RemoteStore(parse_api_url(url or settings.url, settings)))
         found = resolve_url(url or settings.redis_url or None, os.environ)
         if found is None:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so there is no store")
@@ -130,4 +143,4 @@ def about(event: Event, kind: str | None, name: str | None) -> bool:
     return (kind is None or reference.kind.lower() == kind.lower()) and (name is None or reference.name == name)
 
 
-__all__ = ["EventList", "ObjectStore", "about"]
+__all__ = ["AnyStore", "EventList", "ObjectStore", "about"]

@@ -362,13 +362,13 @@ def test_without_a_bus_events_are_only_seen_here(settings: Settings, url: str) -
 def test_a_wrong_url_is_told_in_one_line_that_says_what_to_do(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broadcaster = EventBroadcaster("http://localhost", settings=settings)
+    broadcaster = EventBroadcaster("ftp://localhost", settings=settings)
     say(broadcaster, "x")
     broadcaster.flush(0.2)
     broadcaster.shutdown(0.1)
     lines = [record.getMessage() for record in caplog.records if record.name == "eventbus"]
-    assert len([line for line in lines if "http://; valid are redis://host:6379/0" in line]) == 1
-    with EventBroadcaster("http://localhost", settings=settings) as other, pytest.raises(ConfigError):
+    assert len([line for line in lines if "ftp://; valid are redis://host:6379/0" in line]) == 1
+    with EventBroadcaster("ftp://localhost", settings=settings) as other, pytest.raises(ConfigError):
         other.start_event_watcher(print)
 
 

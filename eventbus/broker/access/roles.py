@@ -94,6 +94,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "exported": "MGET",
         "later": "ZRANGE",
         "dead": "XRANGE",
+        "idempotency": "SET",
     },
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
     Role.METRICS: {

@@ -63,6 +63,9 @@ def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
     from eventbus.broker.health.doctor import examine
     from eventbus.cli.session import find_url
 
+    if settings.url:
+        cure = "take EVENTBUS_URL away, and set EVENTBUS_REDIS_URL, where you want Redis looked at"
+        return [warning("connection", "EVENTBUS_URL names an API worker; doctor looks at Redis itself", cure)]
     if settings.redis_url.lower() == "none":
         cure = "set EVENTBUS_REDIS_URL to redis://host:6379/0, or unset it for the embedded server"
         return [warning("connection", "no bus (EVENTBUS_REDIS_URL=none): events are only logged", cure)]

@@ -31,7 +31,7 @@ from eventbus.printers.output import wants_colour, write
 from eventbus.printers.table import Table
 
 if TYPE_CHECKING:
-    from eventbus.store.object_store import ObjectStore
+    from eventbus.store.object_store import AnyStore
 
 
 @click.command()
@@ -88,7 +88,7 @@ def events(
 
 
 def _follower(
-    store: ObjectStore, place: str | None, reference: ObjectReference | None, types: frozenset[str]
+    store: AnyStore, place: str | None, reference: ObjectReference | None, types: frozenset[str]
 ) -> ObjectFollower:
     """Make a follower that lists and watches the chosen events of the namespace *place* (None: of all)."""
     changed = ListOptions(namespace=place or "", allow_bookmarks=True)

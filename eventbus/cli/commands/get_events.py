@@ -123,8 +123,8 @@ def _filter(
 
 
 def _hints(session: Session) -> list[str]:
-    """Return explanations of an empty list."""
-    kept = human_duration(session.bus.options.event_ttl_s)
+    """What an empty list may mean."""
+    kept = human_duration(session.event_ttl_s())
     hints = [f"An event is kept for {kept} after it was last seen."]
     if hint := no_worker(session):
         hints.append(hint)

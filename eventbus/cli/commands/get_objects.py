@@ -24,6 +24,7 @@ from eventbus.selectors.fields import escape_value
 from eventbus.text import printable
 
 if TYPE_CHECKING:
+    from eventbus.remote.objects import RemoteObjects
     from eventbus.store.writer import ObjectWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -133,7 +134,7 @@ def run_get(request: Request) -> None:
     options, printer = asked.list_options(kind), request.printer or _printer(kind, asked)
     order = _order(kind, asked)
     with open_session() as session:
-        objects: ObjectWriter[Any] = session.store.objects(kind)
+        objects: ObjectWriter[Any] | RemoteObjects[Any] = session.store.objects(kind)
         if asked.names and not asked.watches:
             _show_named(request, session, printer, order)
             return
@@ -162,7 +163,7 @@ def run_get(request: Request) -> None:
 def _show_named(request: Request, session: Session, printer: Printer, order: Order) -> None:
     """Print the named objects, one alone or several as a list, and say which do not exist."""
     kind, asked = request.kind, request.asked
-    objects: ObjectWriter[Any] = session.store.objects(kind)
+    objects: ObjectWriter[Any] | RemoteObjects[Any] = session.store.objects(kind)
     found, missing = [], []
     for name in asked.names_of(kind):
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eventbus.broker.health.suppressed import COUNTED, SourceCounts, read_sources
+from eventbus.broker.health.suppressed import COUNTED, SourceCounts
 from eventbus.cli.session import open_session
 from eventbus.printers.output import dump_json, write
 from eventbus.printers.table import format_table
@@ -24,7 +24,7 @@ def get_suppressed(output: str | None, no_headers: bool) -> None:
       eventbus get suppressed -o json
     """
     with open_session() as session:
-        sources = read_sources(session.bus, session.client)
+        sources = session.read_sources()
     if output == "json":
         write(dump_json([_plain(source) for source in sources]) + "\n")
         return

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from eventbus.broker.redis_transport import RedisTransport
 from eventbus.cli.completion import complete_namespaces, complete_objects
 from eventbus.cli.input.kind_names import recorded_reference
 from eventbus.cli.input.since import instant_option
@@ -100,14 +99,15 @@ def _send(session: Session, pending: Pending) -> None:
     logging.getLogger("eventbus").addHandler(logging.NullHandler())
     clock = SystemClock()
     losses = _Losses(clock)
-    outbox = Outbox(connect=lambda: RedisTransport(session.bus), settings=session.settings, clock=clock, losses=losses)
+    outbox = Outbox(connect=session.transport, settings=session.settings, clock=clock, losses=losses)
     outbox.put(pending)
     arrived = outbox.flush(session.settings.flush_s)
     outbox.close(0.1)
     if not arrived:
         cause = f": {losses.last_line}" if losses.last_line else ""
+        who = "Redis" if session.remote is None else "the API"
         raise BusUnavailable(
-            f"not recorded: Redis did not take the event within {session.settings.flush_s:g} s{cause}; try again "
+            f"not recorded: {who} did not take the event within {session.settings.flush_s:g} s{cause}; try again "
             "(it may still have arrived, if only the answer was lost)"
         )
 

@@ -58,7 +58,6 @@ def status(watch: bool, interval: float, output: str | None) -> None:
       eventbus status -w
       eventbus status -o json | jq '.groups[] | {name, lag, behindS}'
     """
-    from eventbus.broker.health.bus_status import read_status
     from eventbus.printers.sink_table import format_sinks
     from eventbus.printers.status_table import format_status
 
@@ -67,7 +66,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
         session = _open(stack, wait_s=interval if watch else None)
         while True:
             try:
-                found = read_status(session.bus, session.client)
+                found = session.read_status()
                 sinks = read_sinks(session)
             except BusUnavailable as error:
                 if not watch:
@@ -107,11 +106,9 @@ def _tell(error: BusUnavailable) -> None:
 
 
 def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
-    """Read the external sinks; none if this user may not see them."""
-    from eventbus.broker.health.export_status import export_status
-
+    """The external sinks; none if this user may not see them."""
     try:
-        return export_status(session.bus, session.client)
+        return session.read_sinks()
     except BusRefused:
         return ()
 

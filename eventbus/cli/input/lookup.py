@@ -16,14 +16,14 @@ from eventbus.list_watch import ListOptions
 from eventbus.objects.conditions import NODE_LEASES
 from eventbus.printers.node_description import Around
 from eventbus.printers.stored_object import Stored
-from eventbus.store.object_store import EventList, ObjectStore
+from eventbus.store.object_store import AnyStore, EventList
 
 #: Other places named in a hint.
 HINTS = 5
 
 
-def list_about(store: ObjectStore, namespace: str | None, reference: ObjectReference) -> EventList:
-    """List the events about *reference* in *namespace* (None: all), its kind as people type it."""
+def list_about(store: AnyStore, namespace: str | None, reference: ObjectReference) -> EventList:
+    """The events about *reference* in *namespace* (None: all), its kind as people type it."""
     lists = [
         store.list(namespace, kind=kind, name=reference.name) for kind in dict.fromkeys(meant_kinds(reference.kind))
     ]
@@ -36,8 +36,8 @@ def stored_kind(typed: str) -> Kind[Any] | None:
     return next((kind for word in meant_kinds(typed) if (kind := KINDS.named(word))), None)
 
 
-def find_stored(store: ObjectStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
-    """Find the stored objects called *name*; namespace None: in all namespaces."""
+def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
+    """The object *name* as it is stored; namespace None: those of all of them."""
     objects = store.objects(kind)
     if namespace is None and kind.namespaced:
         found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={name}"))
@@ -63,8 +63,8 @@ def _around(store: ObjectStore, node: str) -> Around:
     return Around(lease, [one for one in plain if (one.get("spec") or {}).get("nodeName") == node])
 
 
-def find_stored_beginning(store: ObjectStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
-    """Find all stored objects whose names begin with *begin*."""
+def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
+    """All objects whose names begin so."""
     place = namespace if namespace and kind.namespaced else ""
     found, _ = list_all(store.objects(kind), ListOptions(namespace=place))
     begun = [one for one in found.items if one.metadata.name.startswith(begin)]
@@ -92,6 +92,8 @@ def waiting(session: Session) -> str:
     from eventbus.broker.health.bus_status import read_unread
     from eventbus.broker.keys import SINK_GROUP
 
+    if session.remote is not None:
+        return no_worker(session, only_waiting=True)
     try:
         unread = read_unread(session.bus, session.client, SINK_GROUP)
     except EventBusError:
@@ -99,10 +101,12 @@ def waiting(session: Session) -> str:
     return _waiting(unread) if unread else ""
 
 
-def no_worker(session: Session) -> str:
-    """Return a sentence if no sink worker is alive, whether or not events wait; else ''."""
+def no_worker(session: Session, *, only_waiting: bool = False) -> str:
+    """As `waiting`, also when nothing lies there, unless *only_waiting*."""
     lag, alive = _sink_group(session)
-    return "" if alive else _waiting(lag) if lag else _START.capitalize()
+    if alive:
+        return ""
+    return _waiting(lag) if lag else "" if only_waiting else _START.capitalize()
 
 
 def _waiting(lag: int) -> str:
@@ -114,12 +118,11 @@ _START = "no sink worker is alive: start one with `eventbus worker sink`"
 
 
 def _sink_group(session: Session) -> tuple[int, int]:
-    """Return how many events wait for the group `sink`, and its live workers; (0, 1) if this user may not know."""
-    from eventbus.broker.health.bus_status import read_status
+    """How many events wait for it, and its live workers; who may not know it is told that all is well."""
     from eventbus.broker.keys import SINK_GROUP
 
     try:
-        groups = read_status(session.bus, session.client).groups
+        groups = session.read_status().groups
     except EventBusError:
         return 0, 1
     sink = next((group for group in groups if group.name == SINK_GROUP), None)

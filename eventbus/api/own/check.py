@@ -1,0 +1,93 @@
+"""What an event that comes in must keep: the rules of a recorder, and its partition. Checks packed events, as cheaply
+as a program can send them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Final
+
+import msgspec
+
+from eventbus.broker.keys import partition_of
+from eventbus.encoding.wire import Count, Microseconds, to_event, unpack_wire
+from eventbus.errors import InvalidEvent, PoisonBatch
+from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.validation import MAX_NAME, validate_recorded
+
+#: What recorders repeat is looked at once: a source, an object, a type and a reason.
+_REMEMBERED: Final = 16_384
+
+
+class _Plain(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A `WireEvent` that says no more than a recorder does without annotations; what says more is none of these."""
+
+    name: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+    namespace: str
+    involved_object: Annotated[tuple[str, ...], msgspec.Meta(max_length=7)]
+    reason: str
+    message: str
+    type: str
+    source: tuple[str, str]
+    first_us: Microseconds
+    last_us: Microseconds
+    count: Count
+
+
+def check_packed(packed: bytes, *, partition: int, partitions: int) -> str:
+    """The namespace of the event whose bytes these are, which are no more than a batch may hold of one.
+
+    Raises: InvalidEvent: it is none, breaks a rule, or belongs into another partition.
+    """
+    try:
+        plain = _PLAIN(packed)
+    except (ValueError, RecursionError):
+        return _check_fully(packed, partition, partitions)
+    name, namespace = plain.name, plain.namespace
+    if "\0" in plain.message or not name.isascii() or "\0" in name:
+        return _check_fully(packed, partition, partitions)
+    here = _check_spoken(plain.source, plain.involved_object, plain.type, plain.reason, namespace, partitions)
+    if here != partition:
+        raise _misplaced(partition)
+    return namespace
+
+
+def _check_fully(packed: bytes, partition: int, partitions: int) -> str:
+    """The same of an event of any form."""
+    try:
+        wire = unpack_wire(packed)
+        validate_recorded(to_event(wire))
+    except PoisonBatch as poison:
+        raise InvalidEvent("event", f"is {poison.cause}") from None
+    if partition_of(ObjectReference(*wire.involved_object), partitions) != partition:
+        raise _misplaced(partition)
+    return wire.namespace
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _check_spoken(
+    source: tuple[str, str], about: tuple[str, ...], kind: str, reason: str, namespace: str, partitions: int
+) -> int:
+    """The partition that it belongs into. Raises: InvalidEvent."""
+    reference = ObjectReference(*about)
+    validate_recorded(
+        Event(
+            metadata=ObjectMeta(namespace=namespace),
+            involved_object=reference,
+            type=kind,
+            reason=reason,
+            source=EventSource(*source),
+            reporting_component=source[0],
+            reporting_instance=source[1],
+        )
+    )
+    return partition_of(reference, partitions)
+
+
+def _misplaced(partition: int) -> InvalidEvent:
+    return InvalidEvent("involvedObject", f"does not belong into partition {partition}")
+
+
+_PLAIN: Final = msgspec.msgpack.Decoder(_Plain).decode
+
+__all__ = ["check_packed"]

@@ -1,0 +1,122 @@
+"""Batches of a recorder of ours: numbered by it, checked here, and published as they are under an id of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+
+from eventbus.api.own.check import check_packed
+from eventbus.broker.frames import Frame
+from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.transport import PublishRequest, Transport
+from eventbus.encoding.wire import Batch, pack_batch, unpack_batch
+from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
+
+#: Causes of losses that recorders tell. A cause is a field for ever, so no one else makes any.
+CAUSES = frozenset({"destroyed", "dropped", "lost", "missed", "refused", "uncertain", "unsent"})
+
+
+class FramePublisher:
+    """Publishes the frames of one request of *user*, who may record in the namespaces that *may_record* knows."""
+
+    def __init__(self, *, transport: Transport, partitions: int, user: str, may_record: Callable[[str], bool]) -> None:
+        self._transport = transport
+        self._partitions = partitions
+        self._user = user
+        self._may_record = may_record
+
+    def publish(self, frames: Sequence[Frame]) -> list[PublishReply | EventBusError]:
+        """Publish what can be, in one round trip. Returns: an answer each.
+
+        Of one producer nothing is sent that stands behind a refused frame: it is a gap, and answered so.
+
+        Raises: BusUnavailable: no answer at all; all may be sent again. BusRefused.
+        """
+        answers: list[PublishReply | EventBusError | None] = [None] * len(frames)
+        requests: list[tuple[int, PublishRequest]] = []
+        stopped: dict[tuple[int, str], int] = {}
+        for i, frame in enumerate(frames):
+            line = (frame.partition, frame.producer)
+            if line in stopped:
+                answers[i] = PublishReply(PublishStatus.GAP, last=stopped[line])
+                continue
+            checked = self._checked(frame)
+            if isinstance(checked, PublishRequest):
+                requests.append((i, checked))
+            else:
+                answers[i] = checked
+                stopped[line] = frame.first - 1
+        self._settle_refused(frames, answers)
+        if requests:
+            replies = self._transport.publish([request for _, request in requests])
+            for (i, _), reply in zip(requests, replies, strict=True):
+                answers[i] = reply
+        return [answer for answer in answers if answer is not None]
+
+    def _checked(self, frame: Frame) -> PublishRequest | PublishReply | EventBusError:
+        """What to publish; or why the frame is not taken."""
+        if frame.partition >= self._partitions:
+            return BusRefused(f"the bus has {self._partitions} partitions, and no partition {frame.partition}")
+        try:
+            batch = unpack_batch(frame.body)
+        except PoisonBatch as poison:
+            return BusRefused(f"the batch is {poison.cause}: use the format of docs/http.md")
+        said = (frame.producer, frame.first, frame.events)
+        if (batch.producer, batch.first, len(batch.events)) != said:
+            return BusRefused("the batch holds another producer, sequence or number of events than its frame says")
+        if refused := self._refused(frame, batch):
+            return PublishReply(PublishStatus.REFUSED, refused=refused)
+        producer = bound_id(self._user, frame.producer)
+        return PublishRequest(
+            frame.partition,
+            producer,
+            frame.first,
+            frame.events,
+            pack_batch(producer, batch.first, batch.events),
+            frame.generation,
+            frame.silent_ms,
+            _known(frame.losses),
+            frame.life_ms,
+        )
+
+    def _refused(self, frame: Frame, batch: Batch) -> tuple[tuple[int, str], ...]:
+        """The events that will never be taken of this user: place, and why."""
+        refused: list[tuple[int, str]] = []
+        for position, packed in enumerate(batch.events):
+            try:
+                namespace = check_packed(packed, partition=frame.partition, partitions=self._partitions)
+            except InvalidEvent as error:
+                refused.append((position, str(error)))
+                continue
+            if not self._may_record(namespace):
+                refused.append((position, f"{self._user!r} may not record events in namespace {namespace!r}"))
+        return tuple(refused)
+
+    def _settle_refused(self, frames: Sequence[Frame], answers: list[PublishReply | EventBusError | None]) -> None:
+        """What was published before the user lost the right to is a repeat, and not refused."""
+        doubtful = [
+            i
+            for i, answer in enumerate(answers)
+            if isinstance(answer, PublishReply) and answer.status is PublishStatus.REFUSED
+        ]
+        if not doubtful:
+            return
+        producers = [(frames[i].partition, bound_id(self._user, frames[i].producer)) for i in doubtful]
+        for i, last in zip(doubtful, self._transport.last(producers), strict=True):
+            frame = frames[i]
+            if last is not None and frame.first + frame.events - 1 <= last:
+                answers[i] = PublishReply(PublishStatus.DUP, generation=frame.generation)
+
+
+@lru_cache(maxsize=65_536)
+def bound_id(user: str, producer: str) -> str:
+    """What *producer* of *user* is called in Redis: nobody else's can be, so nobody can use up another's numbers."""
+    return blake2b(f"{len(user)}:{user}{producer}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _known(losses: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple((cause if cause in CAUSES else "other", n) for cause, n in losses)
+
+
+__all__ = ["CAUSES", "FramePublisher", "bound_id"]

@@ -1,0 +1,136 @@
+"""Events that people and other languages send: JSON read, completed, checked and packed, or refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.broker.keys import partition_of
+from eventbus.encoding.event_json import EVENTS_VERSION, from_core, from_events_v1
+from eventbus.encoding.json_read import load
+from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_event
+from eventbus.errors import InvalidEvent, InvalidObject
+from eventbus.event import Event, EventSource, EventType
+from eventbus.reference import event_name
+from eventbus.text import cut_bytes
+from eventbus.validation import MAX_COMPONENT, validate_recorded
+
+#: Events of one request. Beyond it the list of what was refused would be longer than the request.
+MAX_EVENTS: Final = 20_000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """An event that can be published. *index*: its place in the request."""
+
+    index: int
+    partition: int
+    body: bytes
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """An event that cannot, and why."""
+
+    index: int
+    reason: str
+
+
+def read_json(body: bytes) -> list[Any]:
+    """One object, or a list of them. Raises: InvalidObject: the body is neither, or holds too many."""
+    try:
+        found: Any = load(body)
+    except InvalidEvent as error:
+        raise InvalidObject(f"the body {error.problem}") from None
+    return _bounded(found if isinstance(found, list) else [found])
+
+
+def read_lines(body: bytes) -> list[Any]:
+    """An object a line; a line that is none is an `InvalidEvent` in its place. Raises: InvalidObject: too many."""
+    return [_line(line) for line in _bounded([line for line in body.split(b"\n") if line.strip()])]
+
+
+def pack_events(
+    found: Sequence[Any], *, partitions: int, user: str, now_ns: int, may_record: Callable[[str], bool]
+) -> tuple[list[Packed], list[Refused]]:
+    """Complete, check and pack each of *found*; the same of the same *now_ns*, byte for byte."""
+    packed: list[Packed] = []
+    refused: list[Refused] = []
+    for index, plain in enumerate(found):
+        try:
+            event = complete(_event(plain), user=user, time_ns=now_ns + index)
+            validate_recorded(event)
+            if not may_record(event.metadata.namespace):
+                problem = f"{user!r} may not record events in namespace {event.metadata.namespace!r}"
+                raise InvalidEvent("metadata.namespace", problem)
+            body = pack_event(event)
+            if len(body) > MAX_EVENT_BYTES:
+                problem = f"has {len(body)} bytes packed; at most {MAX_EVENT_BYTES}: shorten the message"
+                raise InvalidEvent("event", problem)
+        except InvalidEvent as error:
+            refused.append(Refused(index, str(error)))
+        else:
+            packed.append(Packed(index, partition_of(event.involved_object, partitions), body))
+    return packed, refused
+
+
+def complete(event: Event, *, user: str, time_ns: int) -> Event:
+    """*event* with what a recorder would have said besides: name, namespace, type, times, count, and who says it."""
+    meta, about = event.metadata, event.involved_object
+    namespace = meta.namespace or about.namespace or "default"
+    name = meta.name or event_name(about.name, time_ns)
+    component = event.source.component or event.reporting_component or cut_bytes(user, MAX_COMPONENT)
+    now = _EPOCH + timedelta(microseconds=time_ns // 1000)
+    untimed = event.event_time is None and event.first_timestamp is None and event.last_timestamp is None
+    first = now if untimed else event.first_timestamp or event.last_timestamp
+    return msgspec.structs.replace(
+        event,
+        metadata=msgspec.structs.replace(
+            meta, name=name, namespace=namespace, uid="", resource_version="", creation_timestamp=None
+        ),
+        type=event.type or EventType.NORMAL.value,
+        source=EventSource(component, event.source.host),
+        first_timestamp=first,
+        last_timestamp=event.last_timestamp or first,
+        count=event.count or (0 if event.event_time is not None else 1),
+        reporting_component=event.reporting_component or component,
+        reporting_instance=event.reporting_instance or event.source.host,
+    )
+
+
+def _event(plain: Any) -> Event:
+    """Raises: InvalidEvent."""
+    if isinstance(plain, InvalidEvent):
+        raise plain
+    if isinstance(plain, Event):
+        return plain
+    if isinstance(plain, Mapping) and plain.get("apiVersion") == EVENTS_VERSION:
+        return from_events_v1(plain)
+    return from_core(plain)
+
+
+def _line(line: bytes) -> Any:
+    try:
+        return load(line)
+    except InvalidEvent as error:
+        return error
+
+
+def _bounded(found: list[Any]) -> list[Any]:
+    if len(found) > MAX_EVENTS:
+        raise InvalidObject(f"the body holds {len(found)} events; at most {MAX_EVENTS} in one request")
+    return found
+
+
+def spread(packed: Sequence[Packed]) -> Iterator[tuple[int, list[Packed]]]:
+    """By partition, each in the order of the request."""
+    found: dict[int, list[Packed]] = {}
+    for one in packed:
+        found.setdefault(one.partition, []).append(one)
+    yield from sorted(found.items())
+
+
+__all__ = ["MAX_EVENTS", "Packed", "Refused", "complete", "pack_events", "read_json", "read_lines", "spread"]

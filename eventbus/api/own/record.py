@@ -1,0 +1,179 @@
+"""`POST /eventbus/v1/record`: events of any language, or batches of a recorder of ours. See docs/http.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.access import Access, User
+from eventbus.api.doors import is_from_browser
+from eventbus.api.own.body import read_body
+from eventbus.api.own.frames import FramePublisher, bound_id
+from eventbus.api.own.idempotency import know, publish_known
+from eventbus.api.own.intake import Refused, pack_events, read_json, read_lines
+from eventbus.api.own.line import Line
+from eventbus.api.shared import API, USER, Desk
+from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
+from eventbus.broker.publish import PRODUCER_LIFE_MS
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.clock import Clock, SystemClock
+from eventbus.errors import BusFull, EventBusError
+
+JSON_TYPES: Final = frozenset({"application/json", "text/json"})
+LINE_TYPES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+ACCEPTED: Final = ("application/json", "application/x-ndjson", FRAMES_TYPE)
+
+
+class Producers(msgspec.Struct, frozen=True):
+    """The body of a question about producers."""
+
+    producers: tuple[tuple[int, str], ...]
+    shorten_life: bool = False  #: they are done: two hours of memory will do
+
+
+class Recording:
+    """The handlers that write into the stream, and the worker's own line of numbers."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._line = Line(self._clock)
+
+    async def record(self, request: web.Request) -> web.Response:
+        """Take events, and answer when Redis has them: `{"accepted": n, "refused": [{index, reason}]}`.
+
+        Nothing taken: 422 where all are refused, 429 where there is no room, 503 where Redis does not answer.
+        """
+        media_type = request.content_type
+        if "Content-Type" not in request.headers and not is_from_browser(request):
+            media_type = "application/json"  # many a client says nothing; a page could send that from anywhere
+        if media_type == FRAMES_TYPE:
+            return await self._record_frames(request)
+        if media_type in JSON_TYPES:
+            read: Callable[[bytes], list[Any]] = read_json
+        elif media_type in LINE_TYPES:
+            read = read_lines
+        else:
+            raise status.unsupported_media_type(ACCEPTED)
+        body = await read_body(request)
+        return await self.take(request, body, read, key=request.headers.get("Idempotency-Key", ""))
+
+    async def take(
+        self, request: web.Request, body: bytes, read: Callable[[bytes], list[Any]], *, key: str, same: bytes = b""
+    ) -> web.Response:
+        """Record what *read* finds in *body*. *same* is what has to be the same under one *key*; b"": the body."""
+        api, user = request.app[API], request[USER]
+        may_record = may_record_of(api.access, user)
+        now_ns = self._clock.time_ns()
+
+        def work(desk: Desk) -> web.Response:
+            found = read(body)
+            transport = RedisTransport(desk.bus, desk.client)
+            known = (
+                know(desk.bus, desk.client, user=user.name, key=key, body=same or body, now_ns=now_ns) if key else None
+            )
+            packed, refused = pack_events(
+                found,
+                partitions=desk.bus.partitions,
+                user=user.name,
+                now_ns=known.time_ns if known else now_ns,
+                may_record=may_record,
+            )
+            if known is None:
+                failed = self._line.publish(transport, packed) if packed else {}
+            else:
+                failed = publish_known(transport, known, packed)
+            headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
+            return _answer(len(packed) - len(failed), refused, failed, headers)
+
+        return await api.pool.run(work)
+
+    async def producers(self, request: web.Request) -> web.Response:
+        """What the bus has of each (partition, producer) of this user: last sequence number, 0 where it knows none."""
+        api, user = request.app[API], request[USER]
+        body = await read_body(request)
+        try:
+            asked = msgspec.json.decode(body, type=Producers)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise status.bad_request(f'the body must be {{"producers": [[partition, id], …]}}: {error}') from None
+        if len(asked.producers) > 1024 or any(not 0 <= p < api.bus.partitions for p, _ in asked.producers):
+            raise status.bad_request(f"at most 1024 producers, of partitions 0 to {api.bus.partitions - 1}")
+        ours = [(partition, bound_id(user.name, producer)) for partition, producer in asked.producers]
+
+        def work(desk: Desk) -> list[int | None]:
+            last = RedisTransport(desk.bus, desk.client).last(ours) if ours else []
+            if asked.shorten_life:
+                pipe: Any = desk.client.pipeline(transaction=False)
+                for partition, producer in ours:
+                    pipe.execute_command(
+                        "PEXPIRE", desk.bus.keys[partition].producer + producer.encode(), PRODUCER_LIFE_MS
+                    )
+                with redis_errors():
+                    pipe.execute(raise_on_error=False)
+            return last
+
+        return _json({"last": await api.pool.run(work)})
+
+    async def _record_frames(self, request: web.Request) -> web.Response:
+        api, user = request.app[API], request[USER]
+        body = await read_body(request)
+        may_record = may_record_of(api.access, user)
+
+        def work(desk: Desk) -> bytes:
+            publisher = FramePublisher(
+                transport=RedisTransport(desk.bus, desk.client),
+                partitions=desk.bus.partitions,
+                user=user.name,
+                may_record=may_record,
+            )
+            return pack_answers(publisher.publish(unpack_frames(body)))
+
+        return web.Response(body=await api.pool.run(work), content_type=FRAMES_TYPE)
+
+
+async def describe_bus(request: web.Request) -> web.Response:
+    """What a recorder must know of the bus, and how long events are kept."""
+    bus = request.app[API].bus
+    return _json({"id": bus.id, "partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s})
+
+
+def may_record_of(access: Access, user: User) -> Callable[[str], bool]:
+    """Whether *user* may create events in a namespace; asked once each."""
+    known: dict[str, bool] = {}
+
+    def may_record(namespace: str) -> bool:
+        if namespace not in known:
+            known[namespace] = access.allowed(user, "create", "events", namespace)
+        return known[namespace]
+
+    return may_record
+
+
+def _answer(
+    accepted: int, refused: Sequence[Refused], failed: Mapping[int, EventBusError], headers: Mapping[str, str]
+) -> web.Response:
+    if not accepted and failed:
+        raise _nothing_taken(failed)
+    told = sorted(
+        [*refused, *(Refused(index, str(error)) for index, error in failed.items())], key=lambda one: one.index
+    )
+    code = 422 if refused and not accepted else 200
+    return _json({"accepted": accepted, "refused": told}, code, headers)
+
+
+def _nothing_taken(failed: Mapping[int, EventBusError]) -> EventBusError:
+    """What may be tried again at once is told last: an event of which nobody knows may be there."""
+    uncertain = [error for error in failed.values() if not isinstance(error, BusFull)]
+    return (uncertain or list(failed.values()))[0]
+
+
+def _json(found: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    body = msgspec.json.encode(found) + b"\n"
+    return web.Response(status=code, body=body, headers=dict(headers or {}), content_type="application/json")
+
+
+__all__ = ["Recording", "describe_bus", "may_record_of"]

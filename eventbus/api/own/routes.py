@@ -1,0 +1,54 @@
+"""All paths under `/eventbus/v1/`, and what serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from eventbus.api.own.cloud_events import CloudEvents
+from eventbus.api.own.dead import discard_dead, list_dead, replay_dead, show_dead
+from eventbus.api.own.histogram import histogram
+from eventbus.api.own.numbers import bus_status, sinks, suppressed
+from eventbus.api.own.record import Recording, describe_bus
+from eventbus.api.own.stream import RawStream
+from eventbus.api.shared import API
+
+ROOT: Final = "/eventbus/v1"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def add_own_routes(app: web.Application) -> None:
+    """Mount them; *app* has its `API` already, and ends the streams when it shuts down."""
+    recording = Recording()
+    raw = RawStream(app[API].bus)
+    cloud_events = CloudEvents(recording)
+    routes: list[tuple[str, str, Handler]] = [
+        ("GET", "bus", describe_bus),
+        ("POST", "record", recording.record),
+        ("POST", "producers", recording.producers),
+        ("POST", "cloudevents", cloud_events.receive),
+        ("GET", "stream", raw.stream),
+        ("GET", "stream/position", raw.position),
+        ("GET", "status", bus_status),
+        ("GET", "suppressed", suppressed),
+        ("GET", "sinks", sinks),
+        ("GET", "histogram", histogram),
+        ("GET", "dead", list_dead),
+        ("GET", "dead/{partition}/{entry}", show_dead),
+        ("DELETE", "dead/{partition}/{entry}", discard_dead),
+        ("POST", "dead/{partition}/{entry}/replay", replay_dead),
+        ("POST", "dead/{partition}/{entry}/discard", discard_dead),
+    ]
+    for method, path, handler in routes:
+        app.router.add_route(method, f"{ROOT}/{path}", handler)
+
+    async def end_streams(_app: web.Application) -> None:
+        raw.close()
+
+    app.on_shutdown.append(end_streams)
+
+
+__all__ = ["ROOT", "add_own_routes"]

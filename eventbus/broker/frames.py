@@ -1,0 +1,141 @@
+"""Batches on their way over HTTP: what a producer sends to the API, and what it is answered. See docs/http.md.
+
+Both are MessagePack, `[format, [frame, …]]` and `[format, [answer, …]]`: an answer a frame, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.transport import PublishRequest
+from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, InvalidObject
+
+#: The media type of both.
+FRAMES_TYPE: Final = "application/vnd.eventbus.batches+msgpack"
+FRAMES_FORMAT: Final = 1
+#: Frames in one body; their bytes are bounded by the body's.
+MAX_FRAMES: Final = 512
+#: Causes of losses that one frame tells.
+MAX_LOSSES: Final = 16
+#: That a producer may ask to be remembered for.
+MAX_LIFE_MS: Final = 31 * 86_400 * 1000
+
+#: Beyond it Lua, and JSON's readers, no longer count one by one.
+Exact: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+Word: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A `PublishRequest`, in the order of its fields."""
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=1023)]
+    producer: Annotated[str, msgspec.Meta(pattern="^[0-9A-Za-z_-]{1,64}$")]
+    first: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+    events: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_EVENTS)]
+    body: Annotated[bytes, msgspec.Meta(max_length=MAX_BATCH_BYTES)]
+    generation: Word = ""
+    silent_ms: Exact = 0
+    losses: Annotated[tuple[tuple[Word, Exact], ...], msgspec.Meta(max_length=MAX_LOSSES)] = ()
+    life_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIFE_MS)] = PRODUCER_LIFE_MS
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """What became of a frame.
+
+    *status* is a `PublishStatus`, or UNAVAILABLE (call again) or FORBIDDEN (never will do). *text* is the generation,
+    the group that holds a full stream, or what is wrong.
+    """
+
+    status: str
+    text: str = ""
+    last: int = 0
+    refused: tuple[tuple[int, str], ...] = ()
+
+
+def pack_requests(requests: Sequence[PublishRequest]) -> bytes:
+    """The body of a POST."""
+    frames = [
+        (
+            request.partition,
+            request.producer,
+            request.first,
+            request.events,
+            request.body,
+            request.generation,
+            request.silent_ms,
+            request.losses,
+            request.life_ms,
+        )
+        for request in requests
+    ]
+    return _ENCODE((FRAMES_FORMAT, frames))
+
+
+def unpack_frames(body: bytes) -> list[Frame]:
+    """The frames of a POST. Raises: InvalidObject: they are none; says where."""
+    try:
+        form, frames = _FRAMES.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidObject(f"the body holds no batches: {error}") from None
+    if form != FRAMES_FORMAT:
+        raise InvalidObject(f"the batches have format {form}, this build reads {FRAMES_FORMAT}")
+    return frames
+
+
+def pack_answers(answers: Sequence[PublishReply | EventBusError]) -> bytes:
+    """The body of a reply."""
+    return _ENCODE((FRAMES_FORMAT, [_answer(each) for each in answers]))
+
+
+def unpack_answers(body: bytes, expected: int) -> list[PublishReply | EventBusError]:
+    """The answers, *expected* of them. Raises: BusUnavailable: the reply is none of the API's."""
+    try:
+        form, answers = _ANSWERS.decode(body)
+        replies = [_reply(each) for each in answers]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise BusUnavailable(f"the answer is not the API's: {error}") from None
+    if form != FRAMES_FORMAT or len(replies) != expected:
+        raise BusUnavailable(f"the answer is not the API's: {len(replies)} answers to {expected} batches")
+    return replies
+
+
+def _answer(reply: PublishReply | EventBusError) -> Answer:
+    if isinstance(reply, EventBusError):
+        return Answer("UNAVAILABLE" if isinstance(reply, BusUnavailable) else "FORBIDDEN", str(reply))
+    return Answer(reply.status, reply.generation or reply.group, reply.last, reply.refused)
+
+
+def _reply(answer: Answer) -> PublishReply | EventBusError:
+    """Raises: ValueError: a word that nobody knows."""
+    if answer.status == "UNAVAILABLE":
+        return BusUnavailable(answer.text)
+    if answer.status == "FORBIDDEN":
+        return BusRefused(answer.text)
+    status = PublishStatus(answer.status)
+    if status is PublishStatus.FULL:
+        return PublishReply(status, group=answer.text)
+    return PublishReply(status, generation=answer.text, last=answer.last, refused=answer.refused)
+
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_FRAMES: Final = msgspec.msgpack.Decoder(
+    tuple[int, Annotated[list[Frame], msgspec.Meta(min_length=1, max_length=MAX_FRAMES)]]
+)
+_ANSWERS: Final = msgspec.msgpack.Decoder(tuple[int, list[Answer]])
+
+__all__ = [
+    "FRAMES_FORMAT",
+    "FRAMES_TYPE",
+    "MAX_FRAMES",
+    "Answer",
+    "Frame",
+    "pack_answers",
+    "pack_requests",
+    "unpack_answers",
+    "unpack_frames",
+]

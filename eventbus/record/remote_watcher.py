@@ -1,0 +1,85 @@
+"""A nameless watcher through the API: a handler called with each event of the raw stream, in order, until stopped."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+from eventbus.consume.handler import Handler, call_handler
+from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.event import Event
+
+log = logging.getLogger("eventbus")
+
+#: The longest pause between two tries to connect, seconds.
+LAST_PAUSE_S = 10.0
+
+
+class EventStream(Protocol):
+    """Where the events come from: `eventbus.remote.stream.RemoteStream`."""
+
+    missed: int
+
+    def read(self) -> Iterator[Event]:
+        """What comes, each event once; again: behind the last one. Raises: BusUnavailable: read again."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RemoteWatcher:
+    """As `StreamWatcher`, over HTTP. It reconnects by itself, and goes on behind the last event it was told of."""
+
+    def __init__(self, *, stream: EventStream, handler: Handler) -> None:
+        self._stream = stream
+        self._handler = handler
+        self._stop = threading.Event()
+        self.skipped = 0
+        self._thread = threading.Thread(target=self._run, name="eventbus-watch-http", daemon=True)
+
+    @property
+    def missed(self) -> int:
+        """Events that were gone before this watcher could read them."""
+        return self._stream.missed
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        self._stop.set()
+        self._stream.close()
+        if timeout_s and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    @property
+    def ended(self) -> bool:
+        """Stopped, and its last handler has returned."""
+        return self._stop.is_set() and not self._thread.is_alive()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                for event in self._stream.read():
+                    failures = 0
+                    if self._stop.is_set():
+                        return
+                    if not call_handler(self._handler, event):
+                        self.skipped += 1
+                pause_s = 0.0  # it was ended in good order, by a worker that stops
+            except Exception as error:
+                if self._stop.is_set():
+                    return
+                if failures == 0:
+                    unforeseen = None if isinstance(error, EventBusError) else error
+                    log.warning("watcher waits: %s", error, exc_info=unforeseen)
+                asked_s = error.retry_after_s if isinstance(error, BusUnavailable) else None
+                pause_s = max(asked_s or 0.0, min(LAST_PAUSE_S, 0.1 * 2 ** min(failures, 10)))
+            failures += 1
+            self._stop.wait(random.uniform(pause_s / 4, pause_s) if failures > 1 or pause_s else 0.05)
+
+
+__all__ = ["EventStream", "RemoteWatcher"]

@@ -1,0 +1,153 @@
+"""The objects of one kind through an API worker: read, watched and written as over Redis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from eventbus.errors import BusUnavailable, InvalidEvent, InvalidObject
+from eventbus.kinds import Kind
+from eventbus.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.remote.address import ApiAddress
+from eventbus.remote.connection import ApiConnection
+from eventbus.remote.watch import RemoteWatch
+
+T = TypeVar("T", bound=HasMetadata)
+
+_JSON: Final = {"Content-Type": "application/json"}
+_MERGE: Final = {"Content-Type": "application/merge-patch+json"}
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "continue_": "continue"}):
+    """What a list says of itself."""
+
+    resource_version: str = ""
+    continue_: str = ""
+
+
+class ListBody(msgspec.Struct, frozen=True):
+    """A list as it comes. Go writes an empty one as null."""
+
+    metadata: ListMeta
+    items: list[dict[str, Any]] | None = None
+
+
+class RemoteObjects(Generic[T]):
+    """As `eventbus.store.writer.Objects`, over HTTP; implements `eventbus.list_watch.ListerWatcher`. One thread.
+
+    Raises: BusUnavailable: a write may or may not have been done: read, and decide. *retry_after_s* says when to come
+            again.  BusRefused: the user may not.
+    """
+
+    def __init__(self, address: ApiAddress, connection: ApiConnection, kind: Kind[T]) -> None:
+        self.kind = kind
+        self._address = address
+        self._connection = connection
+
+    def get(self, name: str, namespace: str = "") -> T:
+        """One object, as it is now. Raises: NotFound."""
+        return self._read(self._connection.call("GET", self._path(namespace, name)))
+
+    def list(self, options: ListOptions | None = None) -> ObjectList[T]:
+        """One page: see `ListerWatcher.list`."""
+        options = options or ListOptions()
+        reply = self._connection.call("GET", self._path(options.namespace) + _query(list_query(options)))
+        try:
+            found = _LIST(reply)
+            items = tuple(self.kind.decode(one) for one in found.items or ())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidEvent, InvalidObject) as error:
+            raise self._unreadable(error) from None
+        return ObjectList(items, found.metadata.resource_version, found.metadata.continue_)
+
+    def watch(self, options: ListOptions | None = None) -> RemoteWatch[T]:
+        """See `ListerWatcher.watch`. It has a connection of its own."""
+        options = options or ListOptions()
+        path = self._path(options.namespace) + _query(watch_query(options))
+        return RemoteWatch(connection=ApiConnection(self._address), path=path, kind=self.kind)
+
+    def create(self, found: T) -> T:
+        """Store a new object. Raises: AlreadyExists, InvalidObject."""
+        return self._write("POST", self._path(found.metadata.namespace), found)
+
+    def update(self, found: T) -> T:
+        """Replace an object, but for the status of a kind that has one. Raises: NotFound, Conflict."""
+        return self._write("PUT", self._path(found.metadata.namespace, found.metadata.name), found)
+
+    def update_status(self, found: T) -> T:
+        """Replace the status of an object, and nothing else. Raises: as `update`."""
+        return self._write("PUT", self._path(found.metadata.namespace, found.metadata.name, "status"), found)
+
+    def patch(self, name: str, patch: Mapping[str, Any], namespace: str = "", *, status: bool = False) -> T:
+        """Apply a JSON merge patch; lists are replaced whole. Raises: NotFound, Conflict, InvalidObject."""
+        path = self._path(namespace, name, "status" if status else "")
+        return self._read(self._connection.call("PATCH", path, body=_ENCODE(patch), headers=_MERGE))
+
+    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
+        """Take an object out. Raises: NotFound.  Conflict: it does not have *version*."""
+        body = None
+        if version:
+            options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}}
+            body = _ENCODE(options)
+        self._connection.call("DELETE", self._path(namespace, name), body=body, headers=_JSON if body else None)
+
+    def _write(self, method: str, path: str, found: T) -> T:
+        return self._read(self._connection.call(method, path, body=_ENCODE(self.kind.encode(found)), headers=_JSON))
+
+    def _read(self, body: bytes) -> T:
+        try:
+            return self.kind.decode(_OBJECT(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidEvent, InvalidObject) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> BusUnavailable:
+        return BusUnavailable(f"{self._address} answered what is no {self.kind.name}: {error}")
+
+    def _path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        version = self.kind.api_version
+        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        if namespace and self.kind.namespaced:
+            path += f"/namespaces/{quote(namespace, safe='')}"
+        path += f"/{self.kind.plural}"
+        return path + "".join(f"/{quote(part, safe='')}" for part in (name, subresource) if part)
+
+
+def list_query(options: ListOptions) -> dict[str, str]:
+    """The query of a list."""
+    query = _selectors(options) | {"resourceVersion": options.resource_version, "continue": options.continue_}
+    if options.version_match:
+        query["resourceVersionMatch"] = str(options.version_match)
+    if options.limit:
+        query["limit"] = str(options.limit)
+    return query
+
+
+def watch_query(options: ListOptions) -> dict[str, str]:
+    """The query of a watch."""
+    query = _selectors(options) | {"watch": "true", "resourceVersion": options.resource_version}
+    if options.timeout_s is not None:
+        query["timeoutSeconds"] = str(max(1, math.ceil(options.timeout_s)))
+    if options.allow_bookmarks:
+        query["allowWatchBookmarks"] = "true"
+    if options.send_initial_events:
+        query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    return query
+
+
+def _selectors(options: ListOptions) -> dict[str, str]:
+    return {"labelSelector": options.label_selector, "fieldSelector": options.field_selector}
+
+
+def _query(fields: Mapping[str, str]) -> str:
+    given = {name: value for name, value in fields.items() if value}
+    return f"?{urlencode(given)}" if given else ""
+
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_LIST: Final = msgspec.json.Decoder(ListBody).decode
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+__all__ = ["RemoteObjects", "list_query", "watch_query"]

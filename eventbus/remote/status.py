@@ -1,0 +1,86 @@
+"""What an API's refusal means: its Status, or what a proxy says in its place, as one of our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from eventbus.errors import (
+    AlreadyExists,
+    BusRefused,
+    BusUnavailable,
+    Conflict,
+    EventBusError,
+    Expired,
+    InvalidObject,
+    NotFound,
+)
+from eventbus.text import cut_bytes, printable
+
+#: Longest quote of what is no Status.
+QUOTE_BYTES = 200
+
+
+class Details(msgspec.Struct, frozen=True, rename="camel"):
+    """What of a Status' details is looked at."""
+
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """Kubernetes' metav1.Status. *kind* is "" of what is none."""
+
+    kind: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: Details | None = None
+
+
+def read_status(body: bytes) -> Status:
+    """The Status in *body*; what is none is quoted as its message."""
+    try:
+        found = _DECODE(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = Status()
+    if found.kind == "Status":
+        return found
+    return Status(message=cut_bytes(printable(body[:QUOTE_BYTES].decode("utf-8", "replace")), QUOTE_BYTES))
+
+
+def error_of_reply(code: int, headers: Mapping[str, str], body: bytes, *, where: str) -> EventBusError:
+    """The error that a reply of this *code*, which is no 2xx, means. *where* is shown to people."""
+    pause = headers.get("retry-after") or ""
+    pause_s = float(pause) if pause.isascii() and pause.isdecimal() else None
+    return error_of_status(code, read_status(body), pause_s, where=where)
+
+
+def error_of_status(code: int, status: Status, pause_s: float | None = None, *, where: str) -> EventBusError:
+    """The same of a Status that came in another way, as an event of a watch."""
+    said = status.message or status.reason or f"HTTP {code}"
+    if pause_s is None and status.details and status.details.retry_after_seconds > 0:
+        pause_s = float(status.details.retry_after_seconds)
+    match code:
+        case 401:
+            return BusRefused(f"{where} does not know us ({said}): set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT")
+        case 404 if not status.kind:
+            return BusRefused(f"{where} is no API of eventbus: correct EVENTBUS_URL ({said})")
+        case 404:
+            return NotFound(said)
+        case 409:
+            return AlreadyExists(said) if status.reason == "AlreadyExists" else Conflict(said)
+        case 410:
+            return Expired(said)
+        case 400 | 413 | 422:
+            return InvalidObject(said)
+        case 408 | 429:
+            return BusUnavailable(f"{where} takes no more now: {said}", retry_after_s=pause_s)
+    if code >= 500:
+        return BusUnavailable(f"{where} cannot do it now ({code}): {said}", retry_after_s=pause_s)
+    return BusRefused(f"{where} refused ({code}): {said}")
+
+
+_DECODE = msgspec.json.Decoder(Status).decode
+
+__all__ = ["Status", "error_of_reply", "error_of_status", "read_status"]

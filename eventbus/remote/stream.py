@@ -1,0 +1,111 @@
+"""The raw stream through an API worker: each event of the bus once, across reconnections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from eventbus.encoding.event_json import from_core
+from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
+from eventbus.event import Event
+from eventbus.remote.address import ApiAddress
+from eventbus.remote.connection import ApiConnection
+from eventbus.remote.lines import LineTooLong, split_lines
+
+STREAM_PATH = "/eventbus/v1/stream"
+
+
+class StreamLine(msgspec.Struct, frozen=True):
+    """A line of the stream: EVENT *object*, BOOKMARK *position*, MISSED *count*, ERROR *message*."""
+
+    type: str
+    object: dict[str, Any] | None = None
+    position: str = ""
+    count: int = 0
+    message: str = ""
+
+
+class StreamPosition(msgspec.Struct, frozen=True):
+    """Where a stream is to begin: opaque."""
+
+    position: str
+
+
+class RemoteStream:
+    """Events recorded from now on, or from *since*. One thread reads; `close` may be called from any.
+
+    What lies before the call of the constructor is asked for at once, so that nothing after it is missed.
+    """
+
+    def __init__(self, address: ApiAddress, *, since: datetime | None = None) -> None:
+        self._connection = ApiConnection(address)
+        self.missed = 0
+        self._told: set[str] = set()  # uids since the last bookmark: what a reconnection tells again
+        self._closed = False
+        self._position = ""
+        self._position = self._position_now(since)
+
+    def read(self) -> Iterator[Event]:
+        """What comes, in order for each object; again: behind the last one that was given out.
+
+        Raises: BusUnavailable: the line broke, read again.  BusRefused.
+        """
+        pieces = self._connection.open_stream(f"{STREAM_PATH}?{urlencode({'position': self._position})}")
+        try:
+            for line in split_lines(pieces):
+                event = self._take(line)
+                if event is not None:
+                    yield event
+        except LineTooLong as error:
+            raise BusUnavailable(f"the stream cannot be read: {error}") from None
+        finally:
+            if not self._closed:
+                self._connection.close()
+
+    def close(self) -> None:
+        """End a read under way. Idempotent."""
+        self._closed = True
+        self._connection.close()
+
+    def _take(self, line: bytes) -> Event | None:
+        try:
+            said = _LINE(line)
+            if said.type == "BOOKMARK":
+                self._position = said.position
+                self._told.clear()
+            elif said.type == "MISSED":
+                self.missed += said.count
+            elif said.type == "ERROR":
+                raise BusUnavailable(said.message)
+            elif said.type == "EVENT" and said.object is not None:
+                return self._unless_told(from_core(said.object))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidEvent) as error:
+            raise BusUnavailable(f"the stream cannot be read: {error}") from None
+        return None
+
+    def _unless_told(self, event: Event) -> Event | None:
+        uid = event.metadata.uid
+        if uid in self._told:
+            return None
+        self._told.add(uid)
+        return event
+
+    def _position_now(self, since: datetime | None) -> str:
+        query = "" if since is None else "?" + urlencode({"since": since.astimezone(UTC).isoformat()})
+        try:
+            return _POSITION(self._connection.call("GET", f"{STREAM_PATH}/position{query}")).position
+        except msgspec.DecodeError as error:
+            raise BusUnavailable(f"the answer is not the API's: {error}") from None
+        except EventBusError:
+            self._connection.close()
+            raise
+
+
+_LINE = msgspec.json.Decoder(StreamLine).decode
+_POSITION = msgspec.json.Decoder(StreamPosition).decode
+
+__all__ = ["RemoteStream", "StreamLine"]

@@ -1,0 +1,100 @@
+"""A watch through an API worker: JSON lines that go on, each a change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from eventbus.errors import BusUnavailable, ClientWatchDecoding, EventBusError, InvalidEvent, InvalidObject
+from eventbus.kinds import Kind
+from eventbus.list_watch import HasMetadata, WatchEvent, WatchEventType
+from eventbus.remote.connection import ApiConnection
+from eventbus.remote.lines import split_lines
+from eventbus.remote.status import Status, error_of_status
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: A bookmark with this annotation stands behind what was there when the watch began.
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line: a type, and the object in whatever form the type has it."""
+
+    type: WatchEventType
+    object: dict[str, Any]
+
+
+class RemoteWatch(Generic[T]):
+    """Implements `eventbus.list_watch.Watch`. Opened when it is made, so that what is refused is refused at once.
+
+    What cannot be read is told as one ERROR event, ClientWatchDecoding, which ends the iteration: list again. So is a
+    Status of the API, a 410 as Expired. A line that breaks raises BusUnavailable: go on from the last position.
+    """
+
+    def __init__(self, *, connection: ApiConnection, path: str, kind: Kind[T]) -> None:
+        self._connection = connection
+        self._kind = kind
+        self._stopped = threading.Event()
+        self._pieces = connection.open_stream(path)
+
+    def __iter__(self) -> Iterator[WatchEvent[T]]:
+        """See `Watch`."""
+        try:
+            for line in split_lines(self._pieces):
+                event = self._read(line)
+                if self._stopped.is_set():
+                    return
+                yield event
+                if event.type is WatchEventType.ERROR:
+                    return
+        except ValueError as error:  # a line without an end
+            yield WatchEvent.failed(_undecodable(error))
+        except BusUnavailable:
+            if not self._stopped.is_set():
+                raise
+        finally:
+            self._connection.close()
+
+    def stop(self) -> None:
+        """See `Watch`."""
+        self._stopped.set()
+        self._connection.close()
+
+    def _read(self, line: bytes) -> WatchEvent[T]:
+        try:
+            said = _LINE(line)
+            if said.type is WatchEventType.ERROR:
+                return WatchEvent.failed(self._error(said.object))
+            if said.type is WatchEventType.BOOKMARK:
+                return _bookmark(said.object)
+            return WatchEvent(said.type, self._kind.decode(said.object))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidEvent, InvalidObject) as error:
+            return WatchEvent.failed(_undecodable(error))
+
+    def _error(self, plain: dict[str, Any]) -> EventBusError:
+        status = msgspec.convert(plain, Status)
+        return error_of_status(status.code or 500, status, where=str(self._connection.address))
+
+
+def _bookmark(plain: dict[str, Any]) -> WatchEvent[Any]:
+    metadata = msgspec.convert(plain.get("metadata") or {}, _BookmarkMeta)
+    ends = (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+    return WatchEvent(WatchEventType.BOOKMARK, position=metadata.resource_version, initial_events_end=ends)
+
+
+class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+def _undecodable(error: Exception) -> ClientWatchDecoding:
+    return ClientWatchDecoding(f"unable to decode an event from the watch stream: {error}")
+
+
+_LINE: Final = msgspec.json.Decoder(Line).decode
+
+__all__ = ["RemoteWatch"]

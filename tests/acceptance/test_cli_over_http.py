@@ -1,0 +1,124 @@
+"""The commands that record and read, with nothing but EVENTBUS_URL; the others say that they need Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.clock import SystemClock
+from eventbus.correlate.worker import SinkRunner
+from eventbus.settings import Settings
+from tests.acceptance.programs import Program, environment, run
+from tests.support.api_in_process import serving
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def bus(embedded_url: str, prefix: str) -> Iterator[Bus]:
+    """With a sink worker on it."""
+    found = open_bus(embedded_url, Settings(prefix=prefix))
+    runner = SinkRunner(bus=found, clock=SystemClock(), block_ms=100)
+    runner.start()
+    try:
+        yield found
+    finally:
+        runner.stop(30)
+
+
+def over_http(url: str) -> dict[str, str]:
+    """No Redis but one that is away, and this API."""
+    return environment("redis://127.0.0.1:1/0", "other") | {"EVENTBUS_URL": url}
+
+
+@pytest.fixture
+def env(bus: Bus) -> Iterator[dict[str, str]]:
+    with serving(bus) as url:
+        yield over_http(url)
+
+
+def record(env: dict[str, str], about: str, reason: str, *more: str) -> None:
+    done = run("record", about, "--reason", reason, "--message", f"{reason} it is", *more, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_recorded_is_listed_described_and_got(env: dict[str, str]) -> None:
+    record(env, "Backup/nightly", "Completed")
+    record(env, "Node/n1", "Slow", "-n", "", "--type", "Warning")
+    eventually(lambda: len(json.loads(run("get", "events", "-o", "json", env=env).stdout)["items"]) == 2)
+    table = run("get", "events", env=env)
+    assert "backup/nightly" in table.stdout
+    assert "node/n1" in run("get", "events", "--types", "warning", env=env).stdout
+    assert "Completed" in run("events", env=env).stdout
+    assert "Completed" in run("get", "events", "--for", "backup/nightly", env=env).stdout
+    described = run("describe", "backup/nightly", env=env)
+    assert (described.returncode, described.stderr) == (0, "")
+    assert "Completed it is" in described.stdout
+    assert run("describe", "node", "n1", env=env).returncode == 0
+    missing = run("describe", "backup/weekly", env=env)
+    assert (missing.returncode, "nothing is known of backup/weekly" in missing.stderr.lower()) == (1, True)
+
+
+def test_events_are_followed(env: dict[str, str], tmp_path: Path) -> None:
+    record(env, "Backup/nightly", "Started")
+    with Program("get", "events", "-w", env=env, folder=tmp_path) as following:
+        eventually(lambda: "Started" in following.out)
+        record(env, "Backup/nightly", "Completed")
+        eventually(lambda: "Completed" in following.out)
+
+
+def test_nodes_are_got(env: dict[str, str], bus: Bus) -> None:
+    assert "No resources found" in run("get", "nodes", env=env).stderr
+    from eventbus import NODE, Node, ObjectMeta, ObjectStore
+
+    with ObjectStore.open(bus.url, settings=Settings(prefix=bus.prefix)) as store:
+        store.objects(NODE).create(Node(metadata=ObjectMeta(name="n1")))
+    assert "n1" in run("get", "nodes", env=env).stdout
+    assert run("get", "node", "n1", "-o", "name", env=env).stdout == "node/n1\n"
+    assert run("get", "node", "n2", env=env).returncode == 1
+
+
+def test_the_numbers_are_those_of_redis(env: dict[str, str]) -> None:
+    record(env, "Backup/nightly", "Completed")
+    found = json.loads(run("status", "-o", "json", env=env).stdout)
+    assert found["counters"]["published"] >= 1
+    assert [group["name"] for group in found["groups"]] == ["sink"]
+    assert run("get", "suppressed", "-o", "json", env=env).stdout.strip() == "[]"
+
+
+def test_an_empty_list_says_what_it_may_mean(env: dict[str, str]) -> None:
+    listed = run("get", "events", env=env)
+    assert "No resources found in default namespace." in listed.stderr
+    assert "An event is kept for 60m after it was last seen." in listed.stderr
+
+
+@pytest.mark.parametrize("words", [["group", "list"], ["dead", "list"]])
+def test_what_needs_redis_says_so(env: dict[str, str], words: list[str]) -> None:
+    done = run(*words, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: this command needs Redis, and EVENTBUS_URL names an API worker: ")
+
+
+def test_doctor_says_that_it_looks_at_redis(env: dict[str, str]) -> None:
+    done = run("doctor", env=env)
+    assert "EVENTBUS_URL names an API worker; doctor looks at Redis itself" in done.stdout
+
+
+def test_an_api_that_is_away_is_an_error_of_one_line() -> None:
+    away = over_http("http://127.0.0.1:1") | {"EVENTBUS_FLUSH_S": "0.3"}
+    for words in (["get", "events"], ["status"]):
+        done = run(*words, env=away)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "http://127.0.0.1:1 does not answer" in done.stderr
+    done = run("record", "Backup/nightly", "--reason", "R", "--message", "m", env=away)
+    assert done.returncode == 1
+    assert "not recorded: the API did not take the event" in done.stderr
+
+
+def test_a_url_that_is_none_is_named() -> None:
+    done = run("get", "events", env=over_http("redis://127.0.0.1:1"))
+    assert done.returncode == 2
+    assert "the url of Redis goes into EVENTBUS_REDIS_URL" in done.stderr

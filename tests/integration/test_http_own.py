@@ -1,0 +1,349 @@
+"""What an API worker serves besides Kubernetes' API: the raw stream, numbers, the dead letter, CloudEvents."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus import BusRefused, Event, EventBroadcaster, NotFound, ObjectReference, Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.clock import SystemClock
+from eventbus.consume.dead_letter import DeadLetter
+from eventbus.correlate.worker import SinkRunner
+from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.remote.address import parse_api_url
+from eventbus.remote.connection import ApiConnection, Reply
+from eventbus.remote.lines import split_lines
+from eventbus.sinks.webhook.cloud_event import Message as CloudMessage
+from eventbus.sinks.webhook.cloud_event import batch, binary, structured
+from tests.builders import make_event
+from tests.support.api_in_process import serving
+from tests.waiting import eventually
+
+ROOT = "/eventbus/v1"
+
+
+@pytest.fixture(params=[1, 3])
+def bus(embedded_url: str, prefix: str, request: pytest.FixtureRequest) -> Bus:
+    return open_bus(embedded_url, Settings(prefix=prefix, partitions=request.param))
+
+
+@pytest.fixture
+def api(bus: Bus) -> Iterator[ApiConnection]:
+    with serving(bus) as url:
+        connection = ApiConnection(parse_api_url(url, Settings()))
+        yield connection
+        connection.close()
+
+
+def say(bus: Bus, n: int, *, namespace: str = "default", reason: str = "Said") -> None:
+    with EventBroadcaster(bus.url, settings=Settings(prefix=bus.prefix)) as broadcaster:
+        recorder = broadcaster.new_recorder("tests", host="h")
+        for i in range(n):
+            recorder.eventf(ObjectReference("Pod", namespace, f"web-{i % 5}"), "Normal", reason, "message %d", i)
+
+
+def get(api: ApiConnection, path: str) -> Any:
+    return json.loads(api.call("GET", f"{ROOT}/{path}"))
+
+
+def refused(api: ApiConnection, path: str) -> tuple[int, str]:
+    reply = api.request("GET", f"{ROOT}/{path}")
+    return reply.status, json.loads(reply.body)["message"]
+
+
+# -- the raw stream ------------------------------------------------------------------------------------------------
+
+
+def test_the_stream_tells_what_was_recorded_since_and_what_comes(bus: Bus, api: ApiConnection) -> None:
+    say(bus, 4)
+    lines = map(json.loads, split_lines(api.open_stream(f"{ROOT}/stream?since=1h")))
+    told: list[dict[str, Any]] = []
+
+    def read_until(n: int) -> None:
+        while sum(line["type"] == "EVENT" for line in told) < n:
+            told.append(next(lines))
+
+    read_until(4)
+    thread = threading.Thread(target=say, args=(bus, 4))
+    thread.start()
+    read_until(8)
+    thread.join()
+    events = [line["object"] for line in told if line["type"] == "EVENT"]
+    assert Counter(event["message"] for event in events) == Counter([f"message {i}" for i in range(4)] * 2)
+    assert len({event["metadata"]["uid"] for event in events}) == 8
+    assert {line["type"] for line in told} == {"EVENT", "BOOKMARK"}
+
+
+def test_a_stream_goes_on_behind_a_bookmark(bus: Bus, api: ApiConnection) -> None:
+    say(bus, 10)
+    position = get(api, "stream/position")["position"]
+    say(bus, 3)
+    lines = map(json.loads, split_lines(api.open_stream(f"{ROOT}/stream?position={position}")))
+    found: list[str] = []
+    while len(found) < 3:
+        line = next(lines)
+        found += [line["object"]["message"]] if line["type"] == "EVENT" else []
+    assert sorted(found) == ["message 0", "message 1", "message 2"]
+
+
+def test_a_stream_of_one_namespace_has_no_other(bus: Bus, api: ApiConnection) -> None:
+    say(bus, 3, namespace="shop")
+    say(bus, 3, namespace="bank")
+    lines = map(json.loads, split_lines(api.open_stream(f"{ROOT}/stream?since=1h&namespace=bank")))
+    namespaces: list[str] = []
+    while len(namespaces) < 3:
+        line = next(lines)
+        namespaces += [line["object"]["metadata"]["namespace"]] if line["type"] == "EVENT" else []
+    assert namespaces == ["bank"] * 3
+
+
+def test_what_was_trimmed_before_it_could_be_read_is_counted(embedded_url: str, prefix: str) -> None:
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    with serving(bus) as url:
+        api = ApiConnection(parse_api_url(url, Settings()))
+        say(bus, 2)
+        position = get(api, "stream/position")["position"]
+        say(bus, 5)
+        with bus.client() as client:
+            client.xtrim(bus.keys[0].incoming, maxlen=0)
+        say(bus, 1)
+        lines = map(json.loads, split_lines(api.open_stream(f"{ROOT}/stream?position={position}")))
+        told = []
+        while {"type": "MISSED", "count": 5} not in told:
+            told.append(next(lines))
+        api.close()
+
+
+def test_streams_end_in_good_order_with_their_worker(bus: Bus) -> None:
+    ends: list[str] = []
+    with serving(bus) as url:
+        api = ApiConnection(parse_api_url(url, Settings()))
+        pieces = api.open_stream(f"{ROOT}/stream")
+        assert b"BOOKMARK" in next(pieces)
+        reader = threading.Thread(target=lambda: ends.extend(piece.decode() for piece in pieces))
+        reader.start()
+    reader.join(60)
+    assert not reader.is_alive()
+    api.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("stream?since=yesterday", "since: 'yesterday' is no time"),
+        ("stream?since=2026-01-01T00:00:00", "is no time"),
+        ("stream?position=1-2", "position"),
+        ("stream?position=1-2:,a,b", "position"),
+        ("stream?since=1h&position=0-0:", "not both"),
+        ("dead?limit=0", "limit: '0' is no number from 1 to 5000"),
+        ("histogram?by=colour", "by: 'colour' is none of namespace, kind, type, reason"),
+        ("histogram?step=90", "step: must be a whole number of minutes"),
+        ("histogram?since=1h&until=2h", "since: must be before until"),
+    ],
+)
+def test_a_question_that_is_none_is_a_400(api: ApiConnection, query: str, said: str) -> None:
+    code, message = refused(api, query)
+    assert code == 400
+    assert said in message
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------
+
+
+def test_status_suppressed_and_sinks_are_those_of_the_bus(bus: Bus, api: ApiConnection) -> None:
+    say(bus, 6)
+    found = get(api, "status")
+    assert found["counters"]["published"] == 6
+    assert len(found["partitions"]) == bus.partitions
+    assert get(api, "suppressed") == {"items": []}
+    assert get(api, "sinks") == {"items": []}
+    assert get(api, "bus") == {"id": bus.id, "partitions": bus.partitions, "eventTtlS": 3600}
+
+
+def test_the_histogram_counts_by_time_and_facet(bus: Bus, api: ApiConnection) -> None:
+    say(bus, 6, reason="Pulled")
+    say(bus, 4, namespace="shop", reason="Killed")
+    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+    runner.start()
+    try:
+        eventually(lambda: sum(row["count"] for row in get(api, "histogram?step=86400")["rows"]) == 10)
+    finally:
+        runner.stop(30)
+    found = get(api, "histogram?since=2h&by=namespace,reason&step=3600")
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in found["rows"]:
+        counts[row["namespace"], row["reason"]] += row["count"]
+    assert counts == {("default", "Pulled"): 6, ("shop", "Killed"): 4}
+    assert (found["stepS"], found["by"]) == (3600, ["namespace", "reason"])
+    only = get(api, "histogram?namespace=shop&kind=Pod&step=3600")
+    assert sum(row["count"] for row in only["rows"]) == 4
+    assert get(api, "histogram?reason=Never")["rows"] == []
+
+
+def test_every_path_of_ours_has_a_schema_and_every_answer_fits_it(bus: Bus, api: ApiConnection) -> None:
+    document = json.loads(api.call("GET", "/openapi/v3/eventbus/v1"))
+    app_paths = {f"{ROOT}/{path}" for path in OWN_PATHS}
+    assert set(document["paths"]) == app_paths
+    known = document["components"]["schemas"]
+    for name in references(document):
+        assert name in known
+    for path in ("bus", "status", "suppressed", "sinks", "histogram", "dead"):
+        answers = document["paths"][f"{ROOT}/{path}"]["get"]["responses"]["200"]["content"]["application/json"]
+        schema = known[answers["schema"]["$ref"].rpartition("/")[2]]
+        assert set(get(api, path)) == set(schema["properties"])
+
+
+OWN_PATHS = (
+    *("bus", "record", "producers", "cloudevents", "stream", "stream/position", "status", "suppressed", "sinks"),
+    *("histogram", "dead", "dead/{partition}/{entry}"),
+    *("dead/{partition}/{entry}/replay", "dead/{partition}/{entry}/discard"),
+)
+
+
+def references(found: Any) -> Iterator[str]:
+    """The names of all schemas that are referred to."""
+    if isinstance(found, dict):
+        if isinstance(found.get("$ref"), str):
+            yield found["$ref"].rpartition("/")[2]
+        found = list(found.values())
+    if isinstance(found, list):
+        for one in found:
+            yield from references(one)
+
+
+# -- the dead letter -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def buried(bus: Bus) -> str:
+    """The id of one entry that no worker can read."""
+    with bus.client() as client:
+        client.xadd(bus.keys[0].incoming, {"n": 1, "to": 1, "at": 0, "b": b"garbage"})
+        runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+        runner.start()
+        try:
+            eventually(lambda: list(DeadLetter(bus, client).list()))
+        finally:
+            runner.stop(30)
+        [entry] = DeadLetter(bus, client).list()
+        return entry.id
+
+
+def test_dead_entries_are_listed_shown_and_let_go(bus: Bus, api: ApiConnection, buried: str) -> None:
+    [entry] = get(api, "dead")["items"]
+    assert (entry["id"], entry["group"], bytes.fromhex(entry["bytes"])) == (buried, "sink", b"garbage")
+    assert get(api, f"dead/{buried}") == entry
+    assert get(api, "dead?cause=killed-worker") == {"items": [], "more": False}
+    assert json.loads(api.call("DELETE", f"{ROOT}/dead/{buried}")) == {"id": buried, "done": "discarded"}
+    with pytest.raises(NotFound, match=f'dead entries "{buried}" not found'):
+        api.call("GET", f"{ROOT}/dead/{buried}")
+
+
+def test_a_dead_entry_is_given_back_once(bus: Bus, api: ApiConnection, buried: str) -> None:
+    assert json.loads(api.call("POST", f"{ROOT}/dead/{buried}/replay"))["done"] == "replayed"
+    with pytest.raises(NotFound):
+        api.call("POST", f"{ROOT}/dead/{buried}/replay")
+
+
+def test_who_may_only_record_sees_and_moves_nothing(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("r,recorder,1\nv,viewer,2\n")
+    with serving(bus, tokens=tokens, grants=["record=user:recorder", "view=user:viewer"]) as url:
+        recorder = ApiConnection(parse_api_url(url, Settings(token="r")))
+        viewer = ApiConnection(parse_api_url(url, Settings(token="v")))
+        for path in ("stream", "stream/position", "status", "suppressed", "sinks", "dead", "dead/0/1-1", "histogram"):
+            with pytest.raises(BusRefused, match="forbidden"):
+                recorder.call("GET", f"{ROOT}/{path}")
+        for method, path in (("DELETE", "dead/0/1-1"), ("POST", "dead/0/1-1/replay")):
+            with pytest.raises(BusRefused, match="forbidden"):
+                viewer.call(method, f"{ROOT}/{path}")
+        assert get(viewer, "dead") == {"items": [], "more": False}
+        assert get(recorder, "bus")["partitions"] == 1
+        recorder.close()
+        viewer.close()
+
+
+# -- CloudEvents ---------------------------------------------------------------------------------------------------
+
+
+def stored(bus: Bus) -> list[Event]:
+    with bus.client() as client:
+        batches = [unpack_batch(fields[b"b"]) for keys in bus.keys for _, fields in client.xrange(keys.incoming)]
+    return [to_event(unpack_wire(packed)) for one in batches for packed in one.events]
+
+
+def send(api: ApiConnection, body: bytes, headers: Mapping[str, str]) -> Reply:
+    return api.request("POST", f"{ROOT}/cloudevents", body=body, headers=headers)
+
+
+def post(api: ApiConnection, message: CloudMessage) -> Any:
+    return json.loads(send(api, message.body, message.headers).body)
+
+
+def test_our_own_cloud_events_come_back_as_they_were(bus: Bus, api: ApiConnection) -> None:
+    event = make_event()
+    for made in (
+        structured(event, "/a"),
+        binary(event, "/b"),
+        batch([structured(event, "/c"), structured(event, "/d")]),
+    ):
+        assert post(api, made)["refused"] == []
+    found = stored(bus)
+    assert len(found) == 4
+    assert {(one.involved_object, one.reason, one.message) for one in found} == {
+        (event.involved_object, event.reason, event.message)
+    }
+
+
+def test_a_cloud_event_that_is_sent_again_is_recorded_once(bus: Bus, api: ApiConnection) -> None:
+    made = structured(make_event(), "/a")
+    assert post(api, made) == post(api, made) == {"accepted": 1, "refused": []}
+    assert len(stored(bus)) == 1
+
+
+def test_others_cloud_events_are_told_by_subject_type_and_data(bus: Bus, api: ApiConnection) -> None:
+    said = {
+        "specversion": "1.0",
+        "id": "1",
+        "source": "/mycontext",
+        "type": "com.example.order.created.v2",
+        "subject": "Order/4711",
+        "time": "2026-01-02T03:04:05Z",
+        "data": {"total": 3},
+    }
+    reply = send(api, json.dumps(said).encode(), {"Content-Type": "application/cloudevents+json"})
+    assert json.loads(reply.body)["accepted"] == 1
+    [event] = stored(bus)
+    assert (event.involved_object.kind, event.involved_object.name) == ("Order", "4711")
+    assert (event.reason, event.message, event.source.component) == ("OrderCreated", '{"total":3}', "/mycontext")
+    assert event.first_timestamp == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "code"),
+    [
+        (b"{}", {"Content-Type": "application/cloudevents+json"}, 422),
+        (b"[", {"Content-Type": "application/cloudevents+json"}, 422),
+        (b"{}", {"Content-Type": "application/cloudevents-batch+json"}, 422),
+        (b"[1]", {"Content-Type": "application/cloudevents-batch+json"}, 422),
+        (b"{}", {"Content-Type": "application/json"}, 415),
+        (b"\xff", {"ce-id": "1", "ce-source": "/", "ce-type": "t", "ce-specversion": "9"}, 422),
+    ],
+)
+def test_what_is_no_cloud_event_is_refused(api: ApiConnection, body: bytes, headers: dict[str, str], code: int) -> None:
+    assert send(api, body, headers).status == code
+
+
+def test_a_time_ago_is_a_time(bus: Bus, api: ApiConnection) -> None:
+    say(bus, 1)
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    assert get(api, f"stream/position?since={later}") != get(api, "stream/position?since=1h")

@@ -1,0 +1,216 @@
+"""A program that has only EVENTBUS_URL: its recorder's events come through an API worker, each once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from eventbus import ConfigError, Event, EventBroadcaster, ObjectReference, Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.settings import FullBuffer
+from tests.support.api_in_process import serving
+from tests.waiting import eventually
+
+POD = ObjectReference("Pod", "default", "web-0", "uid-0", "v1")
+
+
+@pytest.fixture(params=[1, 3])
+def bus(embedded_url: str, prefix: str, request: pytest.FixtureRequest) -> Bus:
+    return open_bus(embedded_url, Settings(prefix=prefix, partitions=request.param, worker_block_ms=100))
+
+
+@pytest.fixture
+def url(bus: Bus) -> Iterator[str]:
+    with serving(bus) as found:
+        yield found
+
+
+def recorded(bus: Bus) -> list[Event]:
+    """All that lies in the stream, by partition."""
+    events: list[Event] = []
+    with bus.client() as client:
+        for keys in bus.keys:
+            for _, fields in client.xrange(keys.incoming):
+                batch = unpack_batch(fields[b"b"])
+                assert int(fields[b"n"]) == len(batch.events)
+                events += [to_event(unpack_wire(packed), uid=batch.uid(i)) for i, packed in enumerate(batch.events)]
+    return events
+
+
+def say(broadcaster: EventBroadcaster, n: int, *, namespace: str = "default") -> None:
+    recorder = broadcaster.new_recorder("tests", host="h")
+    for i in range(n):
+        pod = ObjectReference("Pod", namespace, f"web-{i % 7}", f"uid-{i % 7}", "v1")
+        recorder.eventf(pod, "Normal", "Said", "message %d", i)
+
+
+def test_what_is_recorded_over_http_lies_in_the_stream_once(bus: Bus, url: str) -> None:
+    with EventBroadcaster(url) as broadcaster:
+        say(broadcaster, 500)
+        assert broadcaster.flush(30)
+    messages = Counter(event.message for event in recorded(bus))
+    assert messages == Counter(f"message {i}" for i in range(500))
+    assert broadcaster.losses.counts == {}
+
+
+def test_the_setting_url_goes_before_that_of_redis(bus: Bus, url: str) -> None:
+    settings = Settings(url=url, redis_url="redis://127.0.0.1:1/0")
+    with EventBroadcaster(settings=settings) as broadcaster:
+        say(broadcaster, 3)
+        assert broadcaster.flush(30)
+    assert len(recorded(bus)) == 3
+
+
+def test_a_unix_socket_will_do(bus: Bus, short_path: Path) -> None:
+    with serving(bus, socket=short_path / "api.sock") as url, EventBroadcaster(url) as broadcaster:
+        say(broadcaster, 3)
+        assert broadcaster.flush(30)
+    assert len(recorded(bus)) == 3
+
+
+def test_events_wait_for_an_api_that_is_away_and_come_when_it_is_there(bus: Bus) -> None:
+    with serving(bus) as url:
+        port = int(url.rpartition(":")[2])
+    with EventBroadcaster(url) as broadcaster:
+        say(broadcaster, 20)
+        assert not broadcaster.flush(0.2)
+        with serving(bus, port=port):
+            assert broadcaster.flush(30)
+    assert len(recorded(bus)) == 20
+
+
+def test_a_recorder_goes_on_with_another_api_worker_without_doubles(bus: Bus) -> None:
+    with serving(bus) as url, EventBroadcaster(url) as broadcaster:
+        port = int(url.rpartition(":")[2])
+        say(broadcaster, 100)
+        assert broadcaster.flush(30)
+    with EventBroadcaster(url) as broadcaster:
+        with serving(bus, port=port):
+            say(broadcaster, 100)
+            assert broadcaster.flush(30)
+        with serving(bus, port=port):
+            say(broadcaster, 100)
+            assert broadcaster.flush(30)
+    assert len(recorded(bus)) == 300
+    assert len({event.metadata.uid for event in recorded(bus)}) == 300
+
+
+def test_what_redis_lost_of_what_it_acknowledged_is_sent_again(embedded_url: str, prefix: str) -> None:
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    with serving(bus) as url, EventBroadcaster(url) as broadcaster:
+        say(broadcaster, 50)
+        assert broadcaster.flush(30)
+        with bus.client() as client:  # as a fail-over to a replica that is behind
+            client.delete(bus.keys[0].incoming, bus.keys[0].incoming_meta, *client.keys(bus.keys[0].producer + b"*"))
+            bus.open_partition(client, 0)
+        say(broadcaster, 1)
+        assert broadcaster.flush(30)
+    assert len(recorded(bus)) == 51
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens.csv"
+    path.write_text("ann-token,ann,1\nbob-token,bob,2\n")
+    return path
+
+
+def test_events_of_a_namespace_one_may_not_write_are_refused_and_counted_and_the_rest_comes(
+    bus: Bus, tokens: Path
+) -> None:
+    settings = Settings(token="ann-token")
+    with (
+        serving(bus, tokens=tokens, grants=["record=user:ann@shop"]) as url,
+        EventBroadcaster(url, settings=settings) as broadcaster,
+    ):
+        for i in range(6):
+            say(broadcaster, 10, namespace="shop" if i % 2 else "bank")
+        assert broadcaster.flush(30)
+    events = recorded(bus)
+    assert Counter(event.metadata.namespace for event in events) == {"shop": 30}
+    assert len({event.metadata.uid for event in events}) == 30
+    assert broadcaster.losses.counts == {"refused": 30}
+
+
+def test_a_token_that_nobody_knows_is_said_to_be_wrong(
+    bus: Bus, tokens: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(bus, tokens=tokens, grants=["record=user:ann"]) as url:
+        broadcaster = EventBroadcaster(url, settings=Settings(token="wrong", flush_s=0.3))
+        say(broadcaster, 1)
+        broadcaster.shutdown()
+    assert "EVENTBUS_TOKEN_FILE" in caplog.text
+    assert broadcaster.losses.counts == {"unsent": 1}
+
+
+def test_a_token_does_not_travel_in_the_clear(caplog: pytest.LogCaptureFixture) -> None:
+    broadcaster = EventBroadcaster("http://bus.example", settings=Settings(token="t", flush_s=0.3))
+    say(broadcaster, 1)
+    broadcaster.shutdown()
+    assert "a token must not travel in the clear: use https://bus.example" in caplog.text
+
+
+# -- watchers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_watcher_over_http_sees_what_every_process_records_from_now_on(bus: Bus, url: str) -> None:
+    seen: list[str] = []
+    with EventBroadcaster(url) as broadcaster:
+        say(broadcaster, 5)
+        broadcaster.flush(30)
+        watcher = broadcaster.start_event_watcher(lambda event: seen.append(event.message))
+        say(broadcaster, 20)
+        with EventBroadcaster(bus.url, settings=Settings(prefix=bus.prefix)) as other:
+            say(other, 20)
+        eventually(lambda: len(seen) == 40)
+        watcher.stop()
+    assert Counter(seen) == Counter([f"message {i}" for i in range(20)] * 2)
+
+
+def test_a_watcher_begins_in_the_past_where_it_is_told_to(url: str) -> None:
+    seen: list[str] = []
+    with EventBroadcaster(url) as broadcaster:
+        say(broadcaster, 5)
+        broadcaster.flush(30)
+        broadcaster.start_event_watcher(
+            lambda event: seen.append(event.message), since=datetime.now(UTC) - timedelta(minutes=1)
+        )
+        eventually(lambda: len(seen) == 5)
+
+
+def test_a_watcher_goes_on_behind_the_last_event_when_the_api_worker_was_away(bus: Bus) -> None:
+    seen: list[str] = []
+    several = threading.Event()
+
+    def see(event: Event) -> None:
+        seen.append(event.metadata.uid)
+        several.set()
+
+    with serving(bus) as url:
+        port = int(url.rpartition(":")[2])
+        reader = EventBroadcaster(url)
+        reader.start_event_watcher(see)
+        with EventBroadcaster(url) as broadcaster:
+            say(broadcaster, 30)
+        assert several.wait(60)
+    with EventBroadcaster(bus.url, settings=Settings(prefix=bus.prefix)) as broadcaster:
+        say(broadcaster, 30)
+    with serving(bus, port=port):
+        eventually(lambda: len(seen) >= 60)
+        reader.shutdown()
+    assert Counter(seen) == Counter(event.metadata.uid for event in recorded(bus))
+
+
+def test_groups_and_sinks_say_that_they_need_redis() -> None:
+    broadcaster = EventBroadcaster("http://127.0.0.1:1", settings=Settings(buffer_full=FullBuffer.DROP))
+    with pytest.raises(ConfigError, match="a watcher of a group needs Redis"):
+        broadcaster.start_event_watcher(print, group="billing")
+    with pytest.raises(ConfigError, match="a sink inside a program needs Redis"):
+        broadcaster.start_recording_to_sink()
+    broadcaster.shutdown()

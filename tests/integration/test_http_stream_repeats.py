@@ -1,0 +1,77 @@
+"""A raw stream that breaks between two bookmarks tells some events again; whoever reads through it hears each once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from eventbus import BusUnavailable, Settings
+from eventbus.remote.address import parse_api_url
+from eventbus.remote.stream import RemoteStream
+
+
+def event(uid: str) -> bytes:
+    core = {"metadata": {"name": uid, "namespace": "default", "uid": uid}, "involvedObject": {}}
+    return json.dumps({"type": "EVENT", "object": core}).encode() + b"\n"
+
+
+def bookmark(position: str) -> bytes:
+    return json.dumps({"type": "BOOKMARK", "position": position}).encode() + b"\n"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Begins at position 0; a stream from there breaks behind b, one from 1 ends in good order."""
+
+    protocol_version = "HTTP/1.1"
+    lines = ([bookmark("0"), event("a"), bookmark("1"), event("b"), event("c")], [event("b"), event("c"), event("d")])
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        where = urlsplit(self.path)
+        if where.path.endswith("/position"):
+            body = b'{"position": "0"}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
+        [position] = parse_qs(where.query)["position"]
+        self.asked.append(position)
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for line in self.lines[int(position)]:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        if position == "1":
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_each_event_is_heard_once_across_a_line_that_broke() -> None:
+    Handler.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        stream = RemoteStream(parse_api_url(f"http://127.0.0.1:{server.server_port}", Settings()))
+        heard: list[str] = []
+        first = stream.read()
+        heard += [next(first).metadata.uid for _ in range(3)]
+        with pytest.raises(BusUnavailable):
+            next(first)
+        heard += [one.metadata.uid for one in stream.read()]
+        stream.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert heard == ["a", "b", "c", "d"]
+    assert Handler.asked == ["0", "1"]
