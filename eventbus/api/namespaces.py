@@ -10,12 +10,13 @@ import msgspec
 
 from eventbus.api.shared import Desk
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.encoding.object_json import namespace_to_json
 from eventbus.errors import AlreadyExists, NotFound
 from eventbus.event import ObjectMeta
 from eventbus.kinds import EVENT, KINDS, Kind
 from eventbus.list_watch import ListOptions, ObjectList
 from eventbus.names import is_dns_label
-from eventbus.objects.namespace import Namespace, namespace_to_json
+from eventbus.objects.namespace import Namespace
 from eventbus.store.selection import Selection
 
 DEFAULT: Final = "default"

@@ -13,6 +13,7 @@ from eventbus.encoding.json_read import as_go_reads
 from eventbus.errors import InvalidObject
 from eventbus.objects.freezing import decode_frozen
 from eventbus.objects.lease import Lease
+from eventbus.objects.namespace import Namespace
 from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 
 T = TypeVar("T")
@@ -46,6 +47,17 @@ def lease_to_json(lease: Lease) -> dict[str, Any]:
         "apiVersion": Lease.api_version,
         "metadata": metadata_to_json(lease.metadata),
         "spec": {key: value for key, value in given.items() if value is not None},
+    }
+
+
+def namespace_to_json(found: Namespace) -> dict[str, Any]:
+    """Return *found* as core/v1 JSON."""
+    return {
+        "kind": Namespace.kind,
+        "apiVersion": Namespace.api_version,
+        "metadata": metadata_to_json(found.metadata),
+        "spec": {"finalizers": list(found.spec.finalizers)} if found.spec.finalizers else {},
+        "status": {"phase": found.status.phase},
     }
 
 
@@ -123,4 +135,4 @@ def _put(target: dict[str, Any], **values: Any) -> None:
             target[key] = value
 
 
-__all__ = ["lease_to_json", "node_to_json", "struct_from_json", "struct_to_json"]
+__all__ = ["lease_to_json", "namespace_to_json", "node_to_json", "struct_from_json", "struct_to_json"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from eventbus.encoding.event_json import metadata_to_json
 from eventbus.event import ObjectMeta
 
 
@@ -36,15 +35,4 @@ class Namespace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     status: NamespaceStatus = NamespaceStatus()
 
 
-def namespace_to_json(found: Namespace) -> dict[str, Any]:
-    """*found* as core/v1 JSON."""
-    return {
-        "kind": Namespace.kind,
-        "apiVersion": Namespace.api_version,
-        "metadata": metadata_to_json(found.metadata),
-        "spec": {"finalizers": list(found.spec.finalizers)} if found.spec.finalizers else {},
-        "status": {"phase": found.status.phase},
-    }
-
-
-__all__ = ["Namespace", "NamespaceSpec", "NamespaceStatus", "namespace_to_json"]
+__all__ = ["Namespace", "NamespaceSpec", "NamespaceStatus"]

@@ -46,10 +46,11 @@ class DryStorage(Generic[T]):
         """It has the version that is stored."""
         return with_metadata(new, resource_version=former.object.metadata.resource_version)
 
-    def remove(self, former: Found[T], version: str) -> None:
-        """Raises: Conflict."""
+    def remove(self, former: Found[T], version: str) -> str:
+        """Return the version it has. Raises: Conflict."""
         if version not in ("", former.object.metadata.resource_version):
             raise conflict(self.kind, former.object.metadata.name)
+        return former.object.metadata.resource_version
 
 
 __all__ = ["DryStorage"]

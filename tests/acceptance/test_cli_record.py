@@ -212,8 +212,8 @@ def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("module", ["get_events", "get_objects", "describe", "events"])
 def test_a_command_imports_yaml_only_to_print_it(module: str, env: dict[str, str]) -> None:
-    loaded = run_python(f"import sys, eventbus.cli.{module}; sys.stdout.write(' '.join(sys.modules))", env)
-    assert f"eventbus.cli.{module}" in loaded
+    loaded = run_python(f"import sys, eventbus.cli.commands.{module}; sys.stdout.write(' '.join(sys.modules))", env)
+    assert f"eventbus.cli.commands.{module}" in loaded
     assert "yaml" not in loaded
 
 

@@ -54,6 +54,7 @@ NOT_SENT = "eventbus exec: 2 events not sent: "
 CASES = [
     anywhere("api-resources", "coordination.k8s.io/v1"),
     anywhere("help status", "Usage: eventbus status"),
+    anywhere("spool list", "nothing waits"),
     anywhere("version", "Client Version: v"),
     same("describe pod web-0", "BackOff", coloured=True),
     same("events", "Pod/web-0", coloured=True),

@@ -63,7 +63,7 @@ def _same_producer_id() -> None:
 
     def start_anew(self: Any) -> None:
         anew(self)
-        self.id = "00000000000000aa"
+        self.id, self.secret = "00000000000000aa", "0000000000000000"
 
     Producer._start_anew = start_anew  # type: ignore[method-assign]
 

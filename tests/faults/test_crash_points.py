@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from eventbus import failpoints as faults
+from eventbus import failpoints
 
 pytestmark = pytest.mark.short
 
 ROOT = Path(__file__).resolve().parents[2]
-PASS_BY = (
-    "from eventbus.failpoints import crash_point as c; [c('a'), c('a', b'xMARKx'), c('b'), c('a')]; print('lived')"
-)
+PASS_BY = "from eventbus.failpoints import failpoint as c; [c('a'), c('a', b'xMARKx'), c('b'), c('a')]; print('lived')"
 
 
 def exit_code(order: str) -> int:
@@ -44,14 +42,14 @@ def test_only_the_ordered_place_ends_the_process(order: str, code: int) -> None:
 
 
 def test_without_an_order_a_place_is_a_call_of_nothing() -> None:
-    place: Any = faults.failpoint
+    place: Any = failpoints.failpoint
     assert place.__code__.co_code == (lambda: None).__code__.co_code
 
 
 def test_every_place_has_a_test_that_ends_a_process_there() -> None:
     # Those of exports have tests of their own, which kill exports.
-    code = "".join(path.read_text() for path in (ROOT / "eventbus").rglob("*.py") if path.name != "export.py")
+    code = "".join(path.read_text() for path in (ROOT / "eventbus").rglob("*.py") if path.parent.name != "export")
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    places = set(re.findall(r'crash_point\("(\w+)"', code))
+    places = set(re.findall(r'failpoint\("(\w+)"', code))
     assert len(places) >= 14
     assert {place for place in places if not re.search(rf'"(kill:|stop:)?{place}(:\d+)?(@|"|\{{)', tests)} == set()

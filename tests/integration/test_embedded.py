@@ -211,7 +211,7 @@ def test_a_fork_in_the_middle_of_a_start_does_not_keep_the_lock(directory: Path)
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from eventbus.broker import embedded\n"
+        "from eventbus.broker.embedded import server as embedded\n"
         "server = embedded.EmbeddedServer(Path(sys.argv[1]))\n"
         "lock = server._take_lock()\n"
         "embedded._passing.add(lock)\n"

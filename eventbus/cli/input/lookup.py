@@ -49,7 +49,7 @@ def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: s
     return [Stored(kind, found, _around(store, name) if kind is NODE else Around())]
 
 
-def _around(store: ObjectStore, node: str) -> Around:
+def _around(store: AnyStore, node: str) -> Around:
     """What there is of a node besides itself."""
     try:
         lease = store.objects(LEASE).get(node, NODE_LEASES)
