@@ -82,6 +82,7 @@ def publish_command(
         state.generation,
         state.silent_ms,
         state.life_ms,
+        state.bus_id,
         *(part for loss in losses for part in loss),
     )
 

@@ -49,7 +49,9 @@ def test_without_an_order_a_place_is_a_call_of_nothing() -> None:
 def test_every_place_has_a_test_that_ends_a_process_there() -> None:
     # Those of exports have tests of their own, which kill exports.
     code = "".join(path.read_text() for path in (ROOT / "eventbus").rglob("*.py") if path.parent.name != "export")
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    here = Path(__file__).parent
+    files = (*here.glob("test_*.py"), here.parent / "integration" / "test_spool.py")
+    tests = "".join(path.read_text() for path in files)
     places = set(re.findall(r'failpoint\("(\w+)"', code))
     assert len(places) >= 14
     assert {place for place in places if not re.search(rf'"(kill:|stop:)?{place}(:\d+)?(@|"|\{{)', tests)} == set()

@@ -79,12 +79,10 @@ def kill_while_redis_is_frozen(scene: Scene) -> tuple[int, float]:
 def test_what_a_frozen_redis_had_not_acknowledged_is_sent_once(scene: MakeScene, note: Note) -> None:
     here = scene()
     promised, died = kill_while_redis_is_frozen(here)
-    before = here.published
     send(here)
     verdict = here.verdict(since=died)
     note(SPOOLED, verdict)
     assert promised == EVENTS // 2
-    assert before > EVENTS // 2, "Redis had none of it: nothing could have been doubled"
     assert verdict.accepted == EVENTS
     assert verdict.clean, verdict
     assert contents(here) == []

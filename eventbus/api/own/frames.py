@@ -62,18 +62,16 @@ class FramePublisher:
             batch = unpack_batch(frame.body)
         except PoisonBatch as poison:
             return BusRefused(f"the batch is {poison.cause}: use the format of docs/http.md")
-        said = (frame.producer, frame.first, frame.events)
-        if (batch.producer, batch.first, len(batch.events)) != said:
-            return BusRefused("the batch holds another producer, sequence or number of events than its frame says")
+        if (batch.first, len(batch.events)) != (frame.first, frame.events):
+            return BusRefused("the batch holds another sequence or number of events than its frame says")
         if refused := self._refused(frame, batch):
             return PublishReply(PublishStatus.REFUSED, refused=refused)
-        producer = bound_id(self._user, frame.producer)
         return PublishRequest(
             frame.partition,
-            producer,
+            bound_secret(self._user, frame.producer),
             frame.first,
             frame.events,
-            pack_batch(producer, batch.first, batch.events),
+            pack_batch(bound_id(self._user, batch.producer), batch.first, batch.events),
             frame.generation,
             frame.silent_ms,
             _known(frame.losses),
@@ -102,7 +100,7 @@ class FramePublisher:
         ]
         if not doubtful:
             return
-        producers = [(frames[i].partition, bound_id(self._user, frames[i].producer)) for i in doubtful]
+        producers = [(frames[i].partition, bound_secret(self._user, frames[i].producer)) for i in doubtful]
         for i, last in zip(doubtful, self._transport.last(producers), strict=True):
             frame = frames[i]
             if last is not None and frame.first + frame.events - 1 <= last:
@@ -111,8 +109,19 @@ class FramePublisher:
 
 @lru_cache(maxsize=65_536)
 def bound_id(user: str, producer: str) -> str:
-    """What *producer* of *user* is called in Redis: nobody else's can be, so nobody can use up another's numbers."""
-    return blake2b(f"{len(user)}:{user}{producer}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    """Return the id that stands in the uids of *producer*'s events: no other user's producer has the same."""
+    return _digest(user, producer, b"id", size=8)
+
+
+@lru_cache(maxsize=65_536)
+def bound_secret(user: str, secret: str) -> str:
+    """Return where Redis keeps the state of *user*'s producer with *secret*: nobody can use up another's numbers."""
+    return _digest(user, secret, b"secret", size=12)
+
+
+def _digest(user: str, name: str, purpose: bytes, *, size: int) -> str:
+    text = f"{len(user)}:{user}{name}".encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=size, person=purpose).hexdigest()
 
 
 def _known(losses: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

@@ -12,7 +12,7 @@ from eventbus.api import status
 from eventbus.api.access import Access, User
 from eventbus.api.doors import is_from_browser
 from eventbus.api.own.body import read_body
-from eventbus.api.own.frames import FramePublisher, bound_id
+from eventbus.api.own.frames import FramePublisher, bound_secret
 from eventbus.api.own.idempotency import know, publish_known
 from eventbus.api.own.intake import Refused, pack_events, read_json, read_lines
 from eventbus.api.own.line import Line
@@ -102,7 +102,7 @@ class Recording:
             raise status.bad_request(f'the body must be {{"producers": [[partition, id], …]}}: {error}') from None
         if len(asked.producers) > 1024 or any(not 0 <= p < api.bus.partitions for p, _ in asked.producers):
             raise status.bad_request(f"at most 1024 producers, of partitions 0 to {api.bus.partitions - 1}")
-        ours = [(partition, bound_id(user.name, producer)) for partition, producer in asked.producers]
+        ours = [(partition, bound_secret(user.name, producer)) for partition, producer in asked.producers]
 
         def work(desk: Desk) -> list[int | None]:
             last = RedisTransport(desk.bus, desk.client).last(ours) if ours else []
