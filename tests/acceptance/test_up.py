@@ -341,7 +341,7 @@ def test_workers_end_by_themselves_when_theirs_is_killed(env: dict[str, str], tm
     with Program("up", env=env, folder=tmp_path) as program:
         eventually(lambda: all(line in program.out for line in READY))
         pids = [int(pid) for pid in re.findall(r"INFO eventbus-\w+ \S+-(\d+)-\w+ works", program.out)]
-        assert len(pids) == 3
+        assert len(pids) == 5
         program.kill()
         eventually(lambda: not any(map(alive, pids)), within_s=60)
 
