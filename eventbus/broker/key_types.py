@@ -60,6 +60,9 @@ KEY_TYPES: Final[Mapping[str, Expected]] = {
     "dead": Expected("stream", "what is to be buried holds up the rest", "so is what was buried"),
     "export": Expected("hash", "nothing is written to that sink", "its position: it begins where --from says"),
     "exported": Expected("string", "the next write puts it right", "that sink gets the event as a new one"),
+    "idempotency": Expected(
+        "string", "no request with that Idempotency-Key is taken", "such a request, sent again, is taken as a new one"
+    ),
     "later": Expected("zset", "nothing is written to that sink", "what waited there comes with its next repeat"),
 }
 

@@ -48,7 +48,7 @@ KINDS = {
     "later:": "zset",
 }
 #: Where no function of the library looks.
-ELSEWHERE = {"bus"}
+ELSEWHERE = {"bus", "idempotency:"}
 #: Keys whose names hold when something began, and are others in the next story.
 BORN = re.compile(rb"\d{16}")
 

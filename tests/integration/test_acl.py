@@ -365,9 +365,11 @@ HARM: list[tuple[str, set[Role]]] = [
     ("XREADGROUP GROUP none x STREAMS {p}incoming >", {Role.WORKER}),
     ("MGET {p}object:events:x", {Role.READER, Role.WORKER, Role.DEPLOY}),
     ("XADD {p}incoming NOMKSTREAM * a b", {Role.PRODUCER, Role.AGENT, Role.WORKER, Role.DEPLOY}),
-    ("FCALL eb2_remove 5 {p}version:nodes {p}note:nodes {p}index:name:nodes {p}changes:nodes {p}object:nodes:x x 60000",
+    ("FCALL eb2_remove 6 {p}version:nodes {p}note:nodes {p}index:name:nodes {p}changes:nodes {p}object:nodes:x {p}meta"
+     " x 60000",
      {Role.DEPLOY, Role.WORKER, Role.AGENT}),
-    ("FCALL eb2_remove 5 {p}version:pods {p}note:pods {p}index:name:pods {p}changes:pods {p}object:pods:x x 60000",
+    ("FCALL eb2_remove 6 {p}version:pods {p}note:pods {p}index:name:pods {p}changes:pods {p}object:pods:x {p}meta"
+     " x 60000",
      {Role.DEPLOY, Role.WORKER}),
     ("MGET {p}object:nodes:x", {Role.READER, Role.AGENT, Role.WORKER, Role.DEPLOY}),
 ]  # fmt: skip
