@@ -48,7 +48,7 @@ def test_every_function_counts_and_names_what_is_not_ours(
             with caplog.at_level(logging.ERROR, "eventbus"), Story(breaker, case) as story:
                 spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
                 error = story.attempt()
-                if case.verb == "record" and spoiled.still:
+                if case.verb in ("record", "expire") and spoiled.still:
                     continue  # read with others and not needed: what is needed is written over
                 named = story.partition.admin.hget(story.partition.keys.meta, "spoiled_key")
                 counted = story.partition.meta("spoiled")
