@@ -104,7 +104,8 @@ def denied(client: Any, *command: str | bytes) -> bool:
         return True
     except ResponseError as problem:
         # of a script; the words differ between versions
-        return "ACL failure in script" in str(problem) or "NOPERM" in str(problem)
+        said = ("ACL failure in script", "NOPERM", "script can't access at least one of the keys")
+        return any(words in str(problem) for words in said)
     return False
 
 
