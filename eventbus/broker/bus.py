@@ -12,6 +12,7 @@ import msgspec
 
 from eventbus.broker import functions
 from eventbus.broker.connection.client import Client, check_server, cluster_client, connect, make_client, safe_url
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Functions, Opened
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key
 from eventbus.broker.numbers import parse_options_version, parse_partitions
@@ -106,7 +107,7 @@ class Bus:
         return True
 
     def open_partition(
-        self, client: Client, partition: int, group: str = "", policy: str = "WAIT", start: str = "0"
+        self, client: Client, partition: int, group: str = "", policy: GroupPolicy = GroupPolicy.WAIT, start: str = "0"
     ) -> Opened:
         """Make a partition's stream, the store's group and *group*, or find them made. Safe to repeat.
 

@@ -50,7 +50,7 @@ class Burial(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExportHold(msgspec.Struct, frozen=True):
-    """The reply of `lease`: held by us at *position* (None: a new sink), or by *holder* whose counter is *beats*."""
+    """The reply of `acquire`: held by us at *position* (None: a new sink), or by *holder* whose counter is *beats*."""
 
     ours: bool
     position: int | None = None
@@ -59,7 +59,7 @@ class ExportHold(msgspec.Struct, frozen=True):
 
 
 class ExportCheckpoint(msgspec.Struct, kw_only=True):
-    """The data that one call of `exported` stores.
+    """The data that one call of `settle` stores.
 
     *returned*: the sink's replies by the store's key; None forgets one. It is mutable, since it is filled step by step.
     """
@@ -84,6 +84,7 @@ class ExportStore:
     """One sink on one partition, as *consumer*. One client; use it from one thread at a time."""
 
     def __init__(self, *, bus: Bus, client: Client, partition: int, sink: str, consumer: str) -> None:
+        self._bus = bus
         self._client = client
         self._sink = sink
         self._consumer = consumer
@@ -91,17 +92,17 @@ class ExportStore:
         self._export = keys.export + sink.encode()
         self._later = keys.later + sink.encode()
         self._note = keys.note_of(f"export:{sink}")
-        # With the sink's generation behind it, as soon as the lease is had.
+        # With the sink's generation behind it, as soon as the export is held.
         self._exported = self._exported_of = keys.exported + sink.encode() + b":"
         # Garbage collection only: what is older is not there in the store either.
         self._life_ms = 2 * bus.options.event_ttl_s * 1000
 
-    def lease(self, holder: str = "", beats: str = "") -> ExportHold:
+    def acquire(self, holder: str = "", beats: str = "") -> ExportHold:
         """Take the export if nobody holds it, or if *holder* does and its counter still is *beats*. Safe to repeat."""
         reply = self._call(
-            "eb2_lease",
-            (self._export, self._keys.workers, self._keys.meta, self._note),
-            *(self._sink, self._consumer, name_bytes(holder), name_bytes(beats)),
+            "eb2_export_acquire",
+            (self._export, self._keys.workers, self._keys.meta, self._note, self._keys.spoiled),
+            *(self._sink, self._consumer, name_bytes(holder), name_bytes(beats), self._bus.id),
         )
         if reply[0] == b"OK":
             self._exported = self._exported_of + reply[2] + b":"
@@ -110,9 +111,9 @@ class ExportStore:
 
     def release(self) -> None:
         """Give the export up, if we hold it. Safe to repeat."""
-        self._call("eb2_release", (self._export, self._keys.workers), self._sink, self._consumer)
+        self._call("eb2_export_release", (self._export, self._keys.workers), self._sink, self._consumer)
 
-    def exported(self, settled: ExportCheckpoint) -> bool:
+    def settle(self, settled: ExportCheckpoint) -> bool:
         """Store *settled*, all of it or nothing. False: another worker holds the export.
 
         Safe to repeat with the same *settled*: what was done is not done again.
@@ -123,9 +124,9 @@ class ExportStore:
         given = [settled.figures, settled.raised, list(kept.values()), settled.later, settled.done, burials]
         return bool(
             self._call(
-                "eb2_exported",
+                "eb2_export_settle",
                 (
-                    *(self._export, self._later, self._keys.dead, self._keys.meta, self._note),
+                    *(self._export, self._later, self._keys.dead, self._keys.meta, self._note, self._keys.spoiled),
                     *(self._exported + key.encode() for key in kept),
                 ),
                 self._consumer,

@@ -6,11 +6,12 @@ Both are MessagePack, `[format, [frame, …]]` and `[format, [answer, …]]`: an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, InvalidObject
@@ -44,10 +45,17 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
     life_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIFE_MS)] = PRODUCER_LIFE_MS
 
 
-class Answer(msgspec.Struct, array_like=True, frozen=True):
-    """What became of a frame.
+class FrameError(StrEnum):
+    """Tells why the API could not publish a frame."""
 
-    *status* is a `PublishStatus`, or UNAVAILABLE (call again) or FORBIDDEN (never will do). *text* is the generation,
+    UNAVAILABLE = "UNAVAILABLE"  #: call again
+    FORBIDDEN = "FORBIDDEN"  #: it never will do
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """The fate of a frame.
+
+    *status* is a `PublishStatus`, or a `FrameError`. *text* is the generation,
     the group that holds a full stream, or what is wrong.
     """
 
@@ -106,15 +114,16 @@ def unpack_answers(body: bytes, expected: int) -> list[PublishReply | EventBusEr
 
 def _answer(reply: PublishReply | EventBusError) -> Answer:
     if isinstance(reply, EventBusError):
-        return Answer("UNAVAILABLE" if isinstance(reply, BusUnavailable) else "FORBIDDEN", str(reply))
+        status = FrameError.UNAVAILABLE if isinstance(reply, BusUnavailable) else FrameError.FORBIDDEN
+        return Answer(status, str(reply))
     return Answer(reply.status, reply.generation or reply.group, reply.last, reply.refused)
 
 
 def _reply(answer: Answer) -> PublishReply | EventBusError:
     """Raises: ValueError: a word that nobody knows."""
-    if answer.status == "UNAVAILABLE":
+    if answer.status == FrameError.UNAVAILABLE:
         return BusUnavailable(answer.text)
-    if answer.status == "FORBIDDEN":
+    if answer.status == FrameError.FORBIDDEN:
         return BusRefused(answer.text)
     status = PublishStatus(answer.status)
     if status is PublishStatus.FULL:
@@ -134,6 +143,7 @@ __all__ = [
     "MAX_FRAMES",
     "Answer",
     "Frame",
+    "FrameError",
     "pack_answers",
     "pack_requests",
     "unpack_answers",

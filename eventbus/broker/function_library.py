@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 from eventbus.broker.connection.client import Client, primaries
@@ -18,27 +19,27 @@ SHARED = (
     "commit",
     "counting",
     "correlation",
-    "written",
+    "state",
+    "client_written",
     "taken_out",
 )
 #: A function each.
 VERBS = (
-    *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "try", "claim"),
+    *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "isolate", "claim"),
     *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
-    *("lease", "release", "exported", "again"),
+    *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint", "take_tokens"),
 )
-BUILD = 2  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
+BUILD = 9  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
 
 
 @cache
 def library() -> str:
     """The source of the whole library, as FUNCTION LOAD takes it."""
-    from importlib.resources import files  # 6 ms, and most programs find the library loaded
-
-    folder = files("eventbus.broker") / "lua"
+    folder = os.path.join(os.path.dirname(__file__), "lua")  # importlib.resources imports all that reads mail
 
     def text(part: str) -> str:
-        return (folder / f"{part}.lua").read_text(encoding="utf-8")
+        with open(os.path.join(folder, f"{part}.lua"), encoding="utf-8") as file:
+            return file.read()
 
     # Each function in a block of its own: Lua allows 200 local names at a time.
     return "\n".join(("#!lua name=eventbus2", *map(text, SHARED), *(f"do\n{text(verb)}\nend" for verb in VERBS)))

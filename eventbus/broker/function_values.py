@@ -1,4 +1,4 @@
-"""What the functions are given and what they answer."""
+"""Values that the functions are given and answer with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,24 @@ from typing import Any
 import msgpack
 import msgspec
 
-from eventbus.settings import Options
+from eventbus.event import EventType
+from eventbus.settings import Options, SpamKey
+
+
+class GroupPolicy(StrEnum):
+    """The policy for what a consumer group has not read when the stream grows too long."""
+
+    WAIT = "WAIT"  #: it is kept for a group that lives, or was alive within *hold_s*
+    DROP = "DROP"  #: it is dropped, and counted, beyond half of the stream's bytes
+
+
+class ReplayStatus(StrEnum):
+    """The outcome of giving a dead entry back to its group."""
+
+    OK = "OK"
+    MISSING = "MISSING"  #: it was replayed or discarded before
+    FULL = "FULL"  #: the stream takes no more
+    NOGROUP = "NOGROUP"  #: the group that buried it is no more
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -48,7 +65,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class WriteStatus(StrEnum):
-    """What a write of an object came to."""
+    """The outcome of a write of an object."""
 
     OK = "OK"
     EXISTS = "EXISTS"
@@ -64,8 +81,16 @@ class Written(msgspec.Struct, frozen=True):
     version: str = ""
 
 
+class Happened(msgspec.Struct, frozen=True):
+    """How often something happened, in which minute since 1970, and the field of occurrences for it."""
+
+    times: int = 0
+    minute: int = 0
+    what: str = ""
+
+
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What put writes: which object, its key (32 hex), and its JSON without kind's version."""
+    """The object that put writes, its key (32 hex), and its JSON without kind's version."""
 
     plural: str
     namespace: str
@@ -74,12 +99,30 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+class Checkpoints(msgspec.Struct, frozen=True):
+    """Answer of checkpoint: the number of the oldest, and (number, versions) of those that the caller did not know."""
+
+    oldest: int
+    entries: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class BucketUse(msgspec.Struct, frozen=True):
+    """Tokens to take out of a shared bucket, of which *key* is the key's end: *rate* come back a second."""
+
+    key: bytes
+    rate: int
+    burst: int
+    tokens: int
+
+
 class RecordCall(msgspec.Struct, frozen=True):
-    """What one call of record works on: state keys, and the packed arguments that count them from 1."""
+    """The input of one call of record: state keys, and the packed arguments that count them from 1."""
 
     keys: Sequence[bytes]
     subjects: bytes
+    bodies: Sequence[bytes]
     batches: Sequence[bytes]
+    burials: Sequence[int]  #: how many entries of the dead letter each batch becomes
 
 
 #: A bucket that never fills again is garbage too, some day: ten years.
@@ -88,7 +131,7 @@ LONGEST_BUCKET_S = 10 * 366 * 86_400
 
 @cache
 def option_arguments(options: Options) -> tuple[Any, ...]:
-    """ARGV[3] to ARGV[14] of record."""
+    """ARGV[3] to ARGV[16] of record."""
     return (
         options.burst,
         f"{options.qps:.17g}",
@@ -101,11 +144,19 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
         *subject_lives_ms(options),
         options.refresh_s * 1000,
         options.occurrences_s * 1000,
+        report_message(options),
+        "" if options.spam_key is not SpamKey.OBJECT else EventType.NORMAL.value,
     )
 
 
+def report_message(options: Options) -> str:
+    """Return what a report of suppression says."""
+    then = f"one every {round(1 / options.qps, 3):g} s" if options.qps else "none"
+    return f"events held back as spam (burst {options.burst}, then {then}); count says how many"
+
+
 def subject_lives_ms(options: Options) -> tuple[int, int]:
-    """How long Redis keeps a set of similar messages, and a token bucket, after their last use.
+    """Return how long Redis keeps a set of similar messages, and a token bucket, after their last use.
 
     Redis counts by its own clock and the rules by that of the entries, which workers may read as late as the stream
     is held for them: what an entry that waits may still need is not collected.
@@ -119,3 +170,8 @@ def pack_argument(value: Any) -> bytes:
     """Msgpack as the server's cmsgpack reads it: it knows no bin type."""
     packed: bytes = msgpack.packb(value, use_bin_type=False)
     return packed
+
+
+def unpack_versions(fields: Sequence[bytes]) -> tuple[int, ...]:
+    """Read the versions of all partitions out of the fields of a checkpoint."""
+    return tuple(int(version) for version in msgpack.unpackb(fields[1]))

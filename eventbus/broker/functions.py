@@ -7,14 +7,19 @@ and how the library gets onto a server (`function_library.py`), can be had from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from eventbus.broker.connection.client import Client
 from eventbus.broker.function_library import BUILD, library, load
 from eventbus.broker.function_values import (
+    BucketUse,
+    Checkpoints,
+    GroupPolicy,
+    Happened,
     Item,
     Opened,
     RecordCall,
+    ReplayStatus,
     Swept,
     Trimmed,
     WriteStatus,
@@ -22,6 +27,7 @@ from eventbus.broker.function_values import (
     option_arguments,
     pack_argument,
     subject_lives_ms,
+    unpack_versions,
 )
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.pending_call import PendingCall, decode_record_reply, proper
@@ -31,6 +37,7 @@ from eventbus.settings import Options
 
 #: Changes that refresh may make a second, a partition: they share `changes` with what is written.
 REFRESHED_A_SECOND = 200
+_NOTHING: Final = Happened()
 
 
 class HasId(Protocol):
@@ -43,7 +50,7 @@ class HasId(Protocol):
 class Functions:
     """The functions on one partition's keys. Every method is one FCALL.
 
-    Those that bring in what happened refuse the keys of another bus than *bus*; None: they do not ask.
+    Those that write without having read it there refuse the keys of another bus than *bus*; None: they do not ask.
     """
 
     def __init__(self, client: Client, keys: Keys, bus: HasId | None = None) -> None:
@@ -61,11 +68,13 @@ class Functions:
             reply: Any = self._client.execute_command("FCALL", name, len(keys), *keys, *args)
         return proper(reply)
 
-    def open(self, generation: str, group: str = "", policy: str = "WAIT", start: str = "0") -> Opened:
+    def open(
+        self, generation: str, group: str = "", policy: GroupPolicy = GroupPolicy.WAIT, start: str = "0"
+    ) -> Opened:
         """Make the stream and, if named, a group on it, or find them made. Safe to repeat."""
         keys = self._keys
         events = (keys.changes_of(EVENTS), keys.version_of(EVENTS))
-        fixed = (keys.incoming, keys.incoming_meta, keys.meta, *events, keys.note_of("bus:incoming"))
+        fixed = (keys.incoming, keys.incoming_meta, keys.meta, *events, keys.note_of("bus:incoming"), keys.spoiled)
         reply = self._call("eb2_open", fixed, generation, group, policy, start, self._bus_id)
         return Opened(reply[0].decode(), bool(reply[1]), bool(reply[2]))
 
@@ -98,9 +107,12 @@ class Functions:
             keys.attempts + group.encode(),
             keys.version_of(EVENTS),
             keys.note_of(EVENTS),
+            keys.spoiled,
         )
         every = (*fixed, *call.keys)
-        arguments = (group, consumer, *option_arguments(options), call.subjects, self._bus_id, *call.batches)
+        options_given = option_arguments(options)
+        arguments = (group, consumer, *options_given, self._bus_id, call.subjects, len(call.bodies), *call.bodies)
+        arguments += tuple(call.batches)
         return ("FCALL", "eb2_record", len(every), *every, *arguments)
 
     def trim(self, options: Options, limit: int = 10_000) -> Trimmed:
@@ -110,7 +122,7 @@ class Functions:
             "eb2_trim",
             (
                 *(keys.incoming, keys.incoming_meta, keys.meta, keys.changes_of(EVENTS), keys.dead, keys.workers),
-                *(keys.version_of(EVENTS), keys.note_of("bus:incoming"), keys.note_of("bus:dead")),
+                *(keys.version_of(EVENTS), keys.note_of("bus:incoming"), keys.note_of("bus:dead"), keys.spoiled),
             ),
             limit,
             options.incoming_bytes,
@@ -141,7 +153,10 @@ class Functions:
         buried = bool(
             self._call(
                 "eb2_bury",
-                (keys.incoming, keys.dead, keys.meta, keys.attempts + group.encode(), _note_of_group(keys, group)),
+                (
+                    *(keys.incoming, keys.dead, keys.meta, keys.attempts + group.encode()),
+                    *(_note_of_group(keys, group), keys.spoiled),
+                ),
                 group,
                 consumer,
                 entry,
@@ -155,35 +170,32 @@ class Functions:
         failpoint("buried")
         return buried
 
-    def attempt(self, group: str, consumer: str, entry: bytes, position: int) -> bool:
+    def isolate(self, group: str, consumer: str, entry: bytes, position: int) -> bool:
         """Note that the event at *position* of *entry* is about to be worked alone. Safe to repeat.
 
         False: the entry is no longer this consumer's.
         """
         keys = self._keys
         fixed = (keys.incoming, keys.attempts + group.encode())
-        return bool(self._call("eb2_try", fixed, group, consumer, entry, position))
+        return bool(self._call("eb2_isolate", fixed, group, consumer, entry, position))
 
-    def replay(self, options: Options, dead: bytes) -> str:
-        """Give the dead entry back to the group that buried it. Returns OK, MISSING (done before), FULL or NOGROUP.
-
-        Safe to repeat: the entry moves once.
-        """
+    def replay(self, options: Options, dead: bytes) -> ReplayStatus:
+        """Give the dead entry back to the group that buried it. Safe to repeat: the entry moves once."""
         keys = self._keys
-        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"))
+        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"), keys.spoiled)
         answer: bytes = self._call("eb2_replay", fixed, dead, options.incoming_bytes)[0]
-        return answer.decode()
+        return ReplayStatus(answer.decode())
 
     def discard(self, dead: bytes) -> bool:
         """Let the dead entry go for good. False: it was gone already."""
         keys = self._keys
-        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"))
+        fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"), keys.spoiled)
         return bool(self._call("eb2_discard", fixed, dead))
 
-    def again(self, sink: str, dead: bytes) -> bool:
+    def export_retry(self, sink: str, dead: bytes) -> bool:
         """Have the dead entry that the export to *sink* has buried written once more. False: it is gone."""
         keys = self._keys
-        return bool(self._call("eb2_again", (keys.dead, keys.later + sink.encode()), dead))
+        return bool(self._call("eb2_export_retry", (keys.dead, keys.later + sink.encode()), dead))
 
     def claim(self, group: str, consumer: str, dead: str, beats: str, limit: int = 64) -> dict[bytes, int]:
         """Take over up to *limit* entries of a dead consumer. Returns deaths by entry id, oldest first."""
@@ -208,6 +220,7 @@ class Functions:
             keys.suppressed,
             keys.version_of(EVENTS),
             keys.note_of(EVENTS),
+            keys.spoiled,
         )
         reply = self._call(
             "eb2_expire",
@@ -224,7 +237,7 @@ class Functions:
         """Let go of those of *subjects* (members of the index, at most 100) that may go. Safe to repeat."""
         keys = self._keys
         pairs = [key for one in subjects for key in (keys.aggregate + one[:32], keys.spam + one[32:])]
-        fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS))
+        fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS), keys.spoiled)
         reply = self._call("eb2_forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
         return int(reply[0])
 
@@ -232,33 +245,45 @@ class Functions:
         """Show those of *candidates* (32 hex, at most 200) that are due. Returns how many were. Safe to repeat."""
         keys = self._keys
         indexes = (keys.meta, keys.index_name, keys.index_object, keys.index_refresh)
-        fixed = (*indexes, keys.changes_of(EVENTS), keys.version_of(EVENTS), keys.note_of(EVENTS))
+        fixed = (*indexes, keys.changes_of(EVENTS), keys.version_of(EVENTS), keys.note_of(EVENTS), keys.spoiled)
         every = (*fixed, *(keys.object + candidate for candidate in candidates))
         reply = self._call("eb2_refresh", every, REFRESHED_A_SECOND, "" if now_ms is None else now_ms)
         return int(reply[0])
 
     def finish(self, plural: str) -> bool:
         """Do what a cut-off call on objects of this kind has left to do. False: nothing. Safe to repeat."""
-        return bool(self._call("eb2_finish", (self._keys.note_of(plural), self._keys.meta), plural))
+        return bool(self._call("eb2_finish", (self._keys.note_of(plural), self._keys.spoiled), plural))
 
     def put(self, options: Options, item: Item, version: str, was: bytes = b"") -> Written:
         """Create (*version* "") or replace an object that is no event."""
-        body = (version, item.namespace, item.name, item.body, was, options.changes_bytes)
+        body = (version, item.namespace, item.name, item.body, was, options.changes_bytes, self._bus_id)
         return _written(self._call("eb2_put", self._item_keys(item.plural, item.key), *body))
 
     def remove(self, options: Options, plural: str, key: bytes, version: str = "") -> Written:
         """Take an object that is no event out."""
-        return _written(self._call("eb2_remove", self._item_keys(plural, key), version, options.changes_bytes))
+        return _written(
+            self._call("eb2_remove", self._item_keys(plural, key), version, options.changes_bytes, self._bus_id)
+        )
 
     def write_event(
-        self, options: Options, key: bytes, version: str, event: bytes, copy: bytes = b"", was: bytes = b""
+        self,
+        options: Options,
+        key: bytes,
+        version: str,
+        event: bytes,
+        copy: bytes = b"",
+        was: bytes = b"",
+        happened: Happened = _NOTHING,
     ) -> Written:
         """Create (*version* "") or replace an event under its own name. *event*: as it is stored, see docs/wire.md.
 
         *copy*: the body of a batch of this one event for those who read the stream; the group `sink` passes it over.
         """
-        arguments = (version, event, options.event_ttl_s * 1000, copy, options.incoming_bytes, was)
-        return _written(self._call("eb2_write_event", self._event_keys(key), *arguments))
+        *keys, spoiled = self._event_keys(key)
+        minute = self._keys.occurrences + b"%d" % happened.minute
+        counted = (happened.times if options.occurrences_s else 0, happened.what, options.occurrences_s * 1000)
+        arguments = (version, event, options.event_ttl_s * 1000, copy, options.incoming_bytes, was, self._bus_id)
+        return _written(self._call("eb2_write_event", (*keys, minute, spoiled), *arguments, *counted))
 
     def overlay_event(
         self,
@@ -271,26 +296,52 @@ class Functions:
         was: bytes = b"",
     ) -> Written:
         """Lay *overlay* over a recorded event until it goes, and *once* until its next repeat."""
-        arguments = (version, overlay, once, options.event_ttl_s * 1000, copy, options.incoming_bytes, was)
+        ttl_ms = options.event_ttl_s * 1000
+        arguments = (version, overlay, once, ttl_ms, copy, options.incoming_bytes, was, self._bus_id)
         return _written(self._call("eb2_overlay_event", self._event_keys(key), *arguments))
 
     def remove_event(self, options: Options, key: bytes, version: str = "") -> Written:
         """Take one event out; the running count of a recorded one stays."""
         keys = self._keys
         names = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object)
-        fixed = (*names, keys.index_expiry, keys.index_forget, keys.changes_of(EVENTS), keys.object + key, keys.meta)
-        return _written(self._call("eb2_remove_event", fixed, version, options.record_ttl_s * 1000))
+        fixed = (*names, keys.index_expiry, keys.index_forget, keys.changes_of(EVENTS), keys.object + key)
+        arguments = (version, options.record_ttl_s * 1000, self._bus_id)
+        return _written(self._call("eb2_remove_event", (*fixed, keys.meta, keys.spoiled), *arguments))
+
+    def checkpoint(
+        self, versions: Sequence[int], *, after: int | None = None, whole: bool = False, lost: int | None = None
+    ) -> Checkpoints | None:
+        """Put what was read of the versions of all partitions into the line that all share. On partition 0 only.
+
+        None: the line must be begun anew, which takes *whole* versions. Safe to repeat.
+        """
+        known, ahead = ("" if number is None else number for number in (after, lost))
+        reply = self._call("eb2_checkpoint", (self._keys.checkpoints,), known, int(whole) or "", ahead, *versions)
+        if len(reply) == 1:
+            return None
+        entries = ((int(entry_id.partition(b"-")[0]), unpack_versions(fields)) for entry_id, fields in reply[2])
+        return Checkpoints(int(reply[1]), tuple(entries))
+
+    def take_tokens(self, uses: Sequence[BucketUse], *, all_or_none: bool) -> list[float]:
+        """Take tokens of shared buckets, or none where one has none; else of those that have. On partition 0 only.
+
+        Returns: seconds until each has a token; 0: it had one. Not safe to repeat: it takes them again.
+        """
+        every = (self._keys.spoiled, *(self._keys.rate + use.key for use in uses))
+        wanted = (number for use in uses for number in (use.rate, use.burst, use.tokens))
+        waits_us = self._call("eb2_take_tokens", every, int(all_or_none) or "", *wanted)
+        return [wait_us / 1_000_000 for wait_us in waits_us]
 
     def _item_keys(self, plural: str, key: bytes) -> tuple[bytes, ...]:
         keys = self._keys
         fixed = (keys.version_of(plural), keys.note_of(plural), keys.index_name_of(plural), keys.changes_of(plural))
-        return (*fixed, keys.object_of(plural) + key, keys.meta)
+        return (*fixed, keys.object_of(plural) + key, keys.meta, keys.spoiled)
 
     def _event_keys(self, key: bytes) -> tuple[bytes, ...]:
         keys = self._keys
         fixed = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object, keys.index_expiry)
         streams = (keys.changes_of(EVENTS), keys.incoming, keys.incoming_meta)
-        return (*fixed, *streams, keys.object + key, keys.meta)
+        return (*fixed, *streams, keys.object + key, keys.meta, keys.spoiled)
 
 
 def _written(reply: Sequence[bytes]) -> Written:
@@ -311,6 +362,7 @@ __all__ = [
     "BUILD",
     "REFRESHED_A_SECOND",
     "Functions",
+    "Happened",
     "Item",
     "Opened",
     "RecordCall",

@@ -1,4 +1,4 @@
-"""Who works for a group, on the whole bus: a heartbeat counter a worker, beside those of partition 0.
+"""Counts heartbeats of a group's workers on the whole bus: a counter a worker, beside those of partition 0.
 
 A worker's counters of single partitions say which of them it works; this one says that it wants a share.
 """
@@ -16,7 +16,7 @@ from eventbus.broker.redis_errors import redis_errors, translate
 
 
 def share_group(group: str) -> str:
-    """What the counters of the members of *group* are kept under, beside those of its consumers."""
+    """Name the group that the counters of *group*'s members are kept under, beside those of its consumers."""
     return f"share:{group}"
 
 

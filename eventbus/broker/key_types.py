@@ -1,4 +1,4 @@
-"""What every key of the bus must be in Redis, and what it means where one is something else."""
+"""Knows the type of every key of the bus in Redis, and what it means where one is something else."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from eventbus.broker.access.roles import name_of
-from eventbus.broker.keys import EVENTS, Keys
+from eventbus.broker.keys import EVENTS, OPERATED, Keys
 from eventbus.kinds import KINDS
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a key is in Redis, what stands still while it is something else, and what goes on without its content."""
+    """The type of a key, what stands still while it is something else, and what goes on without its content."""
 
     type: str
     stops: str
@@ -38,7 +38,7 @@ KEY_TYPES: Final[Mapping[str, Expected]] = {
     "version": Expected(
         "string", "the next write puts it right", "versions jump ahead, and those who watch list again"
     ),
-    "note": Expected("string", "the next write puts it right", "so is what a call that was cut off had left to do"),
+    "note": Expected("string", "nothing of its sort is written", "so is what a call that was cut off had left to do"),
     "index_name": Expected(
         "zset", "nothing of it is written or listed", "what is stored is listed when it is written next"
     ),
@@ -52,6 +52,7 @@ KEY_TYPES: Final[Mapping[str, Expected]] = {
     "changes": Expected("stream", "nothing of it is written or watched", "those who watch list again"),
     "occurrences": Expected("hash", "no event of that minute is recorded", "the minute is counted from 0"),
     "meta": Expected("hash", "nothing is recorded", "its counters begin at 0"),
+    "spoiled": Expected("hash", "whatever meets a value that is not ours stops", "these are counted from 0"),
     "suppressed": Expected(
         "hash", "what is held back or folded is not recorded", "what is counted by source begins at 0"
     ),
@@ -63,15 +64,19 @@ KEY_TYPES: Final[Mapping[str, Expected]] = {
     "idempotency": Expected(
         "string", "no request with that Idempotency-Key is taken", "such a request, sent again, is taken as a new one"
     ),
+    "rate": Expected("string", "the next write over HTTP puts it right", "so are the tokens that were taken"),
+    "checkpoints": Expected(
+        "stream", "no event is listed, watched or written over HTTP", "those who watch over HTTP list again"
+    ),
     "later": Expected("zset", "nothing is written to that sink", "what waited there comes with its next repeat"),
 }
 
 
 def expected(keys: Keys) -> dict[bytes, Expected]:
-    """What each key of a partition must be whose name is known beforehand."""
+    """Return what each key of a partition must be whose name is known beforehand."""
     plurals = plurals_of(keys)
     fixed = (
-        *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "index_object"),
+        *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "spoiled", "index_object"),
         *("index_expiry", "index_forget", "index_subject", "index_refresh"),
     )
     return {
@@ -96,7 +101,7 @@ def expected_of_names(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, Ex
 
 
 def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
-    """Where a call of each sort leaves its note; groups and sinks as *meta* knows them."""
+    """Name the keys in which a call of each sort leaves its note; groups and sinks as *meta* knows them."""
     what = [*plurals_of(keys), "bus:incoming", "bus:dead"]
     own = [keys.note_of(one) for one in what]
     start_of = {"floor": b"group:", "export": b"export:"}
@@ -104,8 +109,8 @@ def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
 
 
 def plurals_of(keys: Keys) -> list[str]:
-    """Events are everywhere, the other kinds on the first partition."""
-    return [EVENTS] if keys.partition else [kind.plural for kind in KINDS]
+    """Events are everywhere, other kinds on the first partition. Who looks here may not see what operators own."""
+    return [EVENTS] if keys.partition else [kind.plural for kind in KINDS if kind.plural not in OPERATED]
 
 
 def expected_of(prefix: str, key: bytes) -> tuple[int, Expected] | None:
@@ -113,7 +118,7 @@ def expected_of(prefix: str, key: bytes) -> tuple[int, Expected] | None:
     found = re.match(rb"[a-z0-9-]+:\{(\d{1,4})\}:", key)
     if found is None:
         return None
-    partition = int(found[1])
+    partition, key = int(found[1]), key.replace(b"}:operated:", b"}:", 1)
     for start, whole, must in _starts(prefix, partition):
         if key == start or (not whole and key.startswith(start)):
             return partition, must
@@ -122,7 +127,7 @@ def expected_of(prefix: str, key: bytes) -> tuple[int, Expected] | None:
 
 @cache
 def _starts(prefix: str, partition: int) -> list[tuple[bytes, bool, Expected]]:
-    """How keys begin, the longest first: `incoming:meta` is not `incoming`; and whether that is all of it."""
+    """Return how keys begin, the longest first (`incoming:meta` is not `incoming`), and whether that is all of it."""
     keys = Keys(prefix, partition)
     starts = [(name_of(prefix, keys, name), must) for name, must in KEY_TYPES.items()]
     return sorted(

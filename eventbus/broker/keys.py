@@ -14,6 +14,9 @@ from eventbus.text import repair
 
 #: The kind whose objects `record` writes.
 EVENTS = "events"
+#: Kinds that run programs, or hold secrets. Their keys have a name in front, so that the patterns of all other roles
+#: pass them by: a key pattern of Redis can allow, and never forbid.
+OPERATED = frozenset({"pods", "configmaps", "secrets"})
 #: The store's own group. It exists from the first open, from the oldest entry, and holds the stream.
 SINK_GROUP = "sink"
 
@@ -26,6 +29,7 @@ class Keys:
     __slots__ = (
         "aggregate",
         "attempts",
+        "checkpoints",
         "dead",
         "export",
         "exported",
@@ -44,8 +48,10 @@ class Keys:
         "occurrences",
         "partition",
         "producer",
+        "rate",
         "root",
         "spam",
+        "spoiled",
         "suppressed",
         "workers",
     )
@@ -63,6 +69,8 @@ class Keys:
         self.producer = root + b"producer:"
         #: prefix of STRING ns of its first request, digest  of what came under an Idempotency-Key; 10 min
         self.idempotency = root + b"idempotency:"
+        #: prefix of STRING µs when it is full  a token bucket of EventRateLimit that API workers share; until then
+        self.rate = root + b"rate:"
         #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
         self.aggregate = root + b"aggregate:"
         #: prefix of STRING msgpack [tokens, last ms, …]     PX 2 × refill + hold
@@ -85,11 +93,15 @@ class Keys:
         self.occurrences = root + b"occurrences:"
         #: HASH    policy:, floor:, floor_to:, lost:, untold: of each group, counters          for ever
         self.meta = root + b"meta"
+        #: HASH    times, last_key  what functions met under the names of our strings and is not ours; for ever
+        self.spoiled = root + b"spoiled"
         #: HASH    letter, source, kind, type, reason → count, and its credit under the small letter; names and credit
         #:         of a letter         for ever, at most 500 names a letter
         self.suppressed = root + b"suppressed"
         #: HASH    <group>/<consumer> → heartbeat counter    removed when the consumer is
         self.workers = root + b"workers"
+        #: STREAM  v: versions of events on all partitions, at their number over HTTP; of partition 0, bounded by bytes
+        self.checkpoints = root + b"checkpoints"
         #: prefix of HASH  deaths per batch id, isolation    with the group
         self.attempts = root + b"attempts:"
         #: STREAM  cause, group, deaths, b                   trimmed to its byte bound
@@ -103,26 +115,29 @@ class Keys:
 
     def object_of(self, plural: str) -> bytes:
         """Return the prefix of a kind's objects; 32 hex follow it."""
-        return self.root + b"object:%s:" % plural.encode()
+        return self._root_of(plural) + b"object:%s:" % plural.encode()
 
     def index_name_of(self, plural: str) -> bytes:
         """ZSET lexical: the names of a kind's objects."""
-        return self.root + b"index:name:%s" % plural.encode()
+        return self._root_of(plural) + b"index:name:%s" % plural.encode()
 
     def changes_of(self, plural: str) -> bytes:
         """STREAM, id <version>-0: what changed of a kind, an entry a call; trimmed to its byte bound."""
-        return self.root + b"changes:%s" % plural.encode()
+        return self._root_of(plural) + b"changes:%s" % plural.encode()
 
     def version_of(self, plural: str) -> bytes:
         """STRING: a kind's newest version, and the bytes ever added to its changes; for ever."""
-        return self.root + b"version:%s" % plural.encode()
+        return self._root_of(plural) + b"version:%s" % plural.encode()
 
     def note_of(self, what: str) -> bytes:
         """STRING msgpack: what a call that was cut off has left to do; until it is done.
 
         *what*: a kind's plural, or `bus:incoming`, `bus:dead`, `group:<name>`, `export:<sink>`.
         """
-        return self.root + b"note:%s" % what.encode()
+        return self._root_of(what) + b"note:%s" % what.encode()
+
+    def _root_of(self, plural: str) -> bytes:
+        return self.root + b"operated:" if plural in OPERATED else self.root
 
 
 def bus_key(prefix: str) -> bytes:

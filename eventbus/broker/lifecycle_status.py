@@ -1,4 +1,4 @@
-"""Whether somebody watches the nodes: the lease of the lifecycle workers, and how many nodes there are. Only reads."""
+"""Reads who watches the nodes: the lease of the lifecycle workers, and how many nodes there are. Only reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GONE_AFTER_LEASES = 2
 
 
 class LifecycleStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Who watches the nodes."""
+    """The watch over the nodes: by whom, and of how many."""
 
     nodes: int
     holder: str  #: the worker that acts, "": none ever did, or it has ended
@@ -53,7 +53,7 @@ def read_lifecycle(bus: Bus, client: Client) -> LifecycleStatus:
 
 
 def say_unwatched(found: LifecycleStatus) -> str:
-    """What there is to say; "" if nothing is wrong."""
+    """Describe what is wrong with the watch over nodes; "" if nothing is."""
     if not found.unwatched:
         return ""
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes"

@@ -1,8 +1,9 @@
-"""A call of a function that is under way, and what is told of its answer."""
+"""Calls that are under way, and what is told of the answer of a function."""
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from eventbus.broker.connection.client import Client
@@ -11,33 +12,50 @@ from eventbus.broker.redis_errors import redis_errors
 log = logging.getLogger("eventbus")
 
 
-class PendingCall:
-    """A call under way on a connection of its own. Exactly one of `reply` and `abandon` ends it."""
+class PendingCalls:
+    """Commands under way together, on a connection of their own. One of `replies`, `drain` and `abandon` ends it."""
 
-    def __init__(self, client: Client, *command: Any) -> None:
+    def __init__(self, client: Client, *commands: tuple[Any, ...]) -> None:
         self._client: Any = client
+        self._commands = commands
         self._pool = getattr(client, "connection_pool", None)
         if self._pool is None:  # a cluster's client finds the node itself, and waits
             with redis_errors():
-                self._answer = self._client.execute_command(*command)
+                self._answers = [self._client.execute_command(*command) for command in commands]
             return
         with redis_errors():
             self._connection = self._pool.get_connection()
             try:
-                self._connection.send_command(*command)
+                self._connection.send_packed_command(self._connection.pack_commands(commands))
             except BaseException:
                 self.abandon()
                 raise
 
-    def reply(self) -> Any:
-        """Wait for the answer. Raises: as any call."""
+    def replies(self) -> list[Any]:
+        """Wait for the answers, one a command. Raises: as any call."""
         if self._pool is None:
-            return self._answer
+            return self._answers
+        from redis.exceptions import ResponseError  # here, so that whoever only prints help does not import it
+
+        answers: list[Any] = []
+        refused: ResponseError | None = None
         try:
             with redis_errors():
-                return self._connection.read_response()
+                for _ in self._commands:  # all of them, or the next user of the connection would read the rest
+                    try:
+                        answers.append(self._connection.read_response())
+                    except ResponseError as error:
+                        refused = refused or error
+                if refused is not None:
+                    raise refused
         finally:
             self._pool.release(self._connection)
+        return answers
+
+    def drain(self) -> None:
+        """Take the answers of reads that nobody wants any more. Raises nothing."""
+        with suppress(Exception):
+            self.replies()
 
     def abandon(self) -> None:
         """Leave it: whether it had its effect stays unknown."""
@@ -46,8 +64,23 @@ class PendingCall:
             self._pool.release(self._connection)
 
 
+class PendingCall:
+    """One command under way. Exactly one of `reply` and `abandon` ends it."""
+
+    def __init__(self, client: Client, *command: Any) -> None:
+        self._calls = PendingCalls(client, command)
+
+    def reply(self) -> Any:
+        """Wait for the answer. Raises: as any call."""
+        return self._calls.replies()[0]
+
+    def abandon(self) -> None:
+        """Leave it: whether it had its effect stays unknown."""
+        self._calls.abandon()
+
+
 def decode_record_reply(reply: Any) -> list[str]:
-    """What record answered: one string a batch."""
+    """Decode the reply of record: one string a batch."""
     return [each.decode() for each in proper(reply)]
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from eventbus.broker.connection.address import safe_url
 from eventbus.broker.connection.tls import explain
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing, OtherBus
 
 #: longest quote of a server's own words
 QUOTE_CHARS = 300
@@ -40,7 +40,7 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
         "has something else under a key of the bus: rename that away (`eventbus doctor` names it), or take another "
         "EVENTBUS_PREFIX",
     ),
-    "OTHERBUS": (EventBusError, "has another bus there than was opened: look which, and go on or restart"),
+    "OTHERBUS": (OtherBus, "has another bus there than was opened: look which, and go on or restart"),
     "NOGROUP": (GroupMissing, "has no such stream or group: make it anew at its floor"),
     "UNBLOCKED": (GroupMissing, "lost the stream while we waited: make it anew at its floor"),
 }
@@ -52,6 +52,11 @@ _BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
     "without any password configured": (BusRefused, "has no password, but one was given: take it out"),
     "script can't run this command": (BusRefused, "does not permit the function's commands: extend the user's ACL"),
     "ACL failure in script": (BusRefused, "does not permit the function's commands: extend the user's ACL"),
+    # as Redis 7.0 says it of keys
+    "can't access at least one of the keys": (
+        BusRefused,
+        "does not permit the function's keys: extend the user's ACL",
+    ),
     "unknown command 'FCALL": (BusRefused, "has no functions: eventbus needs Redis >= 7.0 or Valkey >= 8"),
     "unknown command 'FUNCTION": (BusRefused, "has no functions: eventbus needs Redis >= 7.0 or Valkey >= 8"),
     "unknown command `F": (BusRefused, "has no functions: eventbus needs Redis >= 7.0 or Valkey >= 8"),
@@ -80,7 +85,7 @@ class redis_errors:
     Used like a function, hence its name. Costs about 0.2 µs when nothing is raised. *url* only serves the message, and
     its password never shows.
 
-    Raises: BusUnavailable, BusRefused, FunctionsMissing, GroupMissing, else EventBusError: see `translate`.
+    Raises: BusUnavailable, BusRefused, FunctionsMissing, GroupMissing, OtherBus, else EventBusError: see `translate`.
     """
 
     __slots__ = ("_url",)

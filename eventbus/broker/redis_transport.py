@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from eventbus.broker.publish import (
+from eventbus.broker.publish_call import (
     PRODUCER_LIFE_MS,
     PublishReply,
     PublishState,
@@ -37,6 +37,7 @@ class RedisTransport:
         return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES, self._bus.id)
 
     def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+        """Send *requests* in one pipeline; return the answer or error of each. Raises: BusUnavailable."""
         bound_bytes = self._bus.options.incoming_bytes
         pipe: Any = self._client.pipeline(transaction=False)
         for request in requests:
@@ -59,6 +60,7 @@ class RedisTransport:
         return self._make_missing(requests, answers)
 
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
+        """Read the number of each producer's last stored batch, 0: none; None: it could not be read."""
         pipe: Any = self._client.pipeline(transaction=False)
         for partition, producer in producers:
             pipe.execute_command("HMGET", self._bus.keys[partition].producer + producer.encode(), "last")

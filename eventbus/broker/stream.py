@@ -11,6 +11,7 @@ import msgspec
 from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import beat_command
 from eventbus.broker.keys import name_text
 from eventbus.broker.numbers import whole_number
@@ -57,7 +58,7 @@ class GroupReader:
     """
 
     def __init__(
-        self, *, bus: Bus, client: Client, partition: int, group: str, consumer: str, policy: str, start: str
+        self, *, bus: Bus, client: Client, partition: int, group: str, consumer: str, policy: GroupPolicy, start: str
     ) -> None:
         self._bus = bus
         self.client = self._client = client
@@ -69,6 +70,7 @@ class GroupReader:
         self.keys = bus.keys[partition]
         self.functions = bus.functions(client, partition)
         self.steps = 0  #: how far the work of this consumer has come; it stands still if that hangs
+        self.buried = 0  #: entries of the dead letter that this consumer has made
         self._waiting = BlockingRead(client, self.keys.incoming)
         self._noted: set[bytes] = set()  #: entries given to us of which `attempts` says something
 
@@ -110,7 +112,7 @@ class GroupReader:
         return self._waiting.fileno()
 
     def finish_read(self) -> list[Delivery]:
-        """What the read that was begun has found. Returns, raises: as `read`."""
+        """Return what the read that was begun has found. Returns, raises: as `read`."""
         reply = self._waiting.reply()
         return self._ours([_delivery(entry) for entry in _entries(reply)])
 
@@ -154,10 +156,22 @@ class GroupReader:
         with redis_errors():
             return self._ours(self._fetch(claimed))
 
-    def try_alone(self, entry: bytes, position: int) -> bool:
+    def isolate(self, entry: bytes, position: int) -> bool:
         """Note that *position* is about to be worked alone and those before it are done. False: taken over."""
         self._noted.add(entry)
-        return self.functions.attempt(self.group, self.consumer, entry, position)
+        return self.functions.isolate(self.group, self.consumer, entry, position)
+
+    def bury(
+        self, delivery: Delivery, cause: str, body: bytes, *, whole: bool, next_position: int | None = None
+    ) -> bool:
+        """Move the delivery (or, not *whole*, one event of it) to the dead letter as *body*. False: taken over."""
+        ours = self.functions.bury(
+            *(self.group, self.consumer, delivery.id, cause, delivery.deaths, body),
+            whole=whole,
+            next_position=next_position,
+        )
+        self.buried += ours
+        return ours
 
     def ack(self, ids: Sequence[bytes]) -> None:
         """Acknowledge *ids* and forget the notes about them. Safe to repeat."""
@@ -247,7 +261,7 @@ class Position:
 
     def __init__(self, *, bus: Bus, client: Client, partition: int) -> None:
         self._client = client
-        self._key = bus.keys[partition].incoming
+        self.key = bus.keys[partition].incoming  #: the stream's
         self.after: bytes = b"0-0"
         self._to: int | None = None
         self.missed = 0
@@ -255,7 +269,7 @@ class Position:
     def at_end(self) -> None:
         """Move behind the newest entry."""
         with redis_errors():
-            last: Any = self._client.xrevrange(self._key, count=1)
+            last: Any = self._client.xrevrange(self.key, count=1)
         if last:
             delivery = _delivery(last[0])
             self.after, self._to = delivery.id, delivery.to
@@ -273,10 +287,10 @@ class Position:
     def command(self, block_ms: int = 0, count: int = READ_COUNT) -> tuple[Any, ...]:
         """The command whose reply `take` reads, for a pipeline of many positions; 0: it does not block."""
         block = ("BLOCK", block_ms) if block_ms else ()
-        return ("XREAD", "COUNT", count, *block, "STREAMS", self._key, self.after)
+        return ("XREAD", "COUNT", count, *block, "STREAMS", self.key, self.after)
 
     def take(self, reply: Any) -> list[Delivery]:
-        """What the reply holds; from now on the position is behind it."""
+        """Decode a reply; from now on the position is behind it."""
         deliveries = [_delivery(entry) for entry in _entries(reply)]
         for delivery in deliveries:
             self.after = delivery.id

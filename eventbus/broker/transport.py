@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply
 from eventbus.errors import EventBusError
 
 

@@ -1,4 +1,4 @@
-"""A partition of its own for each test, on each kind of server."""
+"""A partition of its own for each test; in `make test-long` on each kind of server."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MakePartition: TypeAlias = Callable[..., Partition]
 
 
 @pytest.fixture
-def make_partition(server_url: str, prefix: str) -> Iterator[MakePartition]:
+def make_partition(any_server_url: str, prefix: str) -> Iterator[MakePartition]:
     """Opens a bus with the given options; closed, and its keys deleted, after the test."""
     made: list[Partition] = []
 
     def make(**options: Any) -> Partition:
-        made.append(Partition(server_url, f"{prefix}-{len(made)}", **options))
+        made.append(Partition(any_server_url, f"{prefix}-{len(made)}", **options))
         return made[-1]
 
     yield make

@@ -78,7 +78,7 @@ class Nodes:
 
 def client_of(port: int, **options: Any) -> Any:
     """A client that tries nothing twice."""
-    return Redis(port=port, socket_timeout=10, retry=Retry(NoBackoff(), 0), **options)
+    return Redis(port=port, socket_timeout=60, retry=Retry(NoBackoff(), 0), **options)
 
 
 def wait_for(condition: Callable[[], object], within_s: float = READY_S) -> None:

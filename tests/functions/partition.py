@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import msgpack
 import msgspec
 import redis
 
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Functions, Swept
 from eventbus.broker.keys import version_in
-from eventbus.broker.publish import PublishReply, PublishState, parse_reply, publish_command
+from eventbus.broker.publish_call import PublishReply, PublishState, parse_reply, publish_command
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_wire
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
 from eventbus.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
@@ -196,7 +196,13 @@ class Partition:
 
     def reader(self, consumer: str = "one", group: str = "sink") -> GroupReader:
         return GroupReader(
-            bus=self.bus, client=self.admin, partition=0, group=group, consumer=consumer, policy="WAIT", start="0"
+            bus=self.bus,
+            client=self.admin,
+            partition=0,
+            group=group,
+            consumer=consumer,
+            policy=GroupPolicy.WAIT,
+            start="0",
         )
 
     def deliver(self, *batches: Sequence[Event | bytes], consumer: str = "one") -> list[Delivery]:
@@ -218,8 +224,8 @@ class Partition:
         builder = CallBuilder(self.keys, self.options)
         clocks = [at_ms] * len(deliveries) if isinstance(at_ms, int) else at_ms
         for delivery, clock_ms in zip(deliveries, clocks, strict=True):
-            _, producer, first, _, packed = msgpack.unpackb(delivery.body)
-            numbered = [(f"{producer}:{first + i}", data) for i, data in enumerate(packed)]
+            batch = unpack_batch(delivery.body)
+            numbered = [(batch.uid(i), data) for i, data in enumerate(batch.events)]
             chosen = numbered if only is None else numbered[only : only + 1]
             following = None if only is None or only == len(numbered) - 1 else only + 1
             keyed = [self.correlator.keyed(uid, unpack_wire(data), data) for uid, data in chosen]

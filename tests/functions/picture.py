@@ -12,7 +12,7 @@ from typing import Any
 
 import msgpack
 
-from eventbus.store.stored import View
+from eventbus.store.stored import View, decode_stored
 from tests.functions.partition import Partition, State
 
 #: Two runs of a story are not further apart.
@@ -188,13 +188,16 @@ class Follower:
 
     def _followed(self, version: int, items: dict[str, Any]) -> dict[str, Any] | None:
         """None: changes are missing, which is seen, and it lists again."""
-        for kind, at, event in self._partition.changes(View.SHOWN):
-            if at <= version:
+        for change in self._partition.raw_changes():
+            if change.version <= version:
                 continue
-            if at != version + 1:
+            if change.version != version + 1:
                 return None
-            version = at
-            if kind == "D":
+            version = change.version
+            if not change.packed:
+                continue  # somebody took it away before its note was finished: only a version to count
+            event = decode_stored(change.packed, View.SHOWN)
+            if change.letter == "D":
                 items.pop(_name(event), None)
             else:
                 items[_name(event)] = _said(event)

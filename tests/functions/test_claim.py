@@ -97,14 +97,14 @@ def test_a_beat_raises_the_workers_counter_also_when_memory_is_full(partition: P
 def test_the_event_about_to_be_tried_alone_is_noted_also_when_memory_is_full(partition: Partition) -> None:
     (delivery,) = partition.deliver([make_event()])
     with partition.memory_full():
-        assert partition.reader("one").try_alone(delivery.id, 5)
+        assert partition.reader("one").isolate(delivery.id, 5)
     name = delivery.id.decode()
     assert partition.state()["attempts:sink"] == ({f"{name}:next": "5", f"{name}:trying": "5/0"}, -1)
 
 
 def test_the_event_that_was_tried_is_accused_when_a_worker_has_died_and_not_before(partition: Partition) -> None:
     (delivery,) = partition.deliver([make_event()], consumer="one")
-    partition.reader("one").try_alone(delivery.id, 5)
+    partition.reader("one").isolate(delivery.id, 5)
     (again,) = partition.reader("one").own_pending()  # it had only lost its line
     assert (again.next, again.killed) == (5, None)
 
@@ -115,20 +115,20 @@ def test_the_event_that_was_tried_is_accused_when_a_worker_has_died_and_not_befo
 def test_a_worker_that_was_taken_over_notes_nothing(partition: Partition) -> None:
     (delivery,) = partition.deliver([make_event()], consumer="zombie")
     partition.reader("heir").claim("zombie", "")
-    partition.reader("heir").try_alone(delivery.id, 3)
+    partition.reader("heir").isolate(delivery.id, 3)
     before = partition.state()
 
-    assert not partition.reader("zombie").try_alone(delivery.id, 1)
+    assert not partition.reader("zombie").isolate(delivery.id, 1)
     assert changed(before, partition.state()) == set()
 
     partition.reader("heir").ack([delivery.id])
-    assert not partition.reader("heir").try_alone(delivery.id, 4)
+    assert not partition.reader("heir").isolate(delivery.id, 4)
 
 
 def test_what_was_noted_of_a_batch_is_forgotten_when_it_is_acknowledged(partition: Partition) -> None:
     (delivery,) = partition.deliver([make_event()], consumer="dead")
     heir = partition.reader("heir")
     assert heir.claim("dead", "")
-    heir.try_alone(delivery.id, 3)
+    heir.isolate(delivery.id, 3)
     heir.ack([delivery.id])
     assert "attempts:sink" not in partition.state()

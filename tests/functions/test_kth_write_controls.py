@@ -43,7 +43,7 @@ CONTROLS = {
     "an export's call is settled as often as it is made": (
         "if known[2] == args[5] then return 1 end",
         "",
-        "exported: what a sink will not take",
+        "export_settle: what a sink will not take",
         "dead:",
     ),
     "an entry without its counters is passed over": (

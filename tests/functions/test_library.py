@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 from eventbus.broker import function_library, functions
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
+from eventbus.broker.function_values import BucketUse, GroupPolicy
 from eventbus.settings import Settings
 from tests.builders import make_event
 from tests.functions.partition import Partition
@@ -75,7 +76,7 @@ EVENT = functions.pack_argument(
 
 #: A call of each function by its typed method. Who adds a function adds a line.
 CALLS: dict[str, Callable[[Partition], object]] = {
-    "open": lambda partition: partition.call.open("f" * 16, "log", "DROP", "$"),
+    "open": lambda partition: partition.call.open("f" * 16, "log", GroupPolicy.DROP, "$"),
     "publish": _publish,
     "record": _record,
     "trim": lambda partition: partition.call.trim(partition.options),
@@ -83,7 +84,7 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     "replay": lambda partition: partition.call.replay(partition.options, b"1-1"),
     "discard": lambda partition: partition.call.discard(b"1-1"),
     "beat": lambda partition: partition.client.execute_command(*functions.beat_command(partition.keys, "sink", "one")),
-    "try": lambda partition: partition.call.attempt("sink", "one", b"1-1", 0),
+    "isolate": lambda partition: partition.call.isolate("sink", "one", b"1-1", 0),
     "claim": lambda partition: partition.call.claim("sink", "one", "two", ""),
     "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 32, b"1" * 32]),
     "forget": lambda partition: partition.call.forget(partition.options, [b"0" * 64]),
@@ -93,15 +94,19 @@ CALLS: dict[str, Callable[[Partition], object]] = {
         partition.options, functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 32, body=b"{}"), ""
     ),
     "remove": lambda partition: partition.call.remove(partition.options, "nodes", b"0" * 32),
-    "write_event": lambda partition: partition.call.write_event(partition.options, b"0" * 32, "", EVENT),
+    "write_event": lambda partition: partition.call.write_event(
+        partition.options, b"0" * 32, "", EVENT, happened=functions.Happened(1, 28_000_000, "a\0b\0c\0d")
+    ),
     "overlay_event": lambda partition: partition.call.overlay_event(partition.options, b"0" * 32, "1", b"{}", b""),
     "remove_event": lambda partition: partition.call.remove_event(partition.options, b"0" * 32),
-    "lease": lambda partition: _export(partition).lease(),
-    "exported": lambda partition: _export(partition).exported(
+    "export_acquire": lambda partition: _export(partition).acquire(),
+    "export_settle": lambda partition: _export(partition).settle(
         ExportCheckpoint(position=1, returned={"0" * 32: UpdateState("name", "1", 1, 1, 0)})
     ),
-    "release": lambda partition: _export(partition).release(),
-    "again": lambda partition: partition.call.again("file", b"1-1"),
+    "export_release": lambda partition: _export(partition).release(),
+    "checkpoint": lambda partition: partition.call.checkpoint([1], whole=True),
+    "take_tokens": lambda partition: partition.call.take_tokens([BucketUse(b"0" * 32, 1, 10, 1)], all_or_none=False),
+    "export_retry": lambda partition: partition.call.export_retry("file", b"1-1"),
 }
 
 
@@ -170,7 +175,9 @@ def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: 
     }
     assert flags == said | {"eb2_build": {b"no-writes"}}
     refused = {name for name, found in flags.items() if not found}
-    assert refused == {"eb2_publish", "eb2_replay", "eb2_again"}, "what else may not run while a full server drains?"
+    assert refused == {"eb2_publish", "eb2_replay", "eb2_export_retry", "eb2_take_tokens"}, (
+        "what else may not run while a full server drains?"
+    )
 
 
 def test_every_file_is_part_of_the_library() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from eventbus.broker.bus import open_bus
 from eventbus.event import Event
 from eventbus.settings import Settings
@@ -12,9 +14,10 @@ from tests.waiting import eventually
 
 
 def many(n: int, start: int = 0) -> list[list[Event]]:
-    """*n* events of a thousand bytes about as many objects, in batches of ten."""
+    """*n* events of a thousand bytes, which nothing compresses, about as many objects, in batches of ten."""
     events = [
-        make_event(involved_object=make_reference(name=f"pod-{start + i}"), message="x" * 1_000) for i in range(n)
+        make_event(involved_object=make_reference(name=f"pod-{start + i}"), message=os.urandom(500).hex())
+        for i in range(n)
     ]
     return [events[at : at + 10] for at in range(0, n, 10)]
 

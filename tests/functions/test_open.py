@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eventbus.broker.function_values import GroupPolicy
 from tests.builders import make_event
 from tests.functions.partition import Partition, changed
 
@@ -31,10 +32,10 @@ def test_the_first_open_makes_an_empty_stream_and_its_counters_for_ever(bare: Pa
 
 
 def test_a_second_open_finds_it_and_writes_nothing(bare: Partition) -> None:
-    bare.call.open(ANY, "sink", "WAIT", "0")
+    bare.call.open(ANY, "sink", GroupPolicy.WAIT, "0")
     before = bare.state()
 
-    opened = bare.call.open("f" * 16, "sink", "DROP", "$")
+    opened = bare.call.open("f" * 16, "sink", GroupPolicy.DROP, "$")
 
     assert (opened.generation, opened.made_stream, opened.made_group) == (ANY, False, False)
     assert changed(before, bare.state()) == set()
@@ -57,7 +58,7 @@ def test_a_group_starts_where_it_was_told(partition: Partition, start: str, read
     partition.publish(make_event())
     newest = partition.admin.xrevrange(partition.keys.incoming, count=1)[0][0]
 
-    opened = partition.call.open(ANY, "log", "DROP", start)
+    opened = partition.call.open(ANY, "log", GroupPolicy.DROP, start)
 
     assert (opened.made_stream, opened.made_group) == (False, True)
     assert len(partition.reader(group="log").read(0)) == reads
@@ -72,7 +73,7 @@ def test_a_destroyed_group_is_made_anew_at_its_floor(partition: Partition) -> No
     partition.call.trim(partition.options)  # remembers the floor, and forgets the first entry
     partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
 
-    opened = partition.call.open(ANY, "sink", "WAIT", "$")
+    opened = partition.call.open(ANY, "sink", GroupPolicy.WAIT, "$")
 
     assert opened.made_group
     assert [delivery.id for delivery in partition.reader("two").read(0)] == [second.id, third.id]
@@ -93,7 +94,7 @@ def test_what_is_gone_since_a_destroyed_group_s_floor_is_counted(partition: Part
 
 
 def test_what_every_group_loses_with_the_stream_is_counted(partition: Partition) -> None:
-    partition.call.open(ANY, "log", "DROP", "0")
+    partition.call.open(ANY, "log", GroupPolicy.DROP, "0")
     first, _ = partition.deliver([make_event()] * 5, [make_event()] * 7)
     partition.reader().ack([first.id])
     partition.call.trim(partition.options)
@@ -110,7 +111,7 @@ def test_what_every_group_loses_with_the_stream_is_counted(partition: Partition)
 
 def test_a_group_that_begins_now_has_lost_nothing(partition: Partition) -> None:
     partition.deliver([make_event()] * 5)
-    partition.call.open(ANY, "log", "DROP", "$")
+    partition.call.open(ANY, "log", GroupPolicy.DROP, "$")
     partition.admin.delete(partition.keys.incoming)
     partition.call.open(ANY, "log")
     assert (partition.meta("lost:sink"), partition.meta("lost:log")) == (5, 0)

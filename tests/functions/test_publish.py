@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.errors import BusUnavailable, EventBusError
 from tests.functions.partition import Partition, changed
 
@@ -130,7 +131,7 @@ def test_a_destroyed_stream_is_told_once_and_the_producer_goes_on(partition: Par
 
 
 def test_beyond_the_byte_bound_it_names_the_group_that_holds_the_stream(partition: Partition) -> None:
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     partition.publish_raw(1, 1, b"x" * 60)
     reader = partition.reader(group="sink")
     reader.ack([delivery.id for delivery in reader.read(0)])

@@ -144,3 +144,18 @@ def test_the_stream_of_a_kind_is_kept_within_its_bytes_by_those_who_write_it(mak
     for _ in range(200):
         version = put(partition, node(body=body), str(version))
     assert 40 <= len(entries(partition)) <= 60
+
+
+@pytest.mark.parametrize("jumps", [False, True], ids=["versions follow", "versions jump"])
+def test_large_objects_behind_small_ones_are_kept_within_the_bound(make_partition: MakePartition, jumps: bool) -> None:
+    partition = make_partition(changes_bytes=MIB)
+    version = put(partition, node())
+    most = 0
+    for size in [400] * 700 + [4_000] * 700:
+        version = put(partition, node(body=b'{"a":"%s"}' % (b"x" * size)), str(version))
+        if jumps and not version % 200:  # as behind a restart of the server
+            partition.admin.delete(partition.keys.version_of("nodes"))
+        most = max(most, partition.admin.memory_usage(partition.keys.changes_of("nodes"), samples=0))
+    held = sum(len(value) for fields in entries(partition) for value in fields.values())
+    assert 0.85 * MIB < held < 1.1 * MIB  # it was once half beyond it
+    assert most < 1.6 * MIB  # entries of this size leave room in their nodes: most, 1.45, in Redis 7.0

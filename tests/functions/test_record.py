@@ -44,7 +44,7 @@ def test_an_events_first_sight_writes_these_keys_with_these_lives(partition: Par
     assert changed(before, after) == written | indexes
     lives = {name: life for name, (_, life) in after.items() if life != -1 and not name.startswith("producer:")}
     assert lives.keys() == {similar, bucket, minute}
-    assert after[minute][0] == {"default\0Pod\0Normal\0Started": "1"}
+    assert after[minute][0] == {"default\0Pod\0Normal\0Started\0kubelet": "1"}
     assert 6 * 3_600_000 - 5_000 < lives[minute] <= 6 * 3_600_000
     hold_ms = 24 * 3_600_000
     assert 2 * 600_000 - 5_000 < lives[similar] - hold_ms <= 2 * 600_000
@@ -355,7 +355,7 @@ def test_one_event_at_a_time_the_batch_is_acknowledged_with_the_last(partition: 
     reader = partition.reader()
     seen = []
     for position in range(3):
-        assert reader.try_alone(delivery.id, position)
+        assert reader.isolate(delivery.id, position)
         assert partition.record_deliveries([delivery], only=position) == ["c"]
         seen.append(([pending.next for pending in reader.own_pending()], len(partition.stored())))
 

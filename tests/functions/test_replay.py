@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.groups import delete_group
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition
@@ -15,7 +16,7 @@ MIB = 1024 * 1024
 @pytest.fixture
 def dead(partition: Partition) -> bytes:
     """An entry that the group `sink` has buried; the group `log` has it too."""
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     (delivery,) = partition.deliver([make_event()])
     assert partition.call.bury("sink", "one", delivery.id, "unreadable", 3, delivery.body)
     partition.reader("two", group="log").read(0)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from eventbus.broker.exports import ExportCheckpoint, UpdateState
 from eventbus.broker.keys import item_key
+from eventbus.errors import EventBusError
 from tests.functions.breaking import Breaker, breakable_server
 from tests.functions.partition import Partition
 from tests.functions.spoiling import Spoil, spoil
 from tests.functions.stories import Story
-from tests.functions.test_spoiled_keys import KINDS, EndOf, keys_of, kind_of, spoils_of
+from tests.functions.test_spoiled_keys import EndOf, goes_round, keys_of, spoils_of
 from tests.functions.write_cases import CASES, DAY, HOUR, Case, _export, _put, _stored, about
+from tests.thin import one_of_each
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +35,7 @@ def ends(breaker: Breaker) -> EndOf:
 
 
 #: What every run tries: the first case of each function; of `record`, which has the most keys, of the first only.
-FIRST = {case.verb: str(case) for case in reversed(CASES)}
-SOME = [case if FIRST[case.verb] == str(case) else pytest.param(case, marks=pytest.mark.volume) for case in CASES]
+SOME = one_of_each(CASES, lambda case: case.verb)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
@@ -41,7 +44,7 @@ def test_every_function_counts_and_names_what_is_not_ours(
 ) -> None:
     silent = []
     for key in keys_of(ends(case)):
-        if KINDS[kind_of(key)] != "string":
+        if not goes_round(key):
             continue
         for how in spoils_of(key):
             caplog.clear()
@@ -50,8 +53,8 @@ def test_every_function_counts_and_names_what_is_not_ours(
                 error = story.attempt()
                 if case.verb in ("record", "expire") and spoiled.still:
                     continue  # read with others and not needed: what is needed is written over
-                named = story.partition.admin.hget(story.partition.keys.meta, "spoiled_key")
-                counted = story.partition.meta("spoiled")
+                times, named = story.partition.admin.hmget(story.partition.keys.spoiled, "times", "last_key")
+                counted = int(times or 0)
                 if (named, counted) != (spoiled.key, 1) or caplog.text.count(f"{spoiled.key.decode()} held") != 1:
                     silent.append(f"{key.decode()} spoiled by {how}: {counted} counted, {named!r} named, {error}")
                 spoiled.put_right()
@@ -63,12 +66,12 @@ def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over
     partition: Partition, how: Spoil
 ) -> None:
     export = _export(partition)
-    export.lease()
-    export.exported(ExportCheckpoint(position=1, returned={"0" * 32: UpdateState("name", "1", 1, 1, 0)}))
+    export.acquire()
+    export.settle(ExportCheckpoint(position=1, returned={"0" * 32: UpdateState("name", "1", 1, 1, 0)}))
     (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*")
     spoil(partition.admin, key, how)
-    export.exported(ExportCheckpoint(position=2, returned={"0" * 32: UpdateState("name", "2", 2, 2, 0)}))
-    assert (partition.meta("spoiled"), partition.admin.hget(partition.keys.meta, "spoiled_key")) == (1, key)
+    export.settle(ExportCheckpoint(position=2, returned={"0" * 32: UpdateState("name", "2", 2, 2, 0)}))
+    assert partition.admin.hgetall(partition.keys.spoiled) == {b"times": b"1", b"last_key": key}
     assert export.returned(["0" * 32])["0" * 32].version == "2"
 
 
@@ -78,11 +81,11 @@ def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Par
     (key,) = partition.admin.scan_iter(match=partition.keys.object + b"*")
     spoil(partition.admin, key, Spoil.GARBAGE)
     partition.expire(in_ms=9 * DAY)
-    assert partition.admin.hget(partition.keys.meta, "spoiled_key") == key
+    assert partition.admin.hget(partition.keys.spoiled, "last_key") == key
     assert not partition.admin.exists(key)
 
 
-def test_an_object_that_is_not_ours_when_a_note_is_finished_is_named(breaker: Breaker) -> None:
+def test_an_object_that_is_not_ours_when_a_note_is_finished_stops_its_kind(breaker: Breaker) -> None:
     case = next(case for case in CASES if str(case) == "put: a new object")
     with Story(breaker, case) as story:
         key = story.partition.keys.object_of("nodes") + item_key("", "n1")
@@ -92,8 +95,10 @@ def test_an_object_that_is_not_ours_when_a_note_is_finished_is_named(breaker: Br
         changes = story.partition.keys.changes_of("nodes")
         story.partition.admin.set(note, _note(story.partition, changes, key))
         spoil(story.partition.admin, key, Spoil.LIST)
+        with pytest.raises(EventBusError, match=re.escape(key.decode())):
+            story.partition.call.finish("nodes")
+        story.partition.admin.delete(key)
         assert story.partition.call.finish("nodes")
-        assert story.partition.admin.hget(story.partition.keys.meta, "spoiled_key") == key
 
 
 def _note(partition: Partition, changes: bytes, key: bytes) -> bytes:
@@ -112,4 +117,28 @@ def test_a_version_that_is_not_ours_is_put_right_though_nobody_writes(partition:
     partition.admin.set(partition.keys.version_of("events"), "not yours")
     partition.call.trim(partition.options)
     assert partition.version() > before
-    assert partition.admin.hget(partition.keys.meta, "spoiled_key") == partition.keys.version_of("events")
+    assert partition.admin.hget(partition.keys.spoiled, "last_key") == partition.keys.version_of("events")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [5],
+        [["NOSUCH", "key"]],
+        [["HSET"]],
+        [["HSET", "key", ["a"]]],
+        [["LIVES", "index", "sets", "buckets", "1", "1", "score"]],
+    ],
+    ids=str,
+)
+def test_a_note_of_steps_that_nobody_can_do_is_named_and_left(partition: Partition, steps: list[object]) -> None:
+    partition.record(about("a"))
+    note = partition.keys.note_of("events")
+    assert partition.admin.exists(note) == 0
+    partition.admin.set(note, msgpack.packb([steps, False]))
+    before = partition.version()
+    with pytest.raises(EventBusError, match=re.escape(note.decode())):
+        partition.record(about("b"))
+    assert partition.version() == before
+    partition.admin.delete(note)
+    partition.record(about("b"))

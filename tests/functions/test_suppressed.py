@@ -97,15 +97,31 @@ def test_without_a_later_event_refresh_closes_it_after_a_minute_and_it_goes_in_t
     one_token.record(make_event(message="too much"), at_ms=T0 + 1)
     assert reported(one_token) == ("A", 1)
 
-    assert refresh(one_token, MINUTE - 10_000) == 0
+    assert refresh(one_token, MINUTE - 10_000) == 1  # shown, and not written
+    assert reported(one_token) == ("AR", 1)
+    assert refresh(one_token, MINUTE - 9_000) == 0
     assert refresh(one_token, MINUTE + 1_000) == 1
-    assert reported(one_token) == ("AM", 2)
+    assert reported(one_token) == ("ARM", 2)
     event = report(one_token)
     assert event is not None
     assert event.last_timestamp == datetime.fromtimestamp((T0 + 1) / 1000, UTC)
     assert refresh(one_token, 2 * MINUTE) == 0
     assert one_token.expire(in_ms=HOUR + 1_000) == Swept(expired=2)  # the event that took the token, and the report
-    assert reported(one_token) == ("AMD", 0)
+    assert reported(one_token) == ("ARMD", 0)
+
+
+def test_a_watch_is_told_of_it_every_time_and_exports_once_a_minute(one_token: Partition) -> None:
+    refresh_ms = one_token.options.refresh_s * 1000
+    one_token.record(make_event(message="too much"), at_ms=T0)
+    for n in range(1, 4):
+        one_token.record(make_event(message="too much"), at_ms=T0 + n)
+        assert refresh(one_token, refresh_ms - 1_000) == 0
+        assert refresh(one_token, n * (refresh_ms + 100)) == 1
+        assert [event.count for event in one_token.stored() if event.reason == "EventsSuppressed"] == [n + 1]
+    assert reported(one_token) == ("ARRR", 1)
+    assert refresh(one_token, MINUTE + 1_000) == 1
+    assert reported(one_token) == ("ARRRM", 4)
+    assert refresh(one_token, 2 * MINUTE) == 0
 
 
 def test_what_refresh_has_no_time_for_is_told_before_it_expires(one_token: Partition) -> None:

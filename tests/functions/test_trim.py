@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Trimmed
 from eventbus.broker.groups import delete_group
-from eventbus.broker.publish import PublishStatus
+from eventbus.broker.publish_call import PublishStatus
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition
@@ -47,7 +48,7 @@ def floor(partition: Partition, group: str) -> bytes:
 def test_what_the_slowest_group_still_needs_stays(
     partition: Partition, read: int, acknowledged: list[int], stay: int
 ) -> None:
-    partition.call.open("", "log", "WAIT", "0")
+    partition.call.open("", "log", GroupPolicy.WAIT, "0")
     ids = published(partition, [10] * 4)
     fast = partition.reader(group="log")
     fast.ack([delivery.id for delivery in fast.read(0)])
@@ -77,7 +78,7 @@ def test_what_a_destroyed_group_has_not_finished_with_stays(partition: Partition
     partition.admin.xreadgroup("sink", "one", {partition.keys.incoming: ">"}, count=3 if pending else 1)
     partition.reader().ack(ids[:1])
     partition.call.trim(partition.options)  # the floor is here
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     log = partition.reader(group="log")
     log.ack([delivery.id for delivery in log.read(0)])
     partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
@@ -94,11 +95,11 @@ def test_what_a_destroyed_group_has_not_finished_with_stays(partition: Partition
 
 @pytest.mark.parametrize(
     ("policy", "options", "sizes", "lost"),
-    [("DROP", {"incoming_bytes": MIB}, [100_000] * 10, 10), ("WAIT", {"hold_s": 10}, [10] * 3, 6)],
+    [(GroupPolicy.DROP, {"incoming_bytes": MIB}, [100_000] * 10, 10), (GroupPolicy.WAIT, {"hold_s": 10}, [10] * 3, 6)],
     ids=["DROP beyond half of the bytes", "WAIT beyond its hold"],
 )
 def test_a_destroyed_group_is_let_go_as_a_dead_one(
-    make_partition: MakePartition, policy: str, options: dict[str, int], sizes: list[int], lost: int
+    make_partition: MakePartition, policy: GroupPolicy, options: dict[str, int], sizes: list[int], lost: int
 ) -> None:
     partition = make_partition(**options)
     partition.call.open("", "mine", policy, "0")
@@ -119,7 +120,7 @@ def test_a_destroyed_group_is_let_go_as_a_dead_one(
 
 
 def test_a_deleted_group_holds_nothing(partition: Partition) -> None:
-    partition.call.open("", "mine", "WAIT", "0")
+    partition.call.open("", "mine", GroupPolicy.WAIT, "0")
     published(partition, [10] * 4)
     sink = partition.reader()
     sink.ack([delivery.id for delivery in sink.read(0)])
@@ -177,7 +178,7 @@ def test_a_call_removes_about_as_much_as_it_was_told(partition: Partition) -> No
 
 def test_a_drop_group_holds_no_more_than_half_of_the_bytes(make_partition: MakePartition) -> None:
     partition = make_partition(incoming_bytes=MIB)
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     ids = published(partition, [100_000] * 10)
     sink = partition.reader()
     sink.ack([delivery.id for delivery in sink.read(0)])
@@ -194,7 +195,7 @@ def test_a_drop_group_holds_no_more_than_half_of_the_bytes(make_partition: MakeP
 
 def test_a_drop_group_that_keeps_up_loses_nothing_while_another_holds_the_stream(make_partition: MakePartition) -> None:
     partition = make_partition(incoming_bytes=MIB)
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     ids = published(partition, [100_000] * 10)
     log = partition.reader(group="log")
     deliveries = log.read(0)
@@ -208,7 +209,7 @@ def test_a_released_group_reads_on_behind_what_it_lost_while_another_still_needs
     make_partition: MakePartition,
 ) -> None:
     partition = make_partition(incoming_bytes=MIB)
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     ids = published(partition, [100_000] * 10)
 
     assert partition.call.trim(partition.options) == Trimmed(0, "log", 10)
@@ -219,7 +220,7 @@ def test_a_released_group_reads_on_behind_what_it_lost_while_another_still_needs
 
 def test_what_a_released_group_held_pending_is_acknowledged(make_partition: MakePartition) -> None:
     partition = make_partition(incoming_bytes=MIB)
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     ids = published(partition, [100_000] * 10)
     partition.reader(group="log").read(0)
 

@@ -10,6 +10,7 @@ import pytest
 
 from eventbus.broker import functions
 from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.errors import Expired
 from eventbus.event import Event
 from eventbus.kinds import EVENT
@@ -68,7 +69,7 @@ def test_calls_that_change_nothing_use_none_up(partition: Partition) -> None:
     before = partition.version()
     partition.expire()
     partition.call.trim(partition.options)
-    partition.call.open("f" * 16, "log", "DROP", "$")
+    partition.call.open("f" * 16, "log", GroupPolicy.DROP, "$")
     partition.call.remove_event(partition.options, b"0" * 32)
     assert partition.version() == before
 

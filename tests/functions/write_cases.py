@@ -10,6 +10,7 @@ import msgspec
 
 from eventbus.broker import functions
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState
+from eventbus.broker.function_values import BucketUse, GroupPolicy
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
@@ -151,9 +152,9 @@ def _in_parts(done: int) -> Callable[[Partition], None]:
         send(partition, "p1", about("a"), about("b"), about("a"))
         (delivery,) = partition.reader().read(0)
         for position in range(done):
-            partition.reader().try_alone(delivery.id, position)
+            partition.reader().isolate(delivery.id, position)
             partition.record_deliveries([delivery], only=position)
-        partition.reader().try_alone(delivery.id, done)
+        partition.reader().isolate(delivery.id, done)
 
     return prepare
 
@@ -301,9 +302,9 @@ DEAD = [
     ),
     Case(
         name="a dead entry is to be exported again",
-        verb="again",
+        verb="export_retry",
         prepare=_buried,
-        act=lambda partition, dead: partition.call.again("file", dead),
+        act=lambda partition, dead: partition.call.export_retry("file", dead),
     ),
 ]
 
@@ -337,9 +338,9 @@ WORKERS = [
     Case(name="a sign of life", verb="beat", act=_beat),
     Case(
         name="which event is tried alone",
-        verb="try",
+        verb="isolate",
         prepare=_claimed(about("a"), about("b")),
-        act=lambda partition, delivery: partition.call.attempt("sink", "one", delivery.id, 0),
+        act=lambda partition, delivery: partition.call.isolate("sink", "one", delivery.id, 0),
     ),
     Case(
         name="what a dead worker left",
@@ -419,19 +420,19 @@ def long_events(n: int) -> list[Event]:
     return [about(f"w{n}", "x" * 14_000, reason=f"R{m}") for m in range(7)]
 
 
-def _published(partition: Partition, group: str, policy: str) -> None:
+def _published(partition: Partition, group: str, policy: GroupPolicy) -> None:
     partition.call.open("", group, policy, "0")
     for n in range(10):
         send(partition, "p1", *long_events(n), first=1 + 7 * n)
 
 
 def _drops(partition: Partition) -> None:
-    _published(partition, "log", "DROP")
+    _published(partition, "log", GroupPolicy.DROP)
     partition.reader("slow", group="log").read(0)
 
 
 def _held_too_long(partition: Partition) -> None:
-    partition.call.open("", "log", "WAIT", "0")
+    partition.call.open("", "log", GroupPolicy.WAIT, "0")
     send(partition, "p1", about("a"))
     send(partition, "p2", about("b"))
     partition.reader("gone", group="log").read(0)
@@ -524,7 +525,7 @@ def _bare(partition: Partition) -> None:
 
 
 def _open(group: str) -> Callable[[Partition, Any], object]:
-    return lambda partition, _given: partition.call.open("0" * 16, group, "WAIT", "0")
+    return lambda partition, _given: partition.call.open("0" * 16, group, GroupPolicy.WAIT, "0")
 
 
 def _group_destroyed(partition: Partition) -> None:
@@ -565,7 +566,8 @@ def written(name: str, message: str) -> bytes:
 
 def _write_event(partition: Partition, message: str, version: str = "", copy: bytes = b"") -> str:
     key, event = item_key("default", "w1"), written("w1", message)
-    return partition.call.write_event(partition.options, key, version, event, copy).version
+    happened = functions.Happened(2, 28_000_000, "default\0Pod\0Normal\0Said\0c")
+    return partition.call.write_event(partition.options, key, version, event, copy, happened=happened).version
 
 
 def _a_version(partition: Partition) -> tuple[bytes, str]:
@@ -652,8 +654,8 @@ def _export(partition: Partition, consumer: str = "one") -> ExportStore:
 def _leased(partition: Partition) -> tuple[ExportStore, str]:
     dead = _buried(partition).decode()
     store = _export(partition)
-    store.lease()
-    store.exported(
+    store.acquire()
+    store.settle(
         ExportCheckpoint(
             position=1, returned={"0" * 32: UpdateState("old", "1", 1, 1, 0)}, later={dead: 5, "1" * 32: 5}
         )
@@ -675,39 +677,69 @@ def _rejected(partition: Partition) -> tuple[ExportStore, ExportCheckpoint]:
 
 def _settle(_partition: Partition, given: tuple[ExportStore, ExportCheckpoint]) -> None:
     store, settled = given
-    store.exported(settled)
+    store.settle(settled)
 
 
 def _held_by_another(partition: Partition) -> None:
-    _export(partition, "two").lease()
+    _export(partition, "two").acquire()
 
 
 def _take_lease_over(partition: Partition, _given: Any) -> None:
     # Who is told that it is held looks again at the counter that he is told, and comes back with that.
-    found = _export(partition).lease("two", "1")
+    found = _export(partition).acquire("two", "1")
     while not found.ours:
-        found = _export(partition).lease(found.holder, found.beats)
+        found = _export(partition).acquire(found.holder, found.beats)
 
 
 EXPORTS = [
-    Case(name="a new sink", verb="lease", act=lambda partition, _given: _export(partition).lease()),
+    Case(name="a new sink", verb="export_acquire", act=lambda partition, _given: _export(partition).acquire()),
     Case(
         name="from a worker that stands still",
-        verb="lease",
+        verb="export_acquire",
         prepare=_held_by_another,
         act=_take_lease_over,
     ),
-    Case(name="what a sink returned", verb="exported", prepare=_returned, act=_settle),
-    Case(name="what a sink will not take", verb="exported", prepare=_rejected, act=_settle, balanced=False),
+    Case(name="what a sink returned", verb="export_settle", prepare=_returned, act=_settle),
+    Case(name="what a sink will not take", verb="export_settle", prepare=_rejected, act=_settle, balanced=False),
     Case(
         name="a lease given back",
-        verb="release",
-        prepare=lambda partition: _export(partition).lease(),
+        verb="export_release",
+        prepare=lambda partition: _export(partition).acquire(),
         act=lambda partition, _given: _export(partition).release(),
     ),
 ]
 
-CASES = [*PUBLISH, *RECORD, *DEAD, *WORKERS, *HOUSEKEEPING, *OPEN, *OBJECTS, *EXPORTS]
+
+def _checkpoint(version: int) -> Callable[[Partition, Any], object]:
+    return lambda partition, _given: partition.call.checkpoint([version], whole=True)
+
+
+CHECKPOINTS = [
+    Case(name="the first", verb="checkpoint", act=_checkpoint(7), alone=True),
+    Case(
+        name="a step",
+        verb="checkpoint",
+        prepare=lambda partition: partition.call.checkpoint([7], whole=True),
+        act=_checkpoint(9),
+        alone=True,
+    ),
+]
+
+
+def _take_tokens(partition: Partition, _given: Any) -> None:
+    partition.call.take_tokens([BucketUse(b"ab" * 16, 1, 300, 200)], all_or_none=True)
+
+
+#: Of one bucket: a call that is cut off between two has taken a token of the first, which comes back with time.
+BUCKETS = [
+    Case(
+        name="a bucket",
+        verb="take_tokens",
+        act=_take_tokens,
+    ),
+]
+
+CASES = [*PUBLISH, *RECORD, *DEAD, *WORKERS, *HOUSEKEEPING, *OPEN, *OBJECTS, *EXPORTS, *CHECKPOINTS, *BUCKETS]
 
 
 def candidates(partition: Partition) -> list[bytes]:

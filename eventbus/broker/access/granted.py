@@ -122,7 +122,7 @@ def _missing(denied: set[str], keys: Keys, prefix: str, role: Role) -> list[str]
 
 
 def _least_lacking(denied: set[str], keys: Keys, prefix: str, ways: Iterable[Iterable[Use]]) -> list[str]:
-    """What is missing for that way to call a function for which the least is; empty: one way has all."""
+    """Return what is missing for the way to call a function that lacks least; empty: one way has all."""
     lacking = [[right.what for right in _rights_of(keys, prefix, uses) if right.what in denied] for uses in ways]
     return sorted(sorted(lacking, key=len)[0]) if lacking else []
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 from eventbus.broker.access.function_commands import Function, Use, functions_used
-from eventbus.broker.keys import Keys, bus_key, item_key
+from eventbus.broker.keys import OPERATED, Keys, bus_key, item_key
 from eventbus.objects.conditions import LIFECYCLE_LEASE
 
 
@@ -23,6 +23,7 @@ class Role(StrEnum):
     READER = "reader"  #: lists and watches them
     WORKER = "worker"  #: correlates, logs, exports; may do what the two above may
     AGENT = "agent"  #: makes a machine, or anything, a node
+    OPERATOR = "operator"  #: says what agents run: pods, config maps, secrets
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
     DEPLOY = "deploy"  #: makes the bus, loads functions, sets options, looks after groups and the dead letter
 
@@ -32,9 +33,13 @@ ROLE_HELP: Mapping[Role, str] = {
     Role.READER: "lists and watches the store and the stream; writes nothing",
     Role.WORKER: "works for any group: correlates, logs, exports, keeps nodes and leases; also records and reads",
     Role.AGENT: "keeps nodes and their leases, those of others too, and no other kind; also records",
+    Role.OPERATOR: "owns pods, config maps and secrets, and so runs programs as agents; also what agent and reader may",
     Role.METRICS: "reads the numbers of status and doctor; sees the streams, not the store; writes nothing",
     Role.DEPLOY: "makes the bus, loads functions, sets options, deletes groups, replays; also records and reads",
 }
+
+#: What API workers call besides.
+_OVER_HTTP = frozenset({"checkpoint", "take_tokens"})
 
 #: Which functions each role calls.
 _FUNCTIONS: Mapping[Role, frozenset[str]] = {
@@ -48,7 +53,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
             "trim",
             "bury",
             "beat",
-            "try",
+            "isolate",
             "claim",
             "expire",
             "refresh",
@@ -57,12 +62,15 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
             "put",
             "remove",
         }
-        | {"remove_event", "write_event", "overlay_event", "lease", "release", "exported"}
+        | {"remove_event", "write_event", "overlay_event", "export_acquire", "export_release", "export_settle"}
+        | _OVER_HTTP
     ),
     Role.AGENT: frozenset({"put", "remove"}),
+    Role.OPERATOR: frozenset({"put", "remove"}),
     Role.METRICS: frozenset(),
     Role.DEPLOY: frozenset(
-        {"open", "put", "remove", "write_event", "overlay_event", "remove_event", "replay", "discard", "again"}
+        {"open", "put", "remove", "write_event", "overlay_event", "remove_event", "replay", "discard", "export_retry"}
+        | _OVER_HTTP
     ),
 }
 
@@ -73,10 +81,12 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "version": "GET",
         "index_name": "ZRANGE ZLEXCOUNT",
         "index_object": "ZRANGE ZLEXCOUNT",
+        "index_expiry": "ZRANGE",
+        "index_refresh": "ZRANGE",
         "object": "GET MGET",
         "changes": "XREAD",
         "suppressed": "HGETALL",
-        "occurrences": "HGETALL",
+        "occurrences": "HGETALL HMGET",
         "incoming": "XREAD XREVRANGE",
     },
     Role.WORKER: {
@@ -84,19 +94,29 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "workers": "HGETALL HDEL",
         "attempts": "HMGET",
         "changes": "XLEN XRANGE XREVRANGE",
-        "meta": "HINCRBY",
+        "meta": "HINCRBY HGETALL HDEL",
         "index_expiry": "ZCARD ZRANGE",
         "index_forget": "ZCARD ZRANGE",
         "index_subject": "ZCARD ZRANGE",
         "index_refresh": "ZRANGE",
         "note": "EXISTS",
-        "export": "HGET",
+        "export": "HGET DEL",
         "exported": "MGET",
-        "later": "ZRANGE",
+        "later": "ZRANGE DEL",
         "dead": "XRANGE",
         "idempotency": "SET",
     },
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
+    Role.OPERATOR: {
+        f"{key}:{kind}": commands
+        for kind in sorted(OPERATED)
+        for key, commands in {
+            "version": "GET",
+            "index_name": "ZRANGE ZLEXCOUNT",
+            "object": "GET MGET",
+            "changes": "XREAD",
+        }.items()
+    },
     Role.METRICS: {
         "lifecycle_lease": "GET",
         "bus": "TYPE",
@@ -115,8 +135,10 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "index_subject": "TYPE",
         "index_refresh": "TYPE",
         "suppressed": "HGETALL TYPE",
+        "spoiled": "HGET HGETALL TYPE",
         "export": "HGETALL TYPE",
         "later": "ZCARD TYPE",
+        "checkpoints": "TYPE",
         **dict.fromkeys(("producer", "aggregate", "spam", "object", "occurrences", "attempts", "exported"), "TYPE"),
     },
     Role.DEPLOY: {
@@ -127,17 +149,22 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "attempts": "DEL",
         "export": "DEL",
         "later": "DEL",
+        "idempotency": "SET",
     },
 }
 
 _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
     Role.WORKER: (Role.PRODUCER, Role.READER),
     Role.AGENT: (Role.PRODUCER,),
+    Role.OPERATOR: (Role.PRODUCER, Role.READER, Role.AGENT),
     Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),
 }
 
 #: Roles whose functions work on these kinds alone.
-_KINDS: Mapping[Role, tuple[str, ...]] = {Role.AGENT: ("nodes", "leases")}
+_KINDS: Mapping[Role, tuple[str, ...]] = {
+    Role.AGENT: ("nodes", "leases"),
+    Role.OPERATOR: ("nodes", "leases", *sorted(OPERATED)),
+}
 #: Keys that each kind has of its own. `object:nodes` is that of one kind.
 _OF_A_KIND = frozenset({"object", "index_name", "changes", "version", "note"})
 
@@ -166,7 +193,7 @@ def role_functions(role: Role) -> tuple[Function, ...]:
 
 
 def uses_of(role: Role, function: Function) -> frozenset[Use]:
-    """What *function* does when *role* calls it: where a role has kinds of its own, on their keys."""
+    """Return what *function* does when *role* calls it: where a role has kinds of its own, on their keys."""
     kinds = _KINDS.get(role)
     if kinds is None:
         return frozenset(function.uses)
@@ -189,15 +216,19 @@ def role_uses(role: Role) -> frozenset[Use]:
     return frozenset(uses)
 
 
-def acl_rules(role: Role, prefix: str = "eb") -> tuple[str, ...]:
-    """Return the rules of ACL SETUSER for *role*, without user and password; a selector is one item, with brackets."""
-    uses = role_uses(role)
+def acl_rules(role: Role, prefix: str = "eb", *, also: Iterable[Role] = ()) -> tuple[str, ...]:
+    """Return the rules of ACL SETUSER for *role*, without user and password; a selector is one item, with brackets.
+
+    *also*: further roles that the user has.
+    """
+    roles = (role, *also)
+    uses = frozenset[Use]().union(*map(role_uses, roles))
     keyless = sorted(use.command for use in uses if not use.keys)
     rules = ["resetkeys", "resetchannels", "clearselectors", "-@all", *(f"+{_word(name)}" for name in keyless)]
     rules.append("+fcall|eb2_build")
-    if called := role_functions(role):
+    if called := sorted({function.name for one in roles for function in role_functions(one)}):
         # One pattern, since record passes hundreds of keys. What a function does to them is judged by the rest.
-        words = [f"fcall|{function.name}" for function in called]
+        words = [f"fcall|{name}" for name in called]
         rules.append(f"(~{prefix}:{{*}}:* {' '.join(f'+{word}' for word in words)})")
     by_keys: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for use in uses:
@@ -209,10 +240,12 @@ def acl_rules(role: Role, prefix: str = "eb") -> tuple[str, ...]:
     return tuple(rules)
 
 
-def acl_setuser(role: Role, *, user: str, password: str | None, prefix: str = "eb") -> tuple[str, ...]:
+def acl_setuser(
+    role: Role, *, user: str, password: str | None, prefix: str = "eb", also: Iterable[Role] = ()
+) -> tuple[str, ...]:
     """Return the words of ACL SETUSER that make *user* anew. The password goes in as its hash."""
     secret = "#" + (sha256(password.encode()).hexdigest() if password else "SHA256-OF-THE-PASSWORD")
-    return (user, "reset", "on", secret, *acl_rules(role, prefix))
+    return (user, "reset", "on", secret, *acl_rules(role, prefix, also=also))
 
 
 def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:

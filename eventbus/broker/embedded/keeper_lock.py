@@ -11,7 +11,9 @@ import fcntl
 import os
 import secrets
 from pathlib import Path
+from typing import NamedTuple
 
+from eventbus.broker.embedded.server_process import has_open, processes_with
 from eventbus.errors import ConfigError
 
 _PATTERN = "up.*.lock"
@@ -43,9 +45,27 @@ class KeeperLock:
             self._lock = None
 
 
+class Held(NamedTuple):
+    """A lock that somebody holds: the process id in it, and the processes that have it open."""
+
+    path: Path
+    named: str
+    holders: tuple[str, ...]
+
+    @property
+    def is_stale(self) -> bool:
+        """Return True if its process is gone and another, which it has left behind, holds it still."""
+        return self.named not in self.holders
+
+
 def holders(directory: Path) -> list[str]:
-    """Return the process ids of the keepers that live, in no order."""
-    return [pid for path in directory.glob(_PATTERN) if (pid := _holder(path))]
+    """Return the process ids of the keepers that live, in no order; the one in the lock where the system tells none."""
+    return [pid for lock in held_locks(directory) for pid in lock.holders or (lock.named,)]
+
+
+def held_locks(directory: Path) -> list[Held]:
+    """Return the locks that are held, in no order."""
+    return [lock for path in directory.glob(_PATTERN) if (lock := _held(path))]
 
 
 def _make(path: Path) -> int:
@@ -63,14 +83,19 @@ def _make(path: Path) -> int:
         os.close(lock)  # somebody took it for one that is left over, and removed it
 
 
-def _holder(path: Path) -> str | None:
+def _held(path: Path) -> Held | None:
     file = _open(path)
     if file is None:
         return None
     try:
-        return None if _is_free(file) else os.pread(file, 20, 0).decode("ascii", "replace")
+        if _is_free(file):
+            return None
+        named = os.pread(file, 20, 0).decode("ascii", "replace")
     finally:
         os.close(file)
+    if named.isdecimal() and has_open(int(named), path) is not False:  # None: the system does not say
+        return Held(path, named, (named,))
+    return Held(path, named, tuple(map(str, processes_with(path))))
 
 
 def _forget_dead(directory: Path) -> None:

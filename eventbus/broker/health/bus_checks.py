@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from eventbus.broker.bus import CLUSTER_PARTITIONS, Bus, decode_options
 from eventbus.broker.connection.client import Client, is_cluster, primaries
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.health.bus_status import BusStatus, Level, read_status
+from eventbus.broker.health.export_checks import check_exports
+from eventbus.broker.health.export_status import export_status
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.keys import SINK_GROUP, bus_key
 from eventbus.broker.lifecycle_status import say_unwatched
@@ -54,6 +58,8 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         check_memory(status.memory, _machine_memory(client), needed_bytes(options, partitions)),
         *check_room(status),
         *check_groups(status),
+        *check_dead(status),
+        *check_exports(export_status(bus, client), int(time.time() * 1000)),
         *check_lifecycle(status),
     ]
 
@@ -123,6 +129,12 @@ def check_groups(status: BusStatus) -> Iterator[Finding]:
             start = f"eventbus worker {verb}" if verb else f"start its workers, or eventbus group delete {group.name}"
             waits = "1 event waits" if group.lag == 1 else f"{group.lag} events wait"
             yield warning("workers", f"{waits} for group {group.name}, and no worker of it is alive", start)
+        elif not group.alive and group.policy == GroupPolicy.WAIT and group.name != SINK_GROUP:
+            yield warning(
+                "workers",
+                f"group {group.name} has no worker, and will hold the stream for whatever comes",
+                f"start its workers, or if they are gone for good: eventbus group delete {group.name}",
+            )
     sink = next((group for group in status.groups if group.name == SINK_GROUP), None)
     if sink is None or sink.destroyed:
         cure = "start a worker: eventbus worker sink"
@@ -131,6 +143,21 @@ def check_groups(status: BusStatus) -> Iterator[Finding]:
         yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, {sink.lag} events behind")
     elif not sink.lag:
         yield ok("workers", "no sink worker is alive, and nothing waits for one")
+
+
+def check_dead(status: BusStatus) -> Iterator[Finding]:
+    """Find events that no worker could handle."""
+    causes = {cause: count for cause, count in status.buried.items() if count}
+    waiting = sum(partition.dead_events or 0 for partition in status.partitions)
+    if not waiting:
+        return
+    why = ", ".join(f"{count} {cause}" for cause, count in sorted(causes.items(), key=lambda one: -one[1])[:3])
+    buried = "1 entry lies" if waiting == 1 else f"{waiting} entries lie"
+    yield warning(
+        "dead letter",
+        f"{buried} there that no worker could handle" + (f"; ever buried: {why}" if why else ""),
+        "eventbus dead list says why; then eventbus dead replay --all, or eventbus dead discard --all",
+    )
 
 
 def check_lifecycle(status: BusStatus) -> Iterator[Finding]:

@@ -19,7 +19,6 @@ from eventbus.broker.health.partition_status import (
     node_of,
     read_partition,
 )
-from eventbus.broker.health.spoiled_checks import read_spoiled
 from eventbus.broker.health.suppressed import SourceCounts, leading, read_sources
 from eventbus.broker.keys import SINK_GROUP, Keys
 from eventbus.broker.lifecycle_status import LifecycleStatus, read_lifecycle
@@ -40,7 +39,6 @@ _COUNTERS = {
     "forgotten_early": "forgotten_early",
     "late": "late",
     "stale_batches": "stale",
-    "spoiled": "spoiled",
 }
 
 
@@ -100,10 +98,13 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     Raises: BusUnavailable: call again.  BusRefused: this user may not look.
     Redis:  TIME, INFO, GET, HGETALL, XLEN, XRANGE, ZCARD, XINFO GROUPS, XINFO CONSUMERS, XPENDING.
     """
+    from eventbus.broker.health.spoiled_checks import read_spoiled  # and with it the rights of every role
+
     server = check_server(client)
     reads = [read_partition(node_of(client, keys.meta), keys, bus.options) for keys in bus.keys]
     meta, incoming = _sum(read.meta for read in reads), _sum(read.incoming_meta for read in reads)
     counters = {name: meta.get(field, 0) for name, field in _COUNTERS.items()}
+    counters |= {"refused_full": incoming.get("full", 0), "spoiled": sum(read.spoiled for read in reads)}
     partitions = [read.partition for read in reads]
     if not all(worker.alive for partition in partitions for group in partition.groups for worker in group.workers):
         partitions = _with_heartbeats(partitions, _moving(client, bus.keys))
@@ -115,7 +116,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         options_version=bus.options_version,
         partitions=tuple(partitions),
         groups=_groups(partitions, meta),
-        counters={"published": incoming.get("events", 0), **counters, "refused_full": incoming.get("full", 0)},
+        counters={"published": incoming.get("events", 0), **counters},
         losses=_by_cause(incoming, "losses:"),
         buried=_buried(meta),
         spoiled=read_spoiled(client, bus.keys),

@@ -85,6 +85,37 @@ def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
     return tuple(_sum(name, modes[name], tuple(found)) for name, found in sorted(parts.items()))
 
 
+def forget_silent_sinks(client: Client, keys: Keys, *, silent_ms: int) -> list[str]:
+    """Remove the sinks of one partition without a sign of life for so long; return their names.
+
+    A worker that comes back begins as a new one.
+
+    Raises: BusUnavailable: call again.
+
+    Redis: HGETALL, TIME; HGET, DEL and HDEL a sink.
+    """
+    with redis_errors():
+        fields: Any = client.hgetall(keys.meta)
+        names = [field.removeprefix(b"export:") for field in fields if field.startswith(b"export:")]
+        now_ms = node_of(client, keys.meta).time()[0] * 1000 if names else 0
+        found = [name for name in names if now_ms - (_last_sign_ms(client, keys, name) or 0) >= silent_ms]
+        for name in found:
+            _forget_part(client, keys, name)
+    return [name.decode("utf-8", "replace") for name in found]
+
+
+def _last_sign_ms(client: Client, keys: Keys, name: bytes) -> int | None:
+    sign: Any = client.hget(keys.export + name, "sign_ms")
+    return whole_number(sign.decode("utf-8", "replace")) if sign else None
+
+
+def _forget_part(client: Client, keys: Keys, name: bytes) -> int:
+    client.delete(keys.export + name)
+    client.delete(keys.later + name)
+    forgotten: int = client.hdel(keys.meta, b"export:" + name)
+    return forgotten
+
+
 def forget_sink(bus: Bus, client: Client, name: str) -> bool:
     """Remove a sink that has no worker any more; a worker of this name begins anew. False: there is none.
 
@@ -93,9 +124,7 @@ def forget_sink(bus: Bus, client: Client, name: str) -> bool:
     found = 0
     for keys in bus.keys:
         with redis_errors():
-            client.delete(keys.export + name.encode())
-            client.delete(keys.later + name.encode())
-            found += client.hdel(keys.meta, f"export:{name}")
+            found += _forget_part(client, keys, name.encode())
     return bool(found)
 
 
@@ -181,4 +210,12 @@ def _number(fields: Mapping[str, str], name: str) -> int:
     return whole_number(fields.get(name)) or 0
 
 
-__all__ = ["SinkPart", "SinkStatus", "export_status", "forget_sink", "describe_missing", "partitions_without_worker"]
+__all__ = [
+    "SinkPart",
+    "SinkStatus",
+    "describe_missing",
+    "export_status",
+    "forget_silent_sinks",
+    "forget_sink",
+    "partitions_without_worker",
+]

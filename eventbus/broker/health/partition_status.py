@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.connection.client import Client, is_cluster
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.keys import EVENTS, Keys, bytes_in, version_in
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
@@ -80,11 +81,12 @@ class Partition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A partition, and every whole number of its two hashes."""
+    """A partition, every whole number of its two hashes, and how often a function met a value that is not ours."""
 
     partition: Partition
     meta: dict[str, int]
     incoming_meta: dict[str, int]
+    spoiled: int
 
 
 def read_partition(node: Any, keys: Keys, options: Options) -> Read:
@@ -101,9 +103,10 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
     pipe.zcard(keys.index_expiry)
     pipe.zcard(keys.index_forget)
     pipe.hgetall(keys.workers)
+    pipe.hget(keys.spoiled, "times")
     pipe.xinfo_groups(keys.incoming)
     time, incoming, meta, version, *replies = execute(pipe)
-    change, buried, last_buried, dead_events, stored, forgotten, beats, infos = replies
+    change, buried, last_buried, dead_events, stored, forgotten, beats, met, infos = replies
     now_ms = time[0] * 1000 + time[1] // 1000 if time else 0
     texts = {_text(field): _text(value) for field, value in (meta or {}).items()}
     numbers, sizes = _numbers(meta), _numbers(incoming)
@@ -123,7 +126,7 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
         holder=max((group for group in groups if group.behind_bytes), key=_behind, default=_NOBODY).name,
         groups=groups,
     )
-    return Read(partition, numbers, sizes)
+    return Read(partition, numbers, sizes, whole_number(met) or 0)
 
 
 def _read_groups(
@@ -156,7 +159,7 @@ def _read_groups(
         groups.append(
             GroupPart(
                 name=name,
-                policy=meta.get(f"policy:{name}", "WAIT"),
+                policy=meta.get(f"policy:{name}", GroupPolicy.WAIT),
                 lag=lag,
                 lag_exact=exact,
                 behind_s=max(0, now_ms - _id(oldest[0])[0]) / 1000 if oldest else 0.0,

@@ -25,11 +25,12 @@ NAMED: Final = 3
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """One partition's keys as found: the type of each, and the content of `meta`, {} if that is no hash."""
+    """One partition's keys as found: the type of each; what `meta` and `spoiled` hold, {} where that is no hash."""
 
     keys: Keys
     types: Mapping[bytes, str]
     meta: Mapping[bytes, bytes]
+    met: Mapping[bytes, bytes]
 
     @property
     def spoiled(self) -> dict[bytes, Expected]:
@@ -49,7 +50,7 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
     Those whose names are known one by one, the others as far as `key_scan.MOST_KEYS` of a server reach.
 
     Raises: BusUnavailable: call again.  ConfigError: nobody knows how many partitions there are.
-    Redis:  HGETALL on meta, TYPE on the rest, two pipelines a server; SCAN, and TYPE on what that finds.
+    Redis:  HGETALL on meta and spoiled, TYPE on the rest, two pipelines a server; SCAN, and TYPE on what that finds.
     """
     bus = bus_key(prefix)
     try:
@@ -80,7 +81,7 @@ def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
     """List the keys of these partitions that have a wrong type, a line each; none if this user may not ask.
 
     Raises: BusUnavailable: call again.
-    Redis:  HGETALL on meta, TYPE on the rest; two pipelines a server.
+    Redis:  HGETALL on meta and spoiled, TYPE on the rest; two pipelines a server.
     """
     try:
         looked = _look(client, every)
@@ -102,12 +103,14 @@ def _look_at_node(node: Any, every: Sequence[Keys]) -> Iterator[Looked]:
     pipe = node.pipeline(transaction=False)
     for keys in every:
         pipe.hgetall(keys.meta)
-    metas = [meta or {} for meta in execute(pipe)]
+        pipe.hgetall(keys.spoiled)
+    hashes = [found or {} for found in execute(pipe)]
+    metas, mets = hashes[::2], hashes[1::2]
     names = [list(expected(keys) | expected_of_names(keys, meta)) for keys, meta in zip(every, metas, strict=True)]
     types = iter(_types(node, [key for of_one in names for key in of_one]))
-    for keys, meta, of_one in zip(every, metas, names, strict=True):
+    for keys, meta, met, of_one in zip(every, metas, mets, names, strict=True):
         found = dict(zip(of_one, types, strict=False))
-        yield Looked(keys, {key: kind for key, kind in found.items() if kind != "none"}, meta)
+        yield Looked(keys, {key: kind for key, kind in found.items() if kind != "none"}, meta, met)
 
 
 def _types(node: Any, keys: Iterable[bytes]) -> list[str]:
@@ -123,14 +126,14 @@ def _judge(looked: Looked, noted: set[bytes]) -> Iterator[Finding]:
     for key in looked.noted:
         if key in noted and looked.types[key] == "string":
             yield _cut_off(looked, key)
-    if times := whole_number(looked.meta.get(b"spoiled")):
+    if times := whole_number(looked.met.get(b"times")):
         yield _met(looked, times)
     if times := whole_number(looked.meta.get(b"mended")):
         yield _mended(looked, times)
 
 
 def _judge_scanned(looked: Looked, scanned: Scanned) -> Iterator[Finding]:
-    """What was found besides the keys that are looked at by their names."""
+    """Judge what was found besides the keys that are looked at by their names."""
     found = [key for key in sorted(scanned.spoiled) if key.startswith(looked.keys.root) and key not in looked.spoiled]
     for key in found[:NAMED]:
         yield _other_type(key, *scanned.spoiled[key])
@@ -145,7 +148,7 @@ def _judge_scanned(looked: Looked, scanned: Scanned) -> Iterator[Finding]:
 def _other_type(key: bytes, found: str, must: Expected) -> Finding:
     name = key.decode("utf-8", "backslashreplace")
     root, _, rest = name.partition("}:")
-    report = warning if must.type == "string" else error
+    report = warning if must.type == "string" and must is not KEY_TYPES["note"] else error
     return report(
         "keys",
         f"{_words(key, found, must)}: {must.stops}",
@@ -164,7 +167,8 @@ def _cut_off(looked: Looked, key: bytes) -> Finding:
     else:
         cure = (
             "let somebody write who has every right it takes, and that call is finished: "
-            "`eventbus doctor --role worker`, as the workers' user, names a right that is missing"
+            "`eventbus doctor --role worker`, as the workers' user, names a right that is missing; where a "
+            "worker's log names a key that is not what it must be, RENAME that away: what it had is lost"
         )
     return warning(
         "keys",
@@ -175,13 +179,12 @@ def _cut_off(looked: Looked, key: bytes) -> Finding:
 
 
 def _met(looked: Looked, times: int) -> Finding:
-    last = looked.meta.get(b"spoiled_key", b"").decode("utf-8", "replace")
-    meta = looked.keys.meta.decode()
+    last = looked.met.get(b"last_key", b"").decode("utf-8", "replace")
     values = "1 value of the store was" if times == 1 else f"{times} values of the store were"
     return warning(
         "keys",
         f"partition {looked.keys.partition}: {values} not ours and counted as missing, the last one in {last}",
-        f"find who else writes to {looked.keys.root.decode()}*; then HDEL {meta} spoiled spoiled_key",
+        f"find who else writes to {looked.keys.root.decode()}*; then DEL {looked.keys.spoiled.decode()}",
     )
 
 

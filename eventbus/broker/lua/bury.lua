@@ -1,11 +1,11 @@
 -- bury: move one entry of any group to the dead letter, whole or one event of it.
 -- KEYS[1] incoming STREAM   KEYS[2] dead STREAM   KEYS[3] meta HASH   KEYS[4] attempts:<group> HASH
--- KEYS[5] note:<what> STRING       of the store's own group that of its events
+-- KEYS[5] note:<what> STRING       of the store's own group that of its events   KEYS[6] spoiled HASH
 -- ARGV[1] group  ARGV[2] consumer  ARGV[3] entry id  ARGV[4] cause (one word)  ARGV[5] deaths  ARGV[6] bytes to keep
 -- ARGV[7] 1 acknowledges the entry; 0 keeps it (one event of it was buried, the rest is still to be handled)
 -- ARGV[8] next      position where work one event at a time goes on in an entry that is kept, '' if it is not worked so
 -- Reply   1 | 0 not this consumer's any more: nothing was done
--- Writes  all five; allowed when memory is full, since the dead letter is bounded and the stream must drain.
+-- Writes  all six; allowed when memory is full, since the dead letter is bounded and the stream must drain.
 
 local function bury(keys, args)
   local incoming, dead, meta, attempts, note = keys[1], keys[2], keys[3], keys[4], keys[5]
@@ -32,4 +32,4 @@ local function bury(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_bury', callback = naming_spoiled(bury, 3), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_bury', callback = naming_spoiled(bury, 6), flags = { 'allow-oom' } }

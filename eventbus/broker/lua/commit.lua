@@ -6,8 +6,8 @@
 -- The commands that a note may hold, and the type of the key behind each. Those that Redis does not know stand below.
 local TYPES = {
   XADD = 'stream', XACK = 'stream', XDEL = 'stream', XTRIM = 'stream', XGROUP = 'stream', RELEASE = 'stream',
-  BURY = 'stream', STREAM = 'stream', GROUP = 'stream', APPEND = 'stream', ZADD = 'zset', ZREM = 'zset', HSET = 'hash', HDEL = 'hash', HSETNX = 'hash',
-  PEXPIRE = 'any', DEL = 'any', LIVES = 'any', CHANGES = 'any',
+  BURY = 'stream', STREAM = 'stream', GROUP = 'stream', APPEND = 'stream', ZADD = 'zset', ZREM = 'zset',
+  HSET = 'hash', HDEL = 'hash', HSETNX = 'hash', PEXPIRE = 'any', DEL = 'any', LIVES = 'zset', DUE = 'zset', CHANGES = 'any',
 }
 
 -- One more command of the note. A command costs more than a member, and is one more line of the AOF.
@@ -49,6 +49,12 @@ local function write_changes(c)
   written_rv[c.version_key] = c.last
 end
 
+-- What a call that was cut off has left to do stands nowhere else, and without it its events are counted once more or never
+-- listed. So what is not ours stops the work here, though it is a string.
+local function refuse(key, wanted)
+  error({ err = 'WRONGTYPE eventbus: ' .. key .. ' is not ' .. wanted })
+end
+
 -- Returns the changes of a note, with the objects as they are stored now: nothing of the kind was written since.
 local function noted_changes(noted)
   local _, key, version_key, first, last, at, bytes, prefix, index_name, index_object, told, was = unpack(noted, 1, 12)
@@ -59,7 +65,9 @@ local function noted_changes(noted)
     if packed then o = unpack_it(packed)
     else
       packed = redis.call('MGET', prefix .. id)[1]
-      o = ours(prefix .. id, packed, unpack_it)
+      local is_spoiled
+      o, is_spoiled = ours(prefix .. id, packed, unpack_it)
+      if is_spoiled then refuse(prefix .. id, 'the object that a call wrote which was cut off') end
     end
     local name_member, object_member
     if index_object == '' then
@@ -73,13 +81,29 @@ local function noted_changes(noted)
   return c
 end
 
--- Sets of similar messages and token buckets live on from their last use.
+-- Sets of similar messages and token buckets live on from their last use; *score* '' leaves the index as it is.
 local function keep_alive(command)
-  local _, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects = unpack(command)
-  for _, member in ipairs(subjects) do
+  local _, index, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects, score = unpack(command)
+  local scored = {}
+  for n, member in ipairs(subjects) do
     redis.call('PEXPIRE', set_prefix .. string.sub(member, 1, 32), set_life_ms)
     redis.call('PEXPIRE', bucket_prefix .. string.sub(member, 33), bucket_life_ms)
+    scored[2 * n - 1], scored[2 * n] = score, member
   end
+  if score == '' then return end
+  for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
+end
+
+-- What was written has to go some day.
+local function expire_later(command, c)
+  local _, index, score = unpack(command)
+  local scored = {}
+  for n = 1, c and #c.noted or 0, 2 do
+    if string.byte(c.noted[n]) ~= 68 then -- D
+      scored[#scored + 1], scored[#scored + 2] = score, string.sub(c.noted[n], 2)
+    end
+  end
+  for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
 end
 
 -- Acknowledges all that *group* has pending up to *target*.
@@ -109,9 +133,10 @@ local function make_group(command)
 end
 
 -- *finishing*: the command may have been done before.
-local function perform(command, finishing)
+local function perform(command, finishing, c)
   local verb = command[1]
   if verb == 'LIVES' then keep_alive(command)
+  elseif verb == 'DUE' then expire_later(command, c)
   elseif verb == 'RELEASE' then release_pending(command)
   elseif verb == 'BURY' then redis.call('XADD', unpack(command, 2))
   elseif verb == 'STREAM' then make_stream(command)
@@ -130,7 +155,6 @@ local function check_types(c, steps)
   for _, command in ipairs(steps) do
     local verb, key = command[1], command[2]
     local wanted = TYPES[verb]
-    if not wanted then error({ err = 'ERR eventbus: a note holds no ' .. tostring(verb) }) end
     if verb == 'XGROUP' then key = command[3] end
     if wanted ~= 'any' and not checked[key] then
       check_type(key, wanted)
@@ -155,7 +179,7 @@ local function commit(note, strings, c, steps)
   strings[#strings + 1], strings[#strings + 2] = note, cmsgpack.pack(noted)
   redis.call('MSET', unpack(strings))
   if noted[2] then write_changes(c) end
-  for _, command in ipairs(steps) do perform(command, false) end
+  for _, command in ipairs(steps) do perform(command, false, c) end
   redis.call('DEL', note)
 end
 
@@ -187,29 +211,36 @@ local function late_burials(steps)
   return kept, moved
 end
 
--- A note that is not ours: there is nothing that could be done.
-local function drop_note(note)
-  spoil(note)
-  redis.call('DEL', note)
-  return false
+-- Returns whether *steps* can be done at all; what it is that they would do is not looked at.
+local function are_steps(steps)
+  if type(steps) ~= 'table' then return false end
+  for _, command in ipairs(steps) do
+    if type(command) ~= 'table' or not TYPES[command[1]] then return false end
+    for n = 2, #command do
+      local is_list = command[1] == 'LIVES' and n == 7
+      if is_list ~= (type(command[n]) == 'table') or type(command[n]) == 'boolean' then return false end
+    end
+    if #command < (command[1] == 'LIVES' and 8 or 2) then return false end
+  end
+  return true
 end
 
 -- Does what a call that was cut off has left to do; *text* is what the note holds. Returns whether there was something.
 local function finish(note, text)
   if not text then return false end
   local ok, noted = pcall(cmsgpack.unpack, text)
-  if not ok or type(noted) ~= 'table' or type(noted[1]) ~= 'table' then return drop_note(note) end
+  if not ok or type(noted) ~= 'table' or not are_steps(noted[1]) then refuse(note, 'a note') end
   local c = nil
   if noted[2] then
     ok, c = pcall(noted_changes, noted[2])
     if not ok and type(c) == 'table' then error(c) end -- of Redis, not of the note
-    if not ok then return drop_note(note) end
+    if not ok then refuse(note, 'a note (' .. tostring(c) .. ')') end
   end
   check_types(c, noted[1])
   local steps, moved = late_burials(noted[1])
   if moved then redis.call('SET', note, cmsgpack.pack({ steps, noted[2] })) end
   if c then write_changes(c) end
-  for _, command in ipairs(steps) do perform(command, true) end
+  for _, command in ipairs(steps) do perform(command, true, c) end
   redis.call('DEL', note)
   return true
 end
@@ -217,7 +248,7 @@ end
 -- Reads and finishes a note, for functions that have nothing else to read with it.
 local function finish_noted(note)
   local text = redis.call('MGET', note)[1]
-  if not text and redis.call('EXISTS', note) == 1 then return drop_note(note) end
+  if not text and redis.call('EXISTS', note) == 1 then refuse(note, 'a note') end
   return finish(note, text)
 end
 
@@ -230,6 +261,6 @@ local function step_within(steps, c, bound, full)
   check_type(c.key, 'stream')
   if full then return step(steps, 'XTRIM', c.key, 'MAXLEN', redis.call('XLEN', c.key)) end
   if math.floor(c.bytes / LOOK_EVERY_BYTES) == math.floor(c.at / LOOK_EVERY_BYTES) then return end
-  local length = length_within(c.key, c.bytes, bound)
-  if length then step(steps, 'XTRIM', c.key, 'MAXLEN', '~', length) end
+  local id = kept_from(c.key, c.bytes, bound)
+  if id then step(steps, 'XTRIM', c.key, 'MINID', '~', id) end
 end

@@ -4,7 +4,34 @@
 local SIMILAR_LAST = 1
 local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
 local REPORT_EVERY_MS = 60000
-local MESSAGE_IN_BODY = 5
+
+-- A subject is nine values in one array of all, an event eight: a table each would cost more than what is decided.
+local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
+local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local OF_SUBJECT, OF_KEY, OF_BODY, EVENT_NAME, FIRST_US, LAST_US, EVENT_COUNT, EVENT_UID = 1, 2, 3, 4, 5, 6, 7, 8
+
+-- Positions in a packed event, as in docs/wire.md, from 1.
+local BODY_REFERENCE, BODY_MESSAGE, BODY_TYPE, BODY_SOURCE, BODY_REPORTER = 3, 5, 6, 7, 11
+local NIL, ONE = '\192', '\1'
+
+local function open_body(body)
+  local ok, opened = pcall(cmsgpack.unpack, body)
+  return ok and type(opened) == 'table' and opened or {}
+end
+
+-- The body of a report of suppression: what the event held back says of its object, type and source.
+local function report_body(namespace, body, rules)
+  local of, pack = open_body(body), cmsgpack.pack
+  local reference, source = {}, of[BODY_SOURCE] or { '', '' }
+  for n = 1, math.min(6, #(of[BODY_REFERENCE] or {})) do reference[n] = of[BODY_REFERENCE][n] end
+  local parts = {
+    pack(''), pack(namespace), #reference > 0 and pack(reference) or '\144', pack('EventsSuppressed'),
+    pack(rules.report_message), pack(rules.report_type ~= '' and rules.report_type or of[BODY_TYPE] or 'Normal'), pack(source),
+  }
+  local component, instance = of[BODY_REPORTER] or source[1], of[BODY_REPORTER + 1] or source[2]
+  if component == source[1] and instance == source[2] then return '\151' .. table.concat(parts) end
+  return '\156' .. table.concat(parts) .. NIL .. NIL .. ONE .. pack(component) .. pack(instance)
+end
 
 local function is_similar(s)
   return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
@@ -81,11 +108,11 @@ local function was_seen(r)
   return r.o[COUNT] and r.o[COUNT] ~= 0
 end
 
-local function create(r, entry, subject, uid, body, form, message, last, now_ms)
+local function create(r, entry, about, uid, body, form, message, last, now_ms)
   local o = r.o
   if r.former then r.former, r.replaced = nil, r.stored end
   o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[BODY] = o[COUNT], last, message, form, body
-  o[SUBJECT] = o[NAMESPACE] .. string.sub(subject[8], #subject[6] + 1)
+  o[SUBJECT] = o[NAMESPACE] .. about
   o[UID], o[CREATED], o[ENTRY] = uid, now_ms, entry
   o[RV], o[HELD], o[WRITTEN], o[SEEN], o[DUE], o[CHANGED] = false, false, false, false, false, false
   o[OVERLAY], o[ONCE] = false, false
@@ -117,23 +144,27 @@ local function set_aside(r)
   r.o, r.present, r.dirty = o, false, false
 end
 
--- *given*: subjects, rules (burst, qps, max_events, max_interval_ms, prefix, reporting), now_ms, full (no memory), and
+-- *given*: subjects, locals, bodies, rules (burst, qps, max_events, max_interval_ms, prefix, reporting, report_message,
+-- report_type), now_ms, full (no memory), and
 -- similar(i), bucket(i), object(i), free_name(namespace, name, i), which read the state behind key i.
 -- Returns a function that decides one event, and what it has counted.
 local function new_decision(given)
   local subjects, rules, now_ms, full = given.subjects, given.rules, given.now_ms, given.full
+  local locals, bodies = given.locals, given.bodies
+  local similar_of, bucket_of, object_of = given.similar, given.bucket, given.object
+  local report_at = #locals -- reports and aggregates are numbered behind the events
   local tally = {
     events = 0, suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0,
   }
   local by_subject, used = { S = {}, A = {}, M = {} }, {}
 
-  local function note(what, subject)
-    local counts = by_subject[what]
-    counts[subject[9]] = (counts[subject[9]] or 0) + 1
+  local function note(what, s)
+    local counts, dimensions = by_subject[what], subjects[s + DIMENSIONS]
+    counts[dimensions] = (counts[dimensions] or 0) + 1
   end
 
-  local function report_suppressed(bucket, subject, at_ms, entry, closing)
-    local r = given.object(subject[4])
+  local function report_suppressed(bucket, s, at_ms, entry, body, closing)
+    local r = object_of(report_at + subjects[s + REPORT])
     local o = r.o
     -- The bucket is forgotten long before the report's count is: that goes on, not back.
     local total = math.min(MOST_COUNT, math.max(bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)))
@@ -142,11 +173,14 @@ local function new_decision(given)
       if r.present then
         o[STORED_COUNT], o[LAST], o[SEEN], o[ONCE], r.dirty = total, at_ms * 1000, false, false, true
       else
+        local namespace = subjects[s + SUBJECT_NAMESPACE]
         if not o[NAME] then
-          o[FIRST], o[NAMESPACE] = at_ms * 1000, subject[6]
-          o[NAME] = given.free_name(subject[6], subject[7] .. '.' .. hex_ns(at_ms), subject[4])
+          o[FIRST], o[NAMESPACE] = at_ms * 1000, namespace
+          o[NAME] = given.free_name(
+            namespace, subjects[s + OBJECT_NAME] .. '.' .. hex_ns(at_ms), report_at + subjects[s + REPORT]
+          )
         end
-        create(r, entry, subject, '', subject[10], 's', false, at_ms * 1000, now_ms)
+        create(r, entry, subjects[s + ABOUT], '', report_body(namespace, body, rules), 's', false, at_ms * 1000, now_ms)
       end
       bucket[REPORTED], bucket[REPORTED_MS] = total, at_ms
     else
@@ -155,88 +189,92 @@ local function new_decision(given)
   end
 
   -- Returns whether the event joins an aggregate: there are as many distinct messages as there may be.
-  local function aggregate(subject, at_ms, message)
-    local similar = given.similar(subject[1])
+  local function aggregate(s, at_ms, message)
+    local similar = similar_of(subjects[s + SET])
     if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > rules.max_interval_ms then
       for n = #similar, 2, -1 do similar[n] = nil end
     end
     similar[SIMILAR_LAST] = at_ms
-    local known = false
-    for n = 2, #similar do
+    local known, length = false, #similar
+    for n = 2, length do
       if similar[n] == message then known = true break end
     end
-    local aggregated = (known and #similar - 1 or #similar) >= rules.max_events
-    if not known and not aggregated then similar[#similar + 1] = message end
+    local aggregated = (known and length - 1 or length) >= rules.max_events
+    if not known and not aggregated then similar[length + 1] = message end
     return aggregated
   end
 
-  local function count(event, subject, at_ms, aggregated)
-    local i = aggregated and subject[3] or event[2]
-    local r = given.object(i)
+  local function count(events, e, s, at_ms, aggregated)
+    local i = aggregated and report_at + subjects[s + AGGREGATE] or events[e + OF_KEY]
+    local r = object_of(i)
     local seen = was_seen(r)
     if seen then
       r.o[COUNT] = r.o[COUNT] < MOST_COUNT and r.o[COUNT] + 1 or -MOST_COUNT - 1
     else
       -- It takes the place of one that counts as never seen (count 0), under a new name, as soon as it gets through.
       if r.present then set_aside(r) end
-      local o = r.o
-      o[COUNT] = aggregated and 1 or event[7]
-      o[FIRST] = aggregated and at_ms * 1000 or event[5]
-      o[NAMESPACE] = subject[6]
-      o[NAME] = given.free_name(subject[6], aggregated and subject[7] .. '.' .. hex_ns(at_ms) or event[4], i)
+      local o, namespace = r.o, subjects[s + SUBJECT_NAMESPACE]
+      o[COUNT] = aggregated and 1 or events[e + EVENT_COUNT]
+      o[FIRST] = aggregated and at_ms * 1000 or events[e + FIRST_US]
+      o[NAMESPACE] = namespace
+      o[NAME] = given.free_name(
+        namespace, aggregated and subjects[s + OBJECT_NAME] .. '.' .. hex_ns(at_ms) or events[e + EVENT_NAME], i
+      )
       o[ENTRY] = o[ENTRY] or ''
     end
     r.counted = true
     return r, i, seen
   end
 
-  local function held_back(bucket, subject, at_ms, entry)
+  local function held_back(bucket, s, at_ms, entry, body)
     tally.suppressed = tally.suppressed + 1
-    note('S', subject)
+    note('S', s)
     bucket[SUPPRESSED] = (bucket[SUPPRESSED] or 0) + 1
     bucket[REPORTED] = bucket[REPORTED] or 0
     bucket[REPORTED_MS] = bucket[REPORTED_MS] or 0
-    if rules.reporting and (not full or given.object(subject[4]).stored) then
-      report_suppressed(bucket, subject, at_ms, entry, false)
+    if rules.reporting and (not full or object_of(report_at + subjects[s + REPORT]).stored) then
+      report_suppressed(bucket, s, at_ms, entry, body, false)
     end
   end
 
-  local function decide(entry, at_ms, event)
-    local subject = subjects[event[1]]
-    tally.events, used[event[1]] = tally.events + 1, true
-    local aggregated = aggregate(subject, at_ms, event[3])
-    local r, i, seen = count(event, subject, at_ms, aggregated)
-    local last = aggregated and at_ms * 1000 or event[6]
+  -- The event at *e* of *events*.
+  local function decide(entry, at_ms, events, e)
+    local s = (events[e + OF_SUBJECT] - 1) * SUBJECT_FIELDS
+    tally.events, used[events[e + OF_SUBJECT]] = tally.events + 1, true
+    local aggregated = aggregate(s, at_ms, locals[events[e + OF_KEY]])
+    local r, i, seen = count(events, e, s, at_ms, aggregated)
+    local last = aggregated and at_ms * 1000 or events[e + LAST_US]
+    local body = bodies[events[e + OF_BODY]]
 
-    local bucket = subject[5] ~= 1 and given.bucket(subject[2])
+    local bucket = subjects[s + EXEMPT] ~= 1 and bucket_of(subjects[s + BUCKET])
     if bucket and not take_token(bucket, at_ms, rules.burst, rules.qps) then
       if r.present then count_unwritten(r, last) end
-      held_back(bucket, subject, at_ms, entry)
+      held_back(bucket, s, at_ms, entry, body)
       return aggregated and 'S' or 's'
     end
     if bucket and rules.reporting and (bucket[SUPPRESSED] or 0) > (bucket[REPORTED] or 0) and not full then
-      report_suppressed(bucket, subject, at_ms, entry, true)
+      report_suppressed(bucket, s, at_ms, entry, body, true)
     end
     if aggregated then
       tally.aggregated = tally.aggregated + 1
-      note('A', subject)
+      note('A', s)
     end
 
     local letter
     if r.o[COUNT] > 1 then letter = r.present and 'p' or (seen and 'r' or 'n')
     else letter = seen and 'k' or 'c' end
-    local message = aggregated and rules.prefix .. (cmsgpack.unpack(event[9])[MESSAGE_IN_BODY] or '')
+    local message = aggregated and rules.prefix .. (open_body(body)[BODY_MESSAGE] or '')
     if r.present then
       tally.patched = tally.patched + 1
       if patch(r, entry, message, last) then tally.late = tally.late + 1 end
     elseif full then
       tally.not_created, letter = tally.not_created + 1, 'm'
-      note('M', subject)
+      note('M', s)
     else
       tally.created = tally.created + 1
       -- It had expired, and meanwhile somebody else may have taken the name.
       if seen then r.o[NAME] = given.free_name(r.o[NAMESPACE], r.o[NAME], i) end
-      create(r, entry, subject, event[8], event[9], aggregated and 'a' or '', message, last, now_ms)
+      create(r, entry, subjects[s + ABOUT], events[e + EVENT_UID], body, aggregated and 'a' or '', message, last, now_ms)
     end
     return aggregated and string.upper(letter) or letter
   end

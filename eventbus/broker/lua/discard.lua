@@ -1,9 +1,10 @@
 -- discard: let a buried entry go for good, and count it.
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] dead STREAM   KEYS[4] meta HASH
 -- KEYS[5] note:<what> STRING       of whoever works on the dead letter by hand: replay may have left something to do
+-- KEYS[6] spoiled HASH
 -- ARGV[1] dead entry id
 -- Reply   1 | 0 it is gone already
--- Writes  KEYS 3 to 5; allowed when memory is full, since it only frees.
+-- Writes  KEYS 3 to 6; allowed when memory is full, since it only frees.
 
 local function discard(keys, args)
   local dead, meta, note = keys[3], keys[4], keys[5]
@@ -18,4 +19,4 @@ local function discard(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_discard', callback = naming_spoiled(discard, 4), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_discard', callback = naming_spoiled(discard, 6), flags = { 'allow-oom' } }

@@ -2,17 +2,28 @@
 -- DELETED change each; forget counts likewise. Checks every key that it is given again.
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:expiry ZSET
 -- KEYS[5] index:forget ZSET   KEYS[6] changes:<kind> STREAM   KEYS[7] suppressed HASH
--- KEYS[8] version:<kind> STRING      KEYS[9] note:<what> STRING
--- KEYS[10…] object:… STRING   candidates, oldest first, at most 100
+-- KEYS[8] version:<kind> STRING      KEYS[9] note:<what> STRING   KEYS[10] spoiled HASH
+-- KEYS[11…] object:… STRING   candidates, oldest first, at most 100
 -- ARGV[1] max_stored  ARGV[2] max_records  bounds   ARGV[3] event_ttl_ms   ARGV[4] record_ttl_ms
 -- ARGV[5] now_ms      '' the server's clock (workers), else this (tests)
 -- Reply   {expired, evicted, forgotten, counts evicted}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
-local FIXED_EXPIRE = 9
+local FIXED_EXPIRE = 10
 
 local function scores_of(index, ids)
   return ask('ZMSCORE', index, unpack(ids))
+end
+
+-- `refresh` had too much to do: what was held back last is told now. Returns whether that was so.
+local function tell_last(c, strings, o, key, now_ms)
+  if o[FORM] ~= 's' or o[COUNT] == o[STORED_COUNT] then return false end
+  o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms
+  o[WRITE_DUE] = false
+  local packed = cmsgpack.pack(o)
+  tell(c, 'M', string.sub(key, -32), packed)
+  strings[#strings + 1], strings[#strings + 2] = key, packed
+  return true
 end
 
 local function expire(keys, args)
@@ -43,18 +54,11 @@ local function expire(keys, args)
     local id, due, forget_ms = ids[n], tonumber(dues[n] or nil), tonumber(forgets[n] or nil)
     if due and (due <= now_ms or stored > max_stored) then
       local o, is_spoiled = ours(key, values[n + 1], unpack_event)
-      if is_spoiled then
-        -- Not ours: once it is put right, the event is to go like any other.
+      -- What is not ours is to go like any other event, once it is put right.
+      if is_spoiled or o and o[BODY] and due <= now_ms and tell_last(c, strings, o, key, now_ms) then
         due_again[#due_again + 1], due_again[#due_again + 2] = integer_text(now_ms + event_ttl_ms), id
       elseif not o or not o[BODY] then
         due_no_more[#due_no_more + 1] = id
-      elseif o[FORM] == 's' and o[COUNT] ~= o[STORED_COUNT] and due <= now_ms then
-        -- `refresh` had too much to do: what was held back last is told now.
-        o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms
-        local packed = cmsgpack.pack(o)
-        tell(c, 'M', id, packed)
-        strings[#strings + 1], strings[#strings + 2] = key, packed
-        due_again[#due_again + 1], due_again[#due_again + 2] = integer_text(now_ms + event_ttl_ms), id
       else
         local what, subject = due <= now_ms and 1 or 2, subject_of(o)
         if take_out(c, strings, steps, forget, o, key, forget_at) then counts = counts + 1 end
@@ -83,4 +87,4 @@ local function expire(keys, args)
   return reply
 end
 
-redis.register_function{ function_name = 'eb2_expire', callback = naming_spoiled(expire, 1), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_expire', callback = naming_spoiled(expire, 10), flags = { 'allow-oom' } }

@@ -1,12 +1,12 @@
 -- forget: delete sets of similar messages and token buckets that can no longer matter, or that are the least recently
 -- used beyond a bound. Checks every one that it is given again.
--- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<what> STRING
--- KEYS[4…] aggregate:…, spam:… STRING   in pairs, least recently used first, at most 100 pairs
+-- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<what> STRING   KEYS[4] spoiled HASH
+-- KEYS[5…] aggregate:…, spam:… STRING   in pairs, least recently used first, at most 100 pairs
 -- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as record gives them
 -- Reply   {let go, of these beyond the bound}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
-local FIXED_FORGET = 3
+local FIXED_FORGET = 4
 
 local function forget(keys, args)
   local meta, index_subject, note = keys[1], keys[2], keys[3]
@@ -43,4 +43,4 @@ local function forget(keys, args)
   return { #members, evicted }
 end
 
-redis.register_function{ function_name = 'eb2_forget', callback = naming_spoiled(forget, 1), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_forget', callback = naming_spoiled(forget, 4), flags = { 'allow-oom' } }

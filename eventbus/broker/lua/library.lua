@@ -1,7 +1,7 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 2
+local BUILD = 9
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 
@@ -49,6 +49,13 @@ local function ask(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then error({ err = reply.err .. ' (' .. key .. ')' }) end
   return reply
+end
+
+-- Somebody may have made another bus under the prefix since the caller opened his. Asked before anything is written.
+local function check_bus(meta, bus)
+  if (bus or '') ~= '' and ask('HGET', meta, 'bus') ~= bus then
+    error({ err = 'OTHERBUS eventbus: ' .. meta .. ' belongs to another bus' })
+  end
 end
 
 local function now_us()

@@ -11,6 +11,8 @@ local WRITTEN, SEEN, DUE, CHANGED = 16, 17, 18, 19
 -- What a PATCH has laid over it, for good and until the next repeat.
 local OVERLAY, ONCE = 20, 21
 local FIELDS = 21
+-- Behind them, of a report of suppression alone: when its running count is to be written, ms; false or nil: it is written.
+local WRITE_DUE = 22
 
 -- Counts are int32, as in core/v1.
 local MOST_COUNT = 2147483647
@@ -116,11 +118,30 @@ local function tell(c, letter, id, packed, name_member, object_member)
   end
 end
 
--- Returns how many entries a stream may keep to hold about *bound* bytes, of *added* ever; nil: all of them.
-local function length_within(stream, added, bound)
+local GUESSES = 64 -- two or three, but where ids jump
+
+local function bytes_before(entry)
+  return tonumber(fields_of(entry).at or '') or 0
+end
+
+-- Returns the id of the first entry that a stream keeps to hold about *bound* bytes, of *added* ever; nil: all of them.
+-- Each entry says in `at` how many came before it: the place is guessed between two that are known, in turn by their
+-- bytes and in the middle.
+local function kept_from(stream, added, bound)
   local first = ask('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-  if not first then return nil end
-  local queued = added - (tonumber(fields_of(first).at or '') or 0)
-  if queued <= bound then return nil end
-  return math.max(1, math.floor(redis.call('XLEN', stream) * bound / queued))
+  if not first or added - bytes_before(first) <= bound then return nil end
+  local last = ask('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+  local wanted, found = added - bound, last[1]
+  local low, low_at, high, high_at = 0, bytes_before(first), 0, bytes_before(last)
+  low, high = (entry_id(first[1])), (entry_id(last[1]))
+  for n = 1, GUESSES do
+    if high - low <= 1 or high_at - wanted <= bound / 16 then break end
+    local share = n % 2 == 0 and 0.5 or math.max(0, math.min(1, (wanted - low_at) / (high_at - low_at)))
+    local guess = low + 1 + math.floor((high - low - 2) * share)
+    local entry = ask('XRANGE', stream, integer_text(guess) .. '-0', '+', 'COUNT', 1)[1]
+    local at = bytes_before(entry)
+    if at < wanted then low, low_at = (entry_id(entry[1])), at
+    else found, high, high_at = entry[1], guess, at end
+  end
+  return found
 end

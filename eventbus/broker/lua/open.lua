@@ -1,12 +1,13 @@
 -- open: make a partition's stream, versions and group, or find them made.
 -- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:meta  HASH
 -- KEYS[4] eb:{p}:changes:<kind>  STREAM (read: its last id)   KEYS[5] eb:{p}:version:<kind>  STRING   KEYS[6] eb:{p}:note:<what>  STRING
+-- KEYS[7] eb:{p}:spoiled  HASH
 -- ARGV[1] generation   random, 16 hex; taken only if the stream has none
 -- ARGV[2] group        to make as well, '' for none       ARGV[3] policy  WAIT | DROP
 -- ARGV[4] start        '0' the oldest entry, '$' from now on; an existing group or floor wins
 -- ARGV[5] bus          id of the bus that the partition belongs to, as the caller has just read it; '' leaves it open
 -- Reply   {generation, 1 if the stream was made, 1 if the group was made}
--- Writes  KEYS 1-3, 5 and 6; allowed when memory is full, since the workers that start then will drain it.
+-- Writes  KEYS 1-3 and 5-7; allowed when memory is full, since the workers that start then will drain it.
 --         A group that is gone while its floor is remembered is made anew at its floor. What is missing from there
 --         on, even the whole stream, is counted in lost:<group>, and in untold:<group> until `trim` reports it.
 --         Floors are up to a second old, so up to a second of what the group had done may be counted with it.
@@ -96,4 +97,4 @@ local function open(keys, args)
   return { known, made and 1 or 0, missing and 1 or 0 }
 end
 
-redis.register_function{ function_name = 'eb2_open', callback = naming_spoiled(open, 3), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_open', callback = naming_spoiled(open, 7), flags = { 'allow-oom' } }

@@ -2,18 +2,19 @@
 -- are the correlator's again at the next repeat.
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] changes:<kind> STREAM      KEYS[7] incoming STREAM   KEYS[8] incoming:meta HASH
--- KEYS[9] object:… STRING   KEYS[10] meta HASH
+-- KEYS[9] object:… STRING   KEYS[10] meta HASH (read: its bus)   KEYS[11] spoiled HASH
 -- ARGV[1] rv             the version it must have
 -- ARGV[2] overlay        bytes that stay until the event goes, '' none   ARGV[3] once  until its next repeat, '' none
 -- ARGV[4] event_ttl_ms   ARGV[5] copy  as write_event   ARGV[6] incoming_bytes   ARGV[7] was
+-- ARGV[8] bus            id of the bus that the caller has opened, '' does not ask
 -- Reply   {'OK', rv} | {'CONFLICT', rv} | {'MISSING'} | {'FULL'} the stream takes no copy; nothing was written
--- Writes  all of them but the names; allowed when memory is full.
+-- Writes  all but the names and meta; allowed when memory is full.
 
 local function overlay_event(keys, args)
   local k, wanted, overlay, once = written_keys(keys), args[1], args[2], args[3]
   local event_ttl_ms, copy, bound = number(args[4], 'event_ttl'), args[5], number(args[6], 'incoming_bytes')
 
-  local o, version_text = read_written(k)
+  local o, version_text = read_written(k, args[8])
   if not o or o[FORM] == 'w' then return { 'MISSING' } end
   if integer_text(o[RV]) ~= wanted then return { 'CONFLICT', integer_text(o[RV]) } end
 
@@ -23,4 +24,4 @@ local function overlay_event(keys, args)
   })
 end
 
-redis.register_function{ function_name = 'eb2_overlay_event', callback = naming_spoiled(overlay_event, 10), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_overlay_event', callback = naming_spoiled(overlay_event, 11), flags = { 'allow-oom' } }

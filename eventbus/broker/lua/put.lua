@@ -1,13 +1,14 @@
 -- put: create or replace one stored object of any kind but events, if it has not changed since the caller read it.
 -- KEYS[1] version:<kind> STRING   KEYS[2] note:<kind> STRING   KEYS[3] index:name:<kind> ZSET   KEYS[4] changes:<kind> STREAM
--- KEYS[5] object:<kind>:<key> STRING   KEYS[6] meta HASH
+-- KEYS[5] object:<kind>:<key> STRING   KEYS[6] meta HASH (read: its bus)   KEYS[7] spoiled HASH
 -- ARGV[1] rv          the version it must have; '' it must not exist
 -- ARGV[2] namespace   ARGV[3] name
 -- ARGV[4] body        the object as JSON, without its version
 -- ARGV[5] was         former labels and fields (msgpack) if a selector could tell them from those of body, else ''
 -- ARGV[6] changes_bytes  bound of the stream
+-- ARGV[7] bus         id of the bus that the caller has opened, '' does not ask
 -- Reply   {'OK', rv} | {'EXISTS', rv} | {'CONFLICT', rv} | {'MISSING'} | {'FULL'} there is no memory for a new one
--- Writes  all of them; allowed when memory is full: what exists is replaced, and `changes` grows no longer than it is.
+-- Writes  all but meta; allowed when memory is full: what exists is replaced, and `changes` grows no longer than it is.
 --         The object lives until `remove`. A value that is not ours counts as missing.
 
 local function put(keys, args)
@@ -15,6 +16,7 @@ local function put(keys, args)
   local wanted, namespace, name, body, was = args[1], args[2], args[3], args[4], args[5]
   local bound = number(args[6], 'changes_bytes')
 
+  check_bus(keys[6], args[7])
   finish_noted(note)
   local found = redis.call('MGET', version, key)
   local o = ours(key, found[2], unpack_item)
@@ -37,4 +39,4 @@ local function put(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_put', callback = naming_spoiled(put, 6), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_put', callback = naming_spoiled(put, 7), flags = { 'allow-oom' } }

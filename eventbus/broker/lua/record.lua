@@ -4,134 +4,38 @@
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET
 -- KEYS[9] changes:<kind> STREAM    KEYS[10] suppressed HASH   KEYS[11] dead STREAM        KEYS[12] attempts:<group> HASH
--- KEYS[13] version:<kind> STRING   KEYS[14] note:<what> STRING
--- KEYS[15…] aggregate:…, spam:…, object:…, occurrences:… STRING|HASH      each once; ARGV counts them from 1
+-- KEYS[13] version:<kind> STRING   KEYS[14] note:<what> STRING   KEYS[15] spoiled HASH
+-- KEYS[16…] aggregate:…, spam:…, object:…, occurrences:… STRING|HASH      each once, counted from 1 in each group: sets,
+--           buckets, events, what may be written besides (an aggregate, a report of suppression), occurrences
 -- ARGV[1] group   ARGV[2] consumer
 -- ARGV[3] burst   ARGV[4] qps %.17g   ARGV[5] max_events   ARGV[6] max_interval_ms   ARGV[7] aggregate message prefix
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
 -- ARGV[11] set_life_ms   ARGV[12] bucket_life_ms  of aggregate:…, spam:… after their last use, by the server's clock
 -- ARGV[13] refresh_ms    ARGV[14] occurrences_ms  life of a minute's occurrences, 0 counts none
--- ARGV[15] subjects  msgpack [[aggregate key, spam key, aggregate's object key, suppressed's object key, exempt 0|1,
---                    namespace, object name, namespace/kind/name, component\0kind\0type\0reason, suppressed body], …]
--- ARGV[16] bus       id of the bus that the worker has opened, '' does not ask
--- ARGV[17…] batches  msgpack [id, clock ms, next, [event, …], [[cause, deaths, bytes], …], start, occurrences key]
+-- ARGV[15] report_message   ARGV[16] report_type  of a report of suppression; '' is that of the event held back
+-- ARGV[17] bus       id of the bus that the worker has opened, '' does not ask
+-- ARGV[18] subjects  msgpack [sets, buckets, events, others: how many keys, [local key of each event key], [subject, …]]
+--           subject  nine in a row, not a table each: set, bucket, aggregate, report, exempt 0|1, namespace, object name,
+--                    /kind/name, component\0kind\0type\0reason
+-- ARGV[19] bodies    how many bodies follow, each once
+-- ARGV[20…] the bodies, then
+--           batches  msgpack [id, clock ms, next, [[cause, deaths, bytes], …], start, occurrences, [event, …]]
 --           next   '' acknowledges; else the batch is worked one event at a time and this is the next position
 --           start  position of the first event in its batch; what lies before the noted next has been recorded
---           event  [subject from 1, object key, local key, name, first µs | '', last µs | '', count, uid, body]
+--           event  eight in a row: subject, event key, body, name, first µs | '', last µs | '', count, uid
 -- Reply   one string a batch: '-' stale (not this consumer's any more: nothing was done), '<' it starts before the
 --         noted next (nothing was done: read the note again and go on from there), else a letter an event:
 --         c create  k create over its own former self  p patch  r patch, then create (it had expired)
 --         n the same, of an event never seen  s held back as spam  m not created, memory is full; upper case: aggregate
 -- Writes  all of them; allowed when memory is full, since it drains.
 
-local FIXED_RECORD = 14
+local FIXED_RECORD = 15
 
--- Reads strings by number, as few commands as can be.
-local function new_reader(keys)
-  local packed, was_read = {}, {}
-
-  local function read(numbers)
-    local missing = {}
-    for low = 1, #numbers, MANY do
-      local part = {}
-      for n = low, math.min(low + MANY - 1, #numbers) do part[#part + 1] = keys[FIXED_RECORD + numbers[n]] end
-      local got = redis.call('MGET', unpack(part))
-      for n = 1, #part do
-        packed[numbers[low + n - 1]], was_read[numbers[low + n - 1]] = got[n], true
-        if not got[n] then missing[#missing + 1] = part[n] end
-      end
-    end
-    spoil_others(missing)
-  end
-
-  local function value(i)
-    if not was_read[i] then read({ i }) end
-    return packed[i]
-  end
-
-  return read, value
-end
-
--- What every event needs is read at once; an aggregate or a report of suppression only when it comes to one.
-local function needed_keys(subjects, batches)
-  local numbers, listed = {}, {}
-  local function need(i)
-    if not listed[i] then
-      listed[i] = true
-      numbers[#numbers + 1] = i
-    end
-  end
-  for _, subject in ipairs(subjects) do
-    need(subject[1])
-    if subject[5] ~= 1 then need(subject[2]) end
-  end
-  for _, batch in ipairs(batches) do
-    for _, event in ipairs(batch[4]) do need(event[2]) end
-  end
-  return numbers
-end
-
--- The state behind the keys, as the decision asks for it: each table is unpacked once and changed in place.
-local function new_state(keys, index_name)
-  local read, value = new_reader(keys)
-  local similars, buckets, objects, used_objects, names = {}, {}, {}, {}, {}
-
-  -- Of what is missing all was looked at when it was read.
-  local function unpacked(i, unpack_it)
-    local packed = value(i)
-    local found, is_spoiled = unpack_it(packed)
-    if is_spoiled then spoil(keys[FIXED_RECORD + i]) end
-    return found, packed
-  end
-
-  local function kept(records, i, unpack_it)
-    local s = records[i]
-    if not s then
-      s = unpacked(i, unpack_it) or { nil, nil }
-      records[i] = s
-    end
-    return s
-  end
-
-  local function object(i)
-    local r = objects[i]
-    if not r then
-      local o, packed = unpacked(i, unpack_event)
-      r = new_object(o, packed and true or false)
-      objects[i] = r
-      used_objects[#used_objects + 1] = i
-    end
-    return r
-  end
-
-  local function free_name(namespace, name, i)
-    local full_name, id = namespace .. '/' .. name, string.sub(keys[FIXED_RECORD + i], -32)
-    local taken = names[full_name]
-    if not taken then
-      local member = ask(
-        'ZRANGEBYLEX', index_name, '[' .. full_name .. '\0', '(' .. full_name .. '\1', 'LIMIT', '0', '1'
-      )[1]
-      taken = member and string.sub(member, -32)
-    end
-    if taken and taken ~= id then
-      name = name .. '.' .. string.sub(id, 1, 8)
-      full_name = namespace .. '/' .. name
-    end
-    names[full_name] = id
-    return name
-  end
-
-  return {
-    read = read, value = value, similars = similars, buckets = buckets, objects = objects,
-    used_objects = used_objects, free_name = free_name, object = object,
-    similar = function(i) return kept(similars, i, unpack_similar) end,
-    bucket = function(i) return kept(buckets, i, unpack_bucket) end,
-  }
-end
-
--- The occurrences of a minute are counted by namespace, kind, type and reason.
-local function occurrence_field(subject)
-  return subject[6] .. string.sub(subject[9], (string.find(subject[9], '\0', 1, true)))
+-- The occurrences of a minute are counted by namespace, kind, type, reason and component.
+local function occurrence_field(subjects, s)
+  local dimensions = subjects[s + DIMENSIONS]
+  local behind = string.find(dimensions, '\0', 1, true)
+  return subjects[s + SUBJECT_NAMESPACE] .. string.sub(dimensions, behind) .. '\0' .. string.sub(dimensions, 1, behind - 1)
 end
 
 -- Decides every event of the batches that are ours. Returns replies, batches done, burials, occurrences by key.
@@ -141,24 +45,25 @@ local function decide_batches(batches, subjects, decide)
     if not batch.owned then replies[b] = '-'
     elseif batch.behind then replies[b] = '<'
     else
-      local letters, minute, counts = {}, batch[7] or 0, nil
+      local letters, minute, counts, events = {}, batch[6], nil, batch[7]
       if minute > 0 then
         counts = occurrences[minute] or {}
         occurrences[minute] = counts
       end
-      for e, event in ipairs(batch[4]) do
-        letters[e] = decide(batch[1], batch[2], event)
-        if counts then counts[event[1]] = (counts[event[1]] or 0) + 1 end
+      for e = 0, #events - 1, EVENT_FIELDS do
+        letters[#letters + 1] = decide(batch[1], batch[2], events, e)
+        local n = events[e + OF_SUBJECT]
+        if counts then counts[n] = (counts[n] or 0) + 1 end
       end
       replies[b] = table.concat(letters)
-      for _, burial in ipairs(batch[5]) do buried[#buried + 1] = { batch[1], burial } end
+      for _, burial in ipairs(batch[4]) do buried[#buried + 1] = { batch[1], burial } end
       done[#done + 1] = batch
     end
   end
   for minute, counts in pairs(occurrences) do
     local by_field = {}
     for n, count in pairs(counts) do
-      local field = occurrence_field(subjects[n])
+      local field = occurrence_field(subjects, (n - 1) * SUBJECT_FIELDS)
       by_field[field] = (by_field[field] or 0) + count
     end
     occurrences[minute] = by_field
@@ -215,13 +120,13 @@ local function step_acknowledge(steps, incoming, attempts, group, done, noted)
 end
 
 -- Puts the new state of the objects into *strings*, *c* and *indexes*.
-local function write_objects(state, keys, c, strings, indexes, given)
+local function write_objects(state, keys, places, c, strings, indexes, given)
   local function put(list, one, two)
     local n = #list
     list[n + 1], list[n + 2] = one, two
   end
   for _, i in ipairs(state.used_objects) do
-    local r, key = state.objects[i], keys[FIXED_RECORD + i]
+    local r, key = state.objects[i], keys[places.events + i]
     local id = string.sub(key, -32)
     local shown, dirty = r.o, r.dirty
     if r.former then
@@ -229,7 +134,7 @@ local function write_objects(state, keys, c, strings, indexes, given)
       shown[HELD] = { r.o[COUNT], r.o[FIRST], r.o[NAME], r.o[NAMESPACE], r.o[ENTRY] }
     end
     if r.replaced then
-      local former = unpack_event(state.value(i))
+      local former = unpack_event(state.value(places.events + i))
       local name_member, object_member = index_members(former, id)
       former[RV], former[HELD], former[WRITTEN] = c.last + 1, false, false
       tell(c, 'D', id, cmsgpack.pack(former), name_member, object_member)
@@ -237,6 +142,7 @@ local function write_objects(state, keys, c, strings, indexes, given)
     end
     if dirty then
       shown[RV], shown[WRITTEN], shown[DUE], shown[CHANGED] = c.last + 1, false, false, given.now_ms
+      if shown[WRITE_DUE] then shown[WRITE_DUE] = false end
       local packed = cmsgpack.pack(shown)
       put(strings, key, packed)
       if r.stored then tell(c, 'M', id, packed)
@@ -244,14 +150,18 @@ local function write_objects(state, keys, c, strings, indexes, given)
         tell(c, 'A', id, packed, index_members(shown, id))
         if r.existed then put(indexes.remember, id) end
       end
-      put(indexes.due, given.expire_at, id)
     elseif r.counted or r.refresh then
       if r.stored then
-        -- Again, if it should have been shown a minute ago: somebody took it out of the index.
-        if r.refresh and not r.former and (not shown[DUE] or shown[DUE] < given.now_ms - 60000) then
-          local pause_ms = shown[FORM] == 's' and REPORT_EVERY_MS or given.refresh_ms
-          shown[DUE] = math.max(given.now_ms, (shown[CHANGED] or 0) + pause_ms)
-          put(indexes.refresh, integer_text(shown[DUE]), id)
+        if r.refresh and not r.former then
+          local due = math.max(given.now_ms, (shown[CHANGED] or 0) + given.refresh_ms)
+          if shown[FORM] == 's' and not shown[WRITE_DUE] then
+            shown[WRITE_DUE] = (shown[CHANGED] or 0) + REPORT_EVERY_MS
+          end
+          -- Again, if it should have been shown a minute ago: somebody took it out of the index.
+          if not shown[DUE] or shown[DUE] > due or shown[DUE] < given.now_ms - 60000 then
+            shown[DUE] = due
+            put(indexes.refresh, integer_text(due), id)
+          end
         end
         put(strings, key, cmsgpack.pack(shown))
       elseif r.existed or not given.full then
@@ -262,33 +172,51 @@ local function write_objects(state, keys, c, strings, indexes, given)
   end
 end
 
--- Sets of similar messages and token buckets: their strings, and the members of index:subject, both in *steps*.
-local function write_subjects(state, keys, subjects, used, strings, steps, given)
-  local function put(records)
-    for i, r in pairs(records) do
-      if state.value(i) or not given.full then
-        strings[#strings + 1], strings[#strings + 2] = keys[FIXED_RECORD + i], cmsgpack.pack(r)
+-- Sets of similar messages and token buckets: their strings, and their lives in *steps*.
+local function write_subjects(state, keys, places, subjects, used, strings, steps, given)
+  local function put(records, used_records, before)
+    for n in pairs(used_records) do
+      if state.value(before + n) or not given.full then
+        strings[#strings + 1], strings[#strings + 2] = keys[before + n], cmsgpack.pack(records[n])
       end
     end
   end
-  put(state.similars)
-  put(state.buckets)
-  local members, scored = {}, {}
-  for n, subject in ipairs(subjects) do
-    if used[n] then
-      local set, bucket = keys[FIXED_RECORD + subject[1]], keys[FIXED_RECORD + subject[2]]
-      members[#members + 1] = string.sub(set, -32) .. string.sub(bucket, -32)
-      if state.value(subject[1]) or not given.full then
-        scored[#scored + 1], scored[#scored + 2] = given.used_at, members[#members]
-      end
-    end
+  put(state.similars, state.used_sets, places.sets)
+  put(state.buckets, state.used_buckets, places.buckets)
+  local members, unscored = {}, {}
+  for n in pairs(used) do
+    local s = (n - 1) * SUBJECT_FIELDS
+    local set, bucket = places.sets + subjects[s + SET], places.buckets + subjects[s + BUCKET]
+    local to = (state.value(set) or not given.full) and members or unscored
+    to[#to + 1] = string.sub(keys[set], -32) .. string.sub(keys[bucket], -32)
   end
-  if #members == 0 then return end
-  local first = subjects[1]
-  local set_prefix = string.sub(keys[FIXED_RECORD + first[1]], 1, -33)
-  local bucket_prefix = string.sub(keys[FIXED_RECORD + first[2]], 1, -33)
-  step(steps, 'LIVES', set_prefix, bucket_prefix, given.set_life_ms, given.bucket_life_ms, members)
-  step_each(steps, scored, 'ZADD', given.index_subject)
+  local set_prefix = string.sub(keys[places.sets + 1] or '', 1, -33)
+  local bucket_prefix = string.sub(keys[places.buckets + 1] or '', 1, -33)
+  local lives = { given.set_life_ms, given.bucket_life_ms }
+  if #members > 0 then
+    step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], members, given.used_at)
+  end
+  if #unscored > 0 then
+    step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], unscored, '')
+  end
+end
+
+-- Where each group of keys begins, and the last one of those that every event needs.
+local function places_of(counts)
+  local sets = FIXED_RECORD
+  local buckets = sets + counts[1]
+  local events = buckets + counts[2]
+  return { sets = sets, buckets = buckets, events = events, events_end = events + counts[3],
+    minutes = events + counts[3] + counts[4] }
+end
+
+-- Returns what the arguments hold: the places of the keys, local keys, subjects, bodies, batches.
+local function unpack_call(args)
+  local about, bodies, batches = cmsgpack.unpack(args[18]), {}, {}
+  local last_body = 19 + number(args[19], 'bodies')
+  for i = 20, last_body do bodies[i - 19] = args[i] end
+  for i = last_body + 1, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
+  return places_of(about), about[5], about[6], bodies, batches
 end
 
 local function record(keys, args)
@@ -299,10 +227,10 @@ local function record(keys, args)
   local rules = {
     burst = number(args[3], 'burst'), qps = number(args[4], 'qps'), max_events = number(args[5], 'max_events'),
     max_interval_ms = number(args[6], 'max_interval'), prefix = args[7], reporting = args[10] == '1',
+    report_message = args[15], report_type = args[16],
   }
   local event_ttl_ms, record_ttl_ms = number(args[8], 'event_ttl'), number(args[9], 'record_ttl')
-  local subjects, batches = cmsgpack.unpack(args[15]), {}
-  for i = 17, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
+  local places, locals, subjects, bodies, batches = unpack_call(args)
 
   -- Read.
   local head = redis.call('MGET', note, version)
@@ -312,23 +240,23 @@ local function record(keys, args)
   local full = memory_full(now_ms)
   local noted = redis.call('EXISTS', attempts, note) > 0 -- mostly there is neither
   if noted then
-    if not head[1] and redis.call('EXISTS', note) == 1 then drop_note(note) end
+    if not head[1] and redis.call('EXISTS', note) == 1 then refuse(note, 'a note') end
     noted = redis.call('EXISTS', attempts) == 1
   end
   local stale = 0
   for _, batch in ipairs(batches) do
     batch.owned = owned(incoming, group, consumer, batch[1])
     if not batch.owned then stale = stale + 1 end
-    local done = noted and batch[6] and tonumber(ask('HGET', attempts, batch[1] .. ':next') or '0')
-    batch.behind = done and batch[6] < done
+    local done = noted and tonumber(ask('HGET', attempts, batch[1] .. ':next') or '0')
+    batch.behind = done and batch[5] < done
   end
-  local state = new_state(keys, index_name)
-  state.read(needed_keys(subjects, batches))
+  local state = new_state(keys, places, index_name)
+  state.read_all(subjects, rules.max_events)
 
   -- Decide.
   local decide, tally, by_subject, used = new_decision({
-    subjects = subjects, rules = rules, now_ms = now_ms, full = full, similar = state.similar, bucket = state.bucket,
-    object = state.object, free_name = state.free_name,
+    subjects = subjects, locals = locals, bodies = bodies, rules = rules, now_ms = now_ms, full = full,
+    similar = state.similar, bucket = state.bucket, object = state.object, free_name = state.free_name,
   })
   local replies, done, buried, occurrences = decide_batches(batches, subjects, decide)
   if #done == 0 then return replies end
@@ -342,21 +270,21 @@ local function record(keys, args)
     index_expiry = index_expiry, index_forget = index_forget,
   }
   local rv, bytes = last_version(version, head[2], changes, us)
-  local prefix = subjects[1] and string.sub(keys[FIXED_RECORD + subjects[1][3]], 1, -33) or ''
+  local prefix = #subjects > 0 and string.sub(keys[places.events + 1], 1, -33) or ''
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
-  local strings, steps, indexes = {}, {}, { due = {}, forget = {}, remember = {}, refresh = {} }
+  local strings, steps, indexes = {}, {}, { forget = {}, remember = {}, refresh = {} }
   step_acknowledge(steps, incoming, attempts, group, done, noted)
   if c.prefix ~= '' then take_out_spoiled(c, steps, given) end
-  write_objects(state, keys, c, strings, indexes, given)
-  step_each(steps, indexes.due, 'ZADD', index_expiry)
+  write_objects(state, keys, places, c, strings, indexes, given)
+  step(steps, 'DUE', index_expiry, given.expire_at)
   step_each(steps, indexes.forget, 'ZADD', index_forget)
   step_each(steps, indexes.remember, 'ZREM', index_forget)
   step_each(steps, indexes.refresh, 'ZADD', index_refresh)
-  write_subjects(state, keys, subjects, used, strings, steps, given)
+  write_subjects(state, keys, places, subjects, used, strings, steps, given)
   tally.stale = stale
   local occurrences_ms = integer_text(number(args[14], 'occurrences'))
   for i, counts in pairs(occurrences) do
-    step_minute(steps, keys[FIXED_RECORD + i], counts, occurrences_ms, full)
+    step_minute(steps, keys[places.minutes + i], counts, occurrences_ms, full)
   end
   if #buried > 0 then
     local burials = new_burials(dead, now_ms)
@@ -366,11 +294,11 @@ local function record(keys, args)
     end
     for field, n in pairs(burials.raised) do tally[field] = n end
   end
-  step_raised(steps, meta, tally, args[16])
+  step_raised(steps, meta, tally, args[17])
   step_by_subject(steps, suppressed, by_subject)
   if full then step_within(steps, c, 0, true) end -- else `trim` does
   commit(note, strings, c, steps)
   return replies
 end
 
-redis.register_function{ function_name = 'eb2_record', callback = naming_spoiled(record, 2), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_record', callback = naming_spoiled(record, 15), flags = { 'allow-oom' } }

@@ -1,15 +1,16 @@
 -- refresh: show what has been counted of events and not written: held-back repeats. One R change each; it moves neither
--- what was written nor the expiry. A report of suppression is nobody's event: it is written, with an M, so that the last of
--- what was held back is told though nothing follows. Looks again at every key it is given.
+-- what was written nor the expiry. A report of suppression is nobody's event: a minute after it was written last it is
+-- written, with an M, so that the last of what was held back is told though nothing follows. Looks again at every key.
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:refresh ZSET
 -- KEYS[5] changes:<kind> STREAM   KEYS[6] version:<kind> STRING   KEYS[7] note:<what> STRING
--- KEYS[8…] object:… STRING   candidates, longest due first
+-- KEYS[8] spoiled HASH
+-- KEYS[9…] object:… STRING   candidates, longest due first
 -- ARGV[1] limit       changes a second, of all callers together
 -- ARGV[2] now_ms      '' the server's clock (workers), else this (tests)
 -- Reply   {shown, no longer to be shown}
--- Writes  KEYS 1 and 4 to 8; allowed when memory is full: `changes` grows no longer than it is.
+-- Writes  KEYS 1 and 4 to 9; allowed when memory is full: `changes` grows no longer than it is.
 
-local FIXED_REFRESH = 7
+local FIXED_REFRESH = 8
 
 local function refresh(keys, args)
   local meta, index_name, index_object, index_refresh = keys[1], keys[2], keys[3], keys[4]
@@ -33,35 +34,39 @@ local function refresh(keys, args)
 
   local prefix = string.sub(objects[1], 1, -33)
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
-  local strings, steps, done, shown = {}, {}, {}, 0
+  local strings, steps, done, later, shown = {}, {}, {}, {}, 0
   for n, key in ipairs(objects) do
     local id, due = ids[n], tonumber(dues[n] or nil)
     local o = due and due <= now_ms and ours(key, values[n + 1], unpack_event)
     if due and due <= now_ms and not (o and o[BODY] and o[DUE]) then
       done[#done + 1] = id
     elseif o and shown_before + shown < limit then
-      local letter = 'R'
-      if o[FORM] == 's' then
+      local letter, write_due = 'R', o[FORM] == 's' and (o[WRITE_DUE] or now_ms)
+      if write_due and write_due <= now_ms then
         letter, o[STORED_COUNT], o[LAST], o[SEEN], o[WRITTEN] = 'M', o[COUNT], o[SEEN] or o[LAST], false, false
+        write_due, o[WRITE_DUE] = false, false
       else
         o[WRITTEN] = o[WRITTEN] or o[RV]
       end
-      o[RV], o[DUE], o[CHANGED] = c.last + 1, false, now_ms
+      o[RV], o[DUE], o[CHANGED] = c.last + 1, write_due, now_ms
       local packed = cmsgpack.pack(o)
       tell(c, letter, id, packed)
       strings[#strings + 1], strings[#strings + 2] = key, packed
-      done[#done + 1], shown = id, shown + 1
+      if write_due then later[#later + 1], later[#later + 2] = integer_text(write_due), id else done[#done + 1] = id end
+      shown = shown + 1
     end
   end
 
-  if #done == 0 then return { 0, 0 } end
+  local dropped = #done + #later / 2 - shown
+  if #done + #later == 0 then return { 0, 0 } end
   step_each(steps, done, 'ZREM', index_refresh)
+  step_each(steps, later, 'ZADD', index_refresh)
   if shown > 0 then
     step(steps, 'HSET', meta, 'refresh_second', second, 'refresh_shown', integer_text(shown_before + shown))
   end
   if memory_full(now_ms) then step_within(steps, c, 0, true) end
   commit(note, strings, c, steps)
-  return { shown, #done - shown }
+  return { shown, dropped }
 end
 
-redis.register_function{ function_name = 'eb2_refresh', callback = naming_spoiled(refresh, 1), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_refresh', callback = naming_spoiled(refresh, 8), flags = { 'allow-oom' } }

@@ -1,15 +1,17 @@
 -- remove: delete one stored object of any kind but events.
 -- KEYS[1] version:<kind> STRING   KEYS[2] note:<kind> STRING   KEYS[3] index:name:<kind> ZSET   KEYS[4] changes:<kind> STREAM
--- KEYS[5] object:<kind>:<key> STRING   KEYS[6] meta HASH
+-- KEYS[5] object:<kind>:<key> STRING   KEYS[6] meta HASH (read: its bus)   KEYS[7] spoiled HASH
 -- ARGV[1] rv             only if the object still has this version; '' any
 -- ARGV[2] changes_bytes  bound of the stream
+-- ARGV[3] bus            id of the bus that the caller has opened, '' does not ask
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
--- Writes  all of them; allowed when memory is full, since it only frees.
+-- Writes  all but meta; allowed when memory is full, since it only frees.
 
 local function remove(keys, args)
   local version, note, index_name, changes, key = keys[1], keys[2], keys[3], keys[4], keys[5]
   local wanted, bound = args[1], number(args[2], 'changes_bytes')
 
+  check_bus(keys[6], args[3])
   finish_noted(note)
   local found = redis.call('MGET', version, key)
   local o = ours(key, found[2], unpack_item)
@@ -29,4 +31,4 @@ local function remove(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_remove', callback = naming_spoiled(remove, 6), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_remove', callback = naming_spoiled(remove, 7), flags = { 'allow-oom' } }

@@ -2,17 +2,19 @@
 -- was written through the store nothing stays.
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] index:forget ZSET   KEYS[7] changes:<kind> STREAM    KEYS[8] object:… STRING
--- KEYS[9] meta HASH
+-- KEYS[9] meta HASH (read: its bus)   KEYS[10] spoiled HASH
 -- ARGV[1] rv             only if the event still has this version; '' any
 -- ARGV[2] record_ttl_ms  life of the count that stays
+-- ARGV[3] bus            id of the bus that the caller has opened, '' does not ask
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
--- Writes  all of them; allowed when memory is full, since it only frees.
+-- Writes  all but meta; allowed when memory is full, since it only frees.
 
 local function remove_event(keys, args)
   local version, note, index_name, index_object = keys[1], keys[2], keys[3], keys[4]
   local index_expiry, index_forget, changes, key = keys[5], keys[6], keys[7], keys[8]
   local wanted, record_ttl_ms = args[1], number(args[2], 'record_ttl')
 
+  check_bus(keys[9], args[3])
   finish_noted(note)
   local found = redis.call('MGET', version, key)
   local o = ours(key, found[2], unpack_event)
@@ -30,4 +32,4 @@ local function remove_event(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_remove_event', callback = naming_spoiled(remove_event, 9), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_remove_event', callback = naming_spoiled(remove_event, 10), flags = { 'allow-oom' } }

@@ -1,10 +1,10 @@
 -- replay: give a buried entry back to the group that buried it, once.
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] dead STREAM   KEYS[4] meta HASH
--- KEYS[5] note:<what> STRING
+-- KEYS[5] note:<what> STRING       KEYS[6] spoiled HASH
 -- ARGV[1] dead entry id   ARGV[2] bound  bytes that may be queued
 -- Reply   {'OK', entry id in incoming} | {'MISSING'} it is gone: replayed or discarded already
 --         {'FULL'} the stream takes none now, or there is no stream   {'NOGROUP'} its group does not exist
--- Writes  all five. No flags: out of memory refuses it. Other groups and watchers pass the entry over: field `g`.
+-- Writes  all six. No flags: out of memory refuses it. Other groups and watchers pass the entry over: field `g`.
 
 local function replay(keys, args)
   local incoming, incoming_meta, dead, meta, note = keys[1], keys[2], keys[3], keys[4], keys[5]
@@ -34,4 +34,4 @@ local function replay(keys, args)
   return { 'OK', last_id(incoming) }
 end
 
-redis.register_function('eb2_replay', naming_spoiled(replay, 4))
+redis.register_function('eb2_replay', naming_spoiled(replay, 6))

@@ -1,9 +1,9 @@
 -- What a call finds under the name of a string of ours and is not ours: another type, garbage. It counts as missing. Every
--- function deals with it alike: it is counted in meta, with the commit where there is one, and named behind the reply.
+-- function deals with it alike: it is counted in eb:{p}:spoiled, with the commit where there is one, and named behind the reply.
 
 local spoiled = {} -- keys that the call under way has found
 local told = 0 -- how many of these are counted
-local told_in -- the meta of their partition
+local told_in -- where, of their partition
 
 local function spoil(key)
   spoiled[#spoiled + 1] = key
@@ -33,18 +33,18 @@ end
 -- The command that counts what was not counted yet; nil: there is none.
 local function counting_spoiled()
   if told == #spoiled then return nil end
-  local before = tonumber(ask('HGET', told_in, 'spoiled') or '0') or 0
+  local before = tonumber(ask('HGET', told_in, 'times') or '0') or 0
   local command = {
-    'HSET', told_in, 'spoiled', integer_text(before + #spoiled - told), 'spoiled_key', spoiled[#spoiled],
+    'HSET', told_in, 'times', integer_text(before + #spoiled - told), 'last_key', spoiled[#spoiled],
   }
   told = #spoiled
   return command
 end
 
--- The callback of a function whose KEYS[*meta_at*] is the meta of its partition.
-local function naming_spoiled(run, meta_at)
+-- The callback of a function whose KEYS[*counted_at*] is eb:{p}:spoiled.
+local function naming_spoiled(run, counted_at)
   return function(keys, args)
-    spoiled, told, told_in = {}, 0, keys[meta_at]
+    spoiled, told, told_in = {}, 0, keys[counted_at]
     local reply = run(keys, args)
     if #spoiled == 0 then return reply end
     local command = counting_spoiled()

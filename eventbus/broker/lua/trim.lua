@@ -4,17 +4,17 @@
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] meta HASH
 -- KEYS[4] changes:<kind> STREAM    KEYS[5] dead STREAM          KEYS[6] workers HASH
 -- KEYS[7] version:<kind> STRING    KEYS[8] note:<what> STRING  as of `open`
--- KEYS[9] note:bus:dead STRING  as of `replay`
+-- KEYS[9] note:bus:dead STRING  as of `replay`   KEYS[10] spoiled HASH
 -- ARGV[1] limit           entries of incoming a call may remove, about
 -- ARGV[2] incoming_bytes  ARGV[3] changes_bytes  ARGV[4] dead_bytes   bounds
 -- ARGV[5] hold_ms         how long a WAIT group without a live worker holds the stream
 -- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or
 --         `open` found some gone (field untold:<group>); each loss is told once, one group a call
--- Writes  KEYS 1-5 and 7-9; allowed when memory is full, since it only frees.
+-- Writes  KEYS 1-5 and 7-10; allowed when memory is full, since it only frees.
 
 local function trim_to_bytes(stream, added, bound)
-  local length = length_within(stream, added, bound)
-  if length then redis.call('XTRIM', stream, 'MAXLEN', '~', length) end
+  local id = kept_from(stream, added, bound)
+  if id then redis.call('XTRIM', stream, 'MINID', '~', id) end
 end
 
 -- Returns the bytes ever added to the dead letter, as its last entry says.
@@ -162,4 +162,4 @@ local function trim(keys, args)
   return { removed, released, lost, cause }
 end
 
-redis.register_function{ function_name = 'eb2_trim', callback = naming_spoiled(trim, 3), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_trim', callback = naming_spoiled(trim, 10), flags = { 'allow-oom' } }

@@ -1,4 +1,4 @@
--- try: note which event of a batch is about to be worked alone, so that whoever takes the batch over knows what killed.
+-- isolate: note which event of a batch is about to be worked alone, so that whoever takes the batch over knows what killed.
 -- Those before it are done: the batch goes on from there. The note says how many had died by then: it accuses nobody
 -- until one more has.
 -- KEYS[1] incoming STREAM   KEYS[2] attempts:<group> HASH
@@ -6,7 +6,7 @@
 -- Reply   1 | 0 not this consumer's any more: nothing was done
 -- Writes  KEYS 2. Allowed when memory is full, since a batch that kills must not hold up the drain.
 
-local function try(keys, args)
+local function isolate(keys, args)
   local incoming, attempts = keys[1], keys[2]
   local group, consumer, id, position = args[1], args[2], args[3], number(args[4], 'position')
 
@@ -18,4 +18,4 @@ local function try(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_try', callback = try, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_isolate', callback = isolate, flags = { 'allow-oom' } }

@@ -1,10 +1,10 @@
--- again: have an event that an export buried written to its sink once more. It stays buried until that is done.
+-- export_retry: have an event that an export buried written to its sink once more. It stays buried until that is done.
 -- KEYS[1] eb:{p}:dead  STREAM   KEYS[2] eb:{p}:later:<sink>  ZSET
 -- ARGV[1] dead entry id
 -- Reply   1 | 0 it is gone: written or discarded already
 -- Writes  KEYS 2. No flags: out of memory refuses it.
 
-local function again(keys, args)
+local function export_retry(keys, args)
   local dead, later = keys[1], keys[2]
   local id = args[1]
 
@@ -14,4 +14,4 @@ local function again(keys, args)
   return 1
 end
 
-redis.register_function('eb2_again', again)
+redis.register_function('eb2_export_retry', export_retry)

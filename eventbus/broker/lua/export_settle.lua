@@ -1,18 +1,19 @@
--- exported: keep what a sink returned, bury what it will not take, and move the position, in one step.
+-- export_settle: keep what a sink returned, bury what it will not take, and move the position, in one step.
 -- KEYS[1] eb:{p}:export:<sink>  HASH   KEYS[2] eb:{p}:later:<sink>  ZSET
 -- KEYS[3] eb:{p}:dead  STREAM          KEYS[4] eb:{p}:meta  HASH     KEYS[5] eb:{p}:note:<what>  STRING  of the sink
--- KEYS[6…] eb:{p}:exported:…  STRING   what the sink returned, an event each
+-- KEYS[6] eb:{p}:spoiled  HASH
+-- KEYS[7…] eb:{p}:exported:…  STRING   what the sink returned, an event each
 -- ARGV[1] consumer
 -- ARGV[2] position  version up to which everything is settled, '' does not move it
 -- ARGV[3] life_ms   how long what it returned is kept
--- ARGV[4] msgpack [figures to set {field: text}, to raise {field: n}, values of KEYS[6…] ('' forgets, true keeps what
+-- ARGV[4] msgpack [figures to set {field: text}, to raise {field: n}, values of KEYS[7…] ('' forgets, true keeps what
 --         is there for another life_ms), later {member: ms}, no longer later [member, …],
 --         burials [[cause, delivery id, group, key, why, bytes], …]]
 -- ARGV[5] call      a name that no other call has: one that is repeated does nothing again
--- Reply   1 | 0 this consumer no longer holds the lease: nothing was done
--- Writes  all of them; allowed when memory is full, but makes no new KEYS[6…] then.
+-- Reply   1 | 0 this consumer no longer holds the export: nothing was done
+-- Writes  all of them; allowed when memory is full, but makes no new KEYS[7…] then.
 
-local FIXED_EXPORT = 5
+local FIXED_EXPORT = 6
 
 local function unpack_returned(packed)
   if not packed then return nil, false end
@@ -54,7 +55,7 @@ local function step_done(steps, later, dead, done)
   return replayed
 end
 
-local function exported(keys, args)
+local function export_settle(keys, args)
   local export, later, dead, meta, note = keys[1], keys[2], keys[3], keys[4], keys[5]
   local consumer, position, life_ms = args[1], args[2], integer_text(number(args[3], 'life_ms'))
   local given = cmsgpack.unpack(args[4])
@@ -86,4 +87,4 @@ local function exported(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_exported', callback = naming_spoiled(exported, 4), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_export_settle', callback = naming_spoiled(export_settle, 6), flags = { 'allow-oom' } }

@@ -1,19 +1,22 @@
--- lease: become the one worker that exports this partition to one sink, or learn who is.
+-- export_acquire: become the one worker that exports this partition to one sink, or learn who is.
 -- KEYS[1] eb:{p}:export:<sink>  HASH  holder, position, generation, sign_ms
 -- KEYS[2] eb:{p}:workers  HASH   KEYS[3] eb:{p}:meta  HASH   KEYS[4] eb:{p}:note:<what>  STRING  of the sink
+-- KEYS[5] eb:{p}:spoiled  HASH
 -- ARGV[1] sink    ARGV[2] consumer
 -- ARGV[3] holder  the one that this consumer has seen stand still, '' none   ARGV[4] beats  the counter it stood at
+-- ARGV[5] bus     id of the bus that the caller has opened, '' does not ask
 -- Reply   {'OK', position or '', generation} | {'HELD', holder, its beats or ''}
--- Writes  KEYS 1 to 3, and what `exported` has left to do; allowed when memory is full, since whoever waits must be able
+-- Writes  KEYS 1 to 3 and 5, and what `export_settle` has left to do; allowed when memory is full, since whoever waits must be able
 --         to take over. generation is of the sink's first worker, or of the first after it was forgotten. sign_ms is
 --         for people to look at: no worker decides by it.
 
-local function lease(keys, args)
+local function export_acquire(keys, args)
   local export, workers, meta, note = keys[1], keys[2], keys[3], keys[4]
   local sink, consumer, seen, seen_beats = args[1], args[2], args[3], args[4]
 
   check_type(workers, 'hash')
   check_type(meta, 'hash')
+  check_bus(meta, args[5])
   finish_noted(note)
   local holder = ask('HGET', export, 'holder') or ''
   local start = 'export:' .. sink .. '/'
@@ -32,4 +35,4 @@ local function lease(keys, args)
   return { 'OK', position, redis.call('HGET', export, 'generation') }
 end
 
-redis.register_function{ function_name = 'eb2_lease', callback = naming_spoiled(lease, 3), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_export_acquire', callback = naming_spoiled(export_acquire, 5), flags = { 'allow-oom' } }

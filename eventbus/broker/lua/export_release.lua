@@ -1,10 +1,10 @@
--- release: let another worker export this partition to the sink, at once.
+-- export_release: let another worker export this partition to the sink, at once.
 -- KEYS[1] eb:{p}:export:<sink>  HASH  holder   KEYS[2] eb:{p}:workers  HASH
 -- ARGV[1] sink   ARGV[2] consumer
 -- Reply   1 | 0 it was not this consumer's
 -- Writes  both; allowed when memory is full, since it only frees.
 
-local function release(keys, args)
+local function export_release(keys, args)
   local export, workers = keys[1], keys[2]
   local sink, consumer = args[1], args[2]
 
@@ -17,4 +17,4 @@ local function release(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_release', callback = release, flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_export_release', callback = export_release, flags = { 'allow-oom' } }

@@ -4,12 +4,13 @@
 local function written_keys(keys)
   return {
     version = keys[1], note = keys[2], index_name = keys[3], index_object = keys[4], index_expiry = keys[5],
-    changes = keys[6], incoming = keys[7], incoming_meta = keys[8], key = keys[9], id = string.sub(keys[9], -32),
+    changes = keys[6], incoming = keys[7], incoming_meta = keys[8], key = keys[9], id = string.sub(keys[9], -32), meta = keys[10],
   }
 end
 
 -- What is stored, nil if it is no event, and what the version key holds.
-local function read_written(k)
+local function read_written(k, bus)
+  check_bus(k.meta, bus)
   finish_noted(k.note)
   local found = redis.call('MGET', k.version, k.key)
   local o = ours(k.key, found[2], unpack_event)
@@ -45,7 +46,8 @@ local function append_copy(k, known, copy)
     'bytes', integer_text(known.bytes + #copy), 'last', id, 'length', integer_text(known.length + 1))
 end
 
--- Stores *o* for *former* (nil: it is new), and copies it. *given*: version_text, event_ttl_ms, copy, bound, was.
+-- Stores *o* for *former* (nil: it is new), and copies it. *given*: version_text, event_ttl_ms, copy, bound, was; and, of an
+-- event that happened so many *times* since, what it is counted under in the hash of which minute.
 local function store_written(k, o, former, given)
   local us = now_us()
   local now_ms = math.floor(us / 1000)
@@ -68,6 +70,9 @@ local function store_written(k, o, former, given)
     end
   end
   step(steps, 'ZADD', k.index_expiry, integer_text(now_ms + given.event_ttl_ms), k.id)
+  if (given.times or 0) > 0 then
+    step_minute(steps, given.occurrences, { [given.what] = given.times }, integer_text(given.occurrences_ms), full)
+  end
   if given.was ~= '' then c.was = given.was end
   if full then step_within(steps, c, 0, true) end
   check_types(c, steps)

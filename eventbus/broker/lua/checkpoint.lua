@@ -1,0 +1,69 @@
+-- checkpoint: put the versions of all partitions, as one caller has read them, into one line that all callers share.
+-- KEYS[1] checkpoints STREAM
+-- ARGV[1] after     number of the last checkpoint that the caller knows; '' none
+-- ARGV[2] whole     '1' the versions are those of all partitions, read just now; '' some may be lower, or 0
+-- ARGV[3] lost      number of a checkpoint that is ahead of what there is, '' none: if it is the last, the line is made anew
+-- ARGV[4…] version  of each partition
+-- Reply   {'OK', number of the oldest checkpoint, entries behind *after*: at most 500} | {'READ'} call with whole versions
+-- Writes  KEYS[1]; allowed when memory is full, since it is bounded. An entry's id is <number>-0, and `v` holds the versions,
+--         msgpack: never lower than in the entry before, and the number grows by as much as their sum. A line that cannot
+--         be gone on with is made anew, of one entry, with a number above all that were ever given: after a restart, a
+--         promotion or a flush, where a version has jumped, and where one has gone back.
+
+local PAGE = 500
+-- A version that grew by more has jumped: see last_version.
+local JUMP = 10000000
+local BYTES, ENTRIES = 8 * 1024 * 1024, 20000
+
+-- The last checkpoint: its number and versions; nil: there is none that could be gone on with.
+local function last_checkpoint(key, count)
+  local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  local number = last and counter(string.match(last[1], '^(%d+)-0$'))
+  if not number then return nil end
+  local ok, versions = pcall(cmsgpack.unpack, fields_of(last).v or '')
+  if not ok or type(versions) ~= 'table' or #versions ~= count then return nil end
+  for _, version in ipairs(versions) do
+    if type(version) ~= 'number' then return nil end
+  end
+  return number, versions
+end
+
+-- The higher of each; second, by how much they have grown, nil: one has jumped.
+local function joined(former, versions)
+  local higher, grown = {}, 0
+  for i, version in ipairs(former) do
+    higher[i] = math.max(version, versions[i])
+    if higher[i] - version >= JUMP then return nil end
+    grown = grown + higher[i] - version
+  end
+  return higher, grown
+end
+
+local function add_checkpoint(key, number, versions, most)
+  redis.call('XADD', key, 'MAXLEN', most == 1 and '=' or '~', most, integer_text(number) .. '-0', 'v', cmsgpack.pack(versions))
+  written_rv[key] = number
+end
+
+local function checkpoint(keys, args)
+  local key, after, is_whole, lost = keys[1], args[1], args[2] == '1', args[3]
+  local versions = {}
+  for i = 4, #args do versions[i - 3] = whole(args[i], 'version', 0, MOST) end
+  check_type(key, 'stream')
+  local number, former = last_checkpoint(key, #versions)
+  local higher, grown
+  if former and written_rv[key] == number and lost ~= integer_text(number) then
+    higher, grown = joined(former, versions)
+  end
+  if not higher then
+    if not is_whole then return { 'READ' } end
+    local last = entry_id(last_id(key))
+    add_checkpoint(key, math.max(last > 0 and last + JUMP or 0, now_us()), versions, 1)
+  elseif grown > 0 then
+    add_checkpoint(key, number + grown, higher, math.min(ENTRIES, math.floor(BYTES / (9 * #versions + 40))))
+  end
+  local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1][1]
+  local from = after == '' and '-' or '(' .. integer_text(whole(after, 'after', 0, MOST)) .. '-0'
+  return { 'OK', string.match(oldest, '^%d+'), redis.call('XRANGE', key, from, '+', 'COUNT', PAGE) }
+end
+
+redis.register_function{ function_name = 'eb2_checkpoint', callback = checkpoint, flags = { 'allow-oom' } }

@@ -1,0 +1,143 @@
+-- Reads what `record` decides over: in as few commands as can be, each string unpacked once.
+
+-- The strings behind the keys, by their place among them: as few commands as can be.
+local function new_reader(keys)
+  local packed = {}
+
+  -- Reads keys that stand side by side.
+  local function read(first, last)
+    local missing = {}
+    for low = first, last, MANY do
+      local high = math.min(low + MANY - 1, last)
+      local got = redis.call('MGET', unpack(keys, low, high))
+      for n = 1, #got do
+        local i = low + n - 1
+        packed[i] = got[n]
+        if not got[n] then missing[#missing + 1] = keys[i] end
+      end
+    end
+    spoil_others(missing)
+  end
+
+  local function read_each(places)
+    local missing = {}
+    for low = 1, #places, MANY do
+      local part = {}
+      for n = low, math.min(low + MANY - 1, #places) do part[#part + 1] = keys[places[n]] end
+      local got = redis.call('MGET', unpack(part))
+      for n = 1, #part do
+        packed[places[low + n - 1]] = got[n]
+        if not got[n] then missing[#missing + 1] = part[n] end
+      end
+    end
+    spoil_others(missing)
+  end
+
+  local function value(i)
+    if packed[i] == nil then read_each({ i }) end
+    return packed[i]
+  end
+
+  return read, read_each, value
+end
+
+-- The state behind the keys, as the decision asks for it: each table is unpacked once and changed in place. *places*: where
+-- each group of keys begins.
+local function new_state(keys, places, index_name)
+  local read, read_each, value = new_reader(keys)
+  local similars, buckets, objects, used_objects, names = {}, {}, {}, {}, {}
+  local used_sets, used_buckets = {}, {}
+
+  -- Of what is missing all was looked at when it was read.
+  local function unpacked(i, unpack_it)
+    local packed = value(i)
+    local found, is_spoiled = unpack_it(packed)
+    if is_spoiled then spoil(keys[i]) end
+    return found, packed
+  end
+
+  local function similar(n)
+    local s = similars[n]
+    if not s then
+      s = unpacked(places.sets + n, unpack_similar) or { nil, nil }
+      similars[n] = s
+    end
+    return s
+  end
+
+  local function bucket(n)
+    local s = buckets[n]
+    if not s then
+      s = unpacked(places.buckets + n, unpack_bucket) or { nil, nil }
+      buckets[n] = s
+    end
+    return s
+  end
+
+  -- Events first, then what may be written besides.
+  local function object(n)
+    local r = objects[n]
+    if not r then
+      local o, packed = unpacked(places.events + n, unpack_event)
+      r = new_object(o, packed and true or false)
+      objects[n] = r
+      used_objects[#used_objects + 1] = n
+    end
+    return r
+  end
+
+  local function free_name(namespace, name, n)
+    local full_name, id = namespace .. '/' .. name, string.sub(keys[places.events + n], -32)
+    local taken = names[full_name]
+    if not taken then
+      local member = ask(
+        'ZRANGEBYLEX', index_name, '[' .. full_name .. '\0', '(' .. full_name .. '\1', 'LIMIT', '0', '1'
+      )[1]
+      taken = member and string.sub(member, -32)
+    end
+    if taken and taken ~= id then
+      name = name .. '.' .. string.sub(id, 1, 8)
+      full_name = namespace .. '/' .. name
+    end
+    names[full_name] = id
+    return name
+  end
+
+  -- What every event needs is read at once, and so is what is likely to be written besides: aggregates of full sets,
+  -- reports of buckets that held back before.
+  local function read_all(subjects, max_events)
+    if places.events_end <= places.sets then return end
+    read(places.sets + 1, places.events_end)
+    local besides, listed = {}, {}
+    local function need(n)
+      if not listed[n] then
+        listed[n] = true
+        besides[#besides + 1] = places.events_end + n
+      end
+    end
+    for s = 0, #subjects - 1, SUBJECT_FIELDS do
+      if value(places.sets + subjects[s + SET]) and #similar(subjects[s + SET]) > max_events then
+        need(subjects[s + AGGREGATE])
+      end
+      if subjects[s + EXEMPT] ~= 1 and value(places.buckets + subjects[s + BUCKET])
+        and bucket(subjects[s + BUCKET])[SUPPRESSED] then
+        need(subjects[s + REPORT])
+      end
+    end
+    if #besides > 0 then read_each(besides) end
+  end
+
+  return {
+    read_all = read_all, value = value, similars = similars, buckets = buckets, objects = objects,
+    used_objects = used_objects, used_sets = used_sets, used_buckets = used_buckets, free_name = free_name,
+    object = object,
+    similar = function(n)
+      used_sets[n] = true
+      return similar(n)
+    end,
+    bucket = function(n)
+      used_buckets[n] = true
+      return bucket(n)
+    end,
+  }
+end
