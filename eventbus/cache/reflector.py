@@ -245,7 +245,7 @@ class Reflector(Generic[T]):
 
 
 def _asked_s(error: Exception) -> float:
-    """How long whoever answers asks to be left alone."""
+    """Return for how long whoever answers asks to be left alone."""
     return (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
 
 

@@ -1,8 +1,8 @@
 """The correlator's keys: which events share a count, an aggregate, a token bucket.
 
-The rules themselves are in `broker/lua/record.lua`, next to the state they change. This module says what client-go's
-key functions say (reference: tools/record/events_cache.go), with one departure: client-go joins the fields with
-nothing between them, so that its keys collide; here every field carries its length.
+The rules themselves are in `broker/lua/correlation.lua`, next to the state they change. This module says what
+client-go's key functions say (reference: tools/record/events_cache.go), with one departure: client-go joins the fields
+with nothing between them, so that its keys collide; here every field carries its length.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ import msgspec
 
 from eventbus.broker.functions import RecordCall, pack_argument
 from eventbus.broker.keys import Keys
-from eventbus.encoding.wire import WireEvent
-from eventbus.event import EventType
+from eventbus.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, stored_body
 from eventbus.settings import AggregateKey, Options, SpamKey
-
-SUPPRESSED_REASON = "EventsSuppressed"
 
 #: A new correlation key costs record about eight times what one more event of a known key does, and a call of this
 #: weight takes a little under 2 ms: 71 distinct events, or 632 of one hot object. A batch is never split.
@@ -43,9 +40,8 @@ class Subject(msgspec.Struct, frozen=True):
     exempt: int
     namespace: str
     object_name: str
-    object_index: str
+    about: str  #: of its object: /kind/name, as the index has it
     dimensions: str
-    suppressed_body: bytes
 
 
 class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +49,7 @@ class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
 
     uid: str
     event: WireEvent
-    packed: bytes
+    body: bytes  #: as it is stored, without what is stored beside it
     subject: Subject
     key: bytes
     local: bytes
@@ -72,9 +68,12 @@ class Correlator:
         cached = self._cached(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
-        if cached.message != event.message:
-            cached.remember(event.message)
-        return KeyedEvent(uid, event, packed, cached.subject, cached.key, cached.local)
+        body = cached.body
+        if not (packed[cached.place] == cached.said and packed[0] == USUAL_HEAD and event.count == 1):
+            if cached.message != event.message:
+                cached.remember(event.message)
+            body = cached.remember_body(packed, event)
+        return KeyedEvent(uid, event, body, cached.subject, cached.key, cached.local)
 
     def _make_cached(self, *said: Any) -> _CachedKeys:
         return _CachedKeys(self._make_subject(*said))
@@ -120,33 +119,23 @@ class Correlator:
             ),
             namespace=namespace,
             object_name=name,
-            object_index=f"{namespace}/{object_kind.lower()}/{name}",
+            about=f"/{object_kind.lower()}/{name}",
             dimensions="\0".join((source[0], object_kind, kind, reason)),
-            suppressed_body=self._suppressed_body(namespace, reference, kind, source, reporter),
-        )
-
-    def _suppressed_body(
-        self, namespace: str, reference: tuple[str, ...], kind: str, source: tuple[str, str], reporter: tuple[str, str]
-    ) -> bytes:
-        options = self._options
-        then = f"one every {round(1 / options.qps, 3):g} s" if options.qps else "none"
-        message = f"events held back as spam (burst {options.burst}, then {then}); count says how many"
-        event_type = kind if options.spam_key is not SpamKey.OBJECT else EventType.NORMAL.value
-        own = reporter if reporter != source else (None, None)
-        return pack_argument(
-            ["", namespace, reference[:6], SUPPRESSED_REASON, message, event_type, source, None, None, 1, *own]
         )
 
 
 class _CachedKeys:
-    """A subject, and the keys of its last message: a hot object says the same again and again."""
+    """A subject, and the keys and the body of its last message: a hot object says the same again and again."""
 
-    __slots__ = ("key", "local", "message", "subject")
+    __slots__ = ("body", "key", "local", "message", "place", "said", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.message: str | None = None
-        self.key = self.local = b""
+        self.key = self.local = self.body = b""
+        #: A packed event of the usual shape with this at this place says the same as the last one. None: look at it.
+        self.said: bytes | None = None
+        self.place = slice(0, 0)
 
     def remember(self, message: str) -> None:
         said = message.encode("utf-8", "surrogatepass")
@@ -157,6 +146,15 @@ class _CachedKeys:
         self.local = blake2b(said, digest_size=8).digest()
         self.message = message if len(message) <= MAX_HEARD_CHARS else None
 
+    def remember_body(self, packed: bytes, event: WireEvent) -> bytes:
+        """Return the body of *packed*. It is kept if its message is."""
+        body = stored_body(packed, event)
+        self.body, self.said = b"", None
+        if body is not packed and self.message is not None:
+            self.body, self.said = body, body[STRIPPED_HEAD:]
+            self.place = slice(-STRIPPED_END - len(self.said), -STRIPPED_END)
+        return body
+
 
 class CallBuilder:
     """Collects opened batches until a call of record is as large as the batch rule lets it be."""
@@ -164,11 +162,18 @@ class CallBuilder:
     def __init__(self, keys: Keys, options: Options) -> None:
         self._keys = keys
         self._by_minute = options.occurrences_s > 0
-        self._index: dict[bytes, int] = {}
+        # Each numbers what it holds from 1, in the order in which it came.
+        self._sets: dict[bytes, int] = {}
+        self._buckets: dict[bytes, int] = {}
+        self._events: dict[bytes, int] = {}
+        self._besides: dict[bytes, int] = {}
+        self._minutes: dict[bytes, int] = {}
         self._subjects: dict[tuple[bytes, str], int] = {}
-        self._subject_rows: list[tuple[Any, ...]] = []
+        self._bodies: dict[bytes, int] = {}
+        self._locals: list[bytes] = []
+        self._subject_row: list[Any] = []
         self._batches: list[bytes] = []
-        self._event_keys: set[bytes] = set()
+        self._burials: list[int] = []
         self.events = 0
 
     def __len__(self) -> int:
@@ -178,7 +183,7 @@ class CallBuilder:
         """Return True if a batch with these events keeps the call within its bounds; the first batch always does."""
         if not self._batches:
             return True
-        keys = len(self._event_keys | {event.key for event in events})
+        keys = len(self._events.keys() | {event.key for event in events})
         return keys * KEY_WEIGHT + self.events + len(events) <= MAX_CALL_WEIGHT
 
     def add(
@@ -186,61 +191,82 @@ class CallBuilder:
         entry: bytes,
         clock_ms: int,
         events: Iterable[KeyedEvent],
-        burials: Iterable[tuple[str, int, bytes]] = (),
+        burials: Sequence[tuple[str, int, bytes]] = (),
         *,
         start: int = 0,
         next_position: int | None = None,
     ) -> None:
         """Add one batch, or a part that begins at *start*: events, and (cause, deaths, bytes) of what is buried."""
-        rows = [self._row(event) for event in events]
-        self.events += len(rows)
+        row: list[Any] = []
+        for event in events:
+            self._add_event(row, event)
+        self.events += len(row) // 8
         position = "" if next_position is None else str(next_position)
-        minute = self._key_number(self._keys.occurrences + b"%d" % (clock_ms // 60_000)) if self._by_minute else 0
-        self._batches.append(pack_argument([entry, clock_ms, position, rows, list(burials), start, minute]))
+        minute = _number(self._minutes, b"%d" % (clock_ms // 60_000)) if self._by_minute else 0
+        self._batches.append(pack_argument((entry, clock_ms, position, burials, start, minute, row)))
+        self._burials.append(len(burials))
 
     def call(self) -> RecordCall:
         """Return the call, ready to be sent."""
-        return RecordCall(list(self._index), pack_argument(self._subject_rows), self._batches)
-
-    def _row(self, keyed: KeyedEvent) -> tuple[Any, ...]:
-        event = keyed.event
-        self._event_keys.add(keyed.key)
-        return (
-            self._subject_number(keyed.subject),
-            self._key_number(self._keys.object + keyed.key),
-            keyed.local,
-            event.name,
-            "" if event.first_us is None else event.first_us,
-            "" if event.last_us is None else event.last_us,
-            event.count,
-            keyed.uid,
-            keyed.packed,
+        keys = self._keys
+        groups = (
+            (keys.aggregate, self._sets),
+            (keys.spam, self._buckets),
+            (keys.object, self._events),
+            (keys.object, self._besides),
+            (keys.occurrences, self._minutes),
+        )
+        counts = [len(numbers) for _, numbers in groups[:4]]
+        return RecordCall(
+            [prefix + key for prefix, numbers in groups for key in numbers],
+            pack_argument((*counts, self._locals, self._subject_row)),
+            list(self._bodies),
+            self._batches,
+            self._burials,
         )
 
-    def _subject_number(self, subject: Subject) -> int:
-        identity = (subject.aggregate, subject.namespace)
-        number = self._subjects.get(identity)
-        if number is None:
-            keys = self._keys
-            self._subject_rows.append(
-                (
-                    self._key_number(keys.aggregate + subject.aggregate),
-                    self._key_number(keys.spam + subject.spam),
-                    self._key_number(keys.object + subject.aggregate_object),
-                    self._key_number(keys.object + subject.suppressed_object),
-                    subject.exempt,
-                    subject.namespace,
-                    subject.object_name,
-                    subject.object_index,
-                    subject.dimensions,
-                    subject.suppressed_body,
-                )
-            )
-            number = self._subjects[identity] = len(self._subject_rows)
+    def _add_event(self, row: list[Any], keyed: KeyedEvent) -> None:
+        event, numbers, bodies = keyed.event, self._events, self._bodies
+        subject = self._subjects.get((keyed.subject.aggregate, keyed.subject.namespace))
+        if subject is None:
+            subject = self._add_subject(keyed.subject)
+        key = numbers.get(keyed.key)
+        if key is None:
+            key = numbers[keyed.key] = len(numbers) + 1
+            self._locals.append(keyed.local)
+        body = bodies.get(keyed.body)
+        if body is None:
+            body = bodies[keyed.body] = len(bodies) + 1
+        first, last = event.first_us, event.last_us
+        row += (
+            subject,
+            key,
+            body,
+            event.name,
+            "" if first is None else first,
+            "" if last is None else last,
+            event.count,
+            keyed.uid,
+        )
+
+    def _add_subject(self, subject: Subject) -> int:
+        self._subject_row += (
+            _number(self._sets, subject.aggregate),
+            _number(self._buckets, subject.spam),
+            _number(self._besides, subject.aggregate_object),
+            _number(self._besides, subject.suppressed_object),
+            subject.exempt,
+            subject.namespace,
+            subject.object_name,
+            subject.about,
+            subject.dimensions,
+        )
+        number = self._subjects[subject.aggregate, subject.namespace] = len(self._subjects) + 1
         return number
 
-    def _key_number(self, key: bytes) -> int:
-        return self._index.setdefault(key, len(self._index) + 1)
+
+def _number(numbers: dict[bytes, int], key: bytes) -> int:
+    return numbers.setdefault(key, len(numbers) + 1)
 
 
 #: msgpack puts the length before every field, so that no two different tuples pack to the same bytes.

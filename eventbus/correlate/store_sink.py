@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
+from eventbus.broker.function_values import GroupPolicy, RecordCall
 from eventbus.broker.functions import PendingCall, decode_record_reply
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
@@ -13,13 +14,13 @@ from eventbus.clock import Clock
 from eventbus.consume.group_consumer import Consumer
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
-from eventbus.errors import EventBusError, PoisonBatch
+from eventbus.errors import DeadCause, EventBusError, PoisonBatch
 from eventbus.failpoints import failpoint
 
 log = logging.getLogger("eventbus")
 
 #: The events of a batch with their keys; and (cause, deaths, the event as a batch of its own) of what cannot be read.
-Opened = tuple[list[KeyedEvent], list[tuple[str, int, bytes]]]
+Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]
 
 #: The bounds are looked at after so many events.
 RELIEVE_EVERY = 1_000
@@ -48,7 +49,7 @@ def sink_consumer(
         handle=sink.handle,
         handle_alone=sink.handle_alone,
         clock=clock,
-        policy="WAIT",
+        policy=GroupPolicy.WAIT,
         **options,  # type: ignore[arg-type]
     )
 
@@ -59,7 +60,7 @@ class StoreSink:
     def __init__(self, bus: Bus, partition: int, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
         self._enforce_bounds = enforce_bounds
         self._recorded = 0
-        self._sent: PendingCall | None = None  #: the call of record that is under way
+        self._sent: tuple[PendingCall, RecordCall] | None = None  #: the call of record that is under way
         self._options = bus.options
         self._keys = bus.keys[partition]
         self._correlator = Correlator(bus.options)
@@ -70,7 +71,7 @@ class StoreSink:
             self._handle(reader, deliveries)
         finally:
             if self._sent:
-                self._sent.abandon()
+                self._sent[0].abandon()
                 self._sent = None
         return ()
 
@@ -87,9 +88,10 @@ class StoreSink:
         )
         self._recorded += builder.events
         failpoint("record")
-        (reply,) = reader.functions.record(reader.group, reader.consumer, self._options, builder.call())
+        call = builder.call()
+        replies = reader.functions.record(reader.group, reader.consumer, self._options, call)
         failpoint("recorded")
-        return self._is_done(reader, reply)
+        return self._are_done(reader, call, replies)
 
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> None:
         builder = CallBuilder(self._keys, self._options)
@@ -108,7 +110,7 @@ class StoreSink:
         call = builder.call()
         self._settle(reader)
         failpoint("record")
-        self._sent = reader.functions.begin_record(reader.group, reader.consumer, self._options, call)
+        self._sent = reader.functions.begin_record(reader.group, reader.consumer, self._options, call), call
         self._recorded += builder.events
 
     def _settle(self, reader: GroupReader) -> None:
@@ -116,21 +118,23 @@ class StoreSink:
         sent, self._sent = self._sent, None
         if sent is None:
             return
-        replies = decode_record_reply(sent.reply())
+        pending, call = sent
+        replies = decode_record_reply(pending.reply())
         failpoint("recorded")
         reader.steps += 1
         if self._recorded >= RELIEVE_EVERY:
             self._recorded = 0
             self._enforce_bounds(reader)
-        for reply in replies:
-            self._is_done(reader, reply)
+        self._are_done(reader, call, replies)
 
-    def _is_done(self, reader: GroupReader, reply: str) -> bool:
-        if reply == "-":
+    def _are_done(self, reader: GroupReader, call: RecordCall, replies: Sequence[str]) -> bool:
+        """Count what was buried. False: another worker has taken over one of the batches."""
+        reader.buried += sum(n for reply, n in zip(replies, call.burials, strict=True) if reply not in ("-", "<"))
+        for _ in range(replies.count("-")):
             log.warning("group %s: a batch was taken over by another worker; left to it", reader.group)
-        elif reply == "<":  # the consumer reads what is pending for it anew, and its notes with it
+        if "<" in replies:  # the consumer reads what is pending for it anew, and its notes with it
             raise EventBusError("a batch has been worked further than was known here")
-        return reply != "-"
+        return "-" not in replies
 
     def _open(self, delivery: Delivery) -> Opened:
         try:

@@ -45,4 +45,4 @@ class SinkRunner(GroupRunner):
             bus=bus, group=SINK_GROUP, name=name, clock=clock, block_ms=block_ms, make=make, take_over_s=take_over_s
         )
         housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change, partitions=group.partitions)
-        super().__init__("sink", group.loops, beside=[*group.beside, housekeeper], vitals=group.vitals)
+        super().__init__("sink", group.loops, beside=[*group.beside, housekeeper], loop_health=group.loop_health)

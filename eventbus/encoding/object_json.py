@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from eventbus.objects.freezing import decode_frozen
 from eventbus.objects.lease import Lease
 from eventbus.objects.namespace import Namespace
 from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from eventbus.objects.pod import Pod
 
 T = TypeVar("T")
 
@@ -67,6 +69,26 @@ def struct_to_json(found: msgspec.Struct, *, kind: str, api_version: str) -> dic
     plain["metadata"] = metadata_to_json(found.metadata)  # type: ignore[attr-defined]
     rest: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
     return plain | {key: value for key, value in rest.items() if key != "metadata"}
+
+
+def pod_to_json(pod: Pod) -> dict[str, Any]:
+    """Return *pod* as core/v1 JSON, times as strings of whole seconds."""
+    parts = {"spec": pod.spec, "status": pod.status}
+    return {
+        "kind": Pod.kind,
+        "apiVersion": Pod.api_version,
+        "metadata": metadata_to_json(pod.metadata),
+        **{name: _in_seconds(msgspec.to_builtins(part, builtin_types=(datetime,))) for name, part in parts.items()},
+    }
+
+
+def _in_seconds(plain: Any) -> Any:
+    """*plain* with its times as Go writes a metav1.Time."""
+    if isinstance(plain, dict):
+        return {key: _in_seconds(value) for key, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [_in_seconds(value) for value in plain]
+    return seconds_to_json(plain) if isinstance(plain, datetime) else plain
 
 
 def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, api_version: str) -> T:
@@ -135,4 +157,4 @@ def _put(target: dict[str, Any], **values: Any) -> None:
             target[key] = value
 
 
-__all__ = ["lease_to_json", "namespace_to_json", "node_to_json", "struct_from_json", "struct_to_json"]
+__all__ = ["lease_to_json", "namespace_to_json", "node_to_json", "pod_to_json", "struct_from_json", "struct_to_json"]

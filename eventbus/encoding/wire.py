@@ -1,11 +1,13 @@
 """The wire format: one event as a msgpack array, and a record batch as one stream entry. See docs/wire.md.
 
-This is the only place that knows the positions. msgpack packs and unpacks entries; msgspec writes and reads the events
-in them, which is the same format in one step less: what it reads is typed at once, and a wrong type is found there.
+Besides it only `correlate/keys.py` and `broker/lua/correlation.lua` know the positions. msgpack packs and unpacks
+entries; msgspec writes and reads the events in them, which is the same format in one step less: what it reads is typed
+at once, and a wrong type is found there.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeAlias
@@ -13,14 +15,15 @@ from typing import Annotated, Any, TypeAlias
 import msgpack
 import msgspec
 
-from eventbus.errors import PoisonBatch
+from eventbus.encoding.compression import compress, decompress
+from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 
 SCHEMA_VERSION = 2
-#: How the events of a batch are packed: as they are. A number that a reader does not know is a batch it cannot open.
-CODEC_NONE = 0
+#: How the events of a batch are packed: as they are, or as an LZ4 block. Of another number, a reader cannot open it.
+CODEC_NONE, CODEC_LZ4 = 0, 1
 MAX_BATCH_EVENTS = 64  #: events in one stream entry: bounds the cost of a redelivery
-MAX_BATCH_BYTES = 128 * 1024  #: the same in bytes
+MAX_BATCH_BYTES = 128 * 1024  #: the same in bytes, packed and opened
 MAX_EVENT_BYTES = 16 * 1024  #: one packed event; checked before it is unpacked
 MAX_PAIRS = 64  #: labels, or annotations, of an event
 
@@ -75,6 +78,37 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
 _unpack_array = msgspec.msgpack.Decoder(WireEvent).decode
 
 
+class PackedEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The events of a batch as they travel and wait: *content* is their msgpack array, as *codec* says."""
+
+    codec: int
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_EVENTS)]
+    content: Annotated[bytes, msgspec.Meta(max_length=MAX_BATCH_BYTES)]
+
+    def events(self) -> list[bytes]:
+        """Open it. Raises: PoisonBatch."""
+        events = _open(self.codec, _unpack(self.content) if self.codec == CODEC_NONE else self.content)
+        if len(events) != self.count:
+            raise PoisonBatch(DeadCause.UNREADABLE)
+        return events
+
+    def body(self, producer: str, first: int) -> bytes:
+        """Return the body of a stream entry that holds them, from sequence *first* of *producer* on."""
+        if self.codec == CODEC_NONE:
+            return b"\x95" + pack_array((SCHEMA_VERSION, producer, first, CODEC_NONE))[1:] + self.content
+        return pack_array((SCHEMA_VERSION, producer, first, self.codec, self.content))
+
+
+def pack_events(events: Sequence[bytes]) -> PackedEvents:
+    """Pack events, at most MAX_BATCH_EVENTS, each by itself; compressed where that pays: mostly from four on."""
+    content = pack_array(events)
+    compressed = compress(content)
+    if compressed is None:
+        exact = bytes(memoryview(content))  # msgspec's own has room behind it that nobody counts
+        return PackedEvents(CODEC_NONE, len(events), exact)
+    return PackedEvents(CODEC_LZ4, len(events), compressed)
+
+
 class Batch(msgspec.Struct, frozen=True, gc=False):
     """An opened record batch: the events are still packed, each by itself."""
 
@@ -93,8 +127,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 def pack_batch(producer: str, first: int, events: Sequence[bytes]) -> bytes:
     """Pack the body of one stream entry."""
-    packed: bytes = msgpack.packb([SCHEMA_VERSION, producer, first, CODEC_NONE, events])
-    return packed
+    return pack_events(events).body(producer, first)
 
 
 def unpack_batch(body: bytes) -> Batch:
@@ -102,44 +135,102 @@ def unpack_batch(body: bytes) -> Batch:
 
     Raises: PoisonBatch: the bytes are no batch of this version.
     """
+    producer, first, codec, packed = _unpack_parts(body)
+    return Batch(producer, first, _open(codec, packed))
+
+
+def rename_batch(body: bytes, producer: str) -> bytes:
+    """Return a batch that can be opened as another producer's; its events stay packed. Raises: PoisonBatch."""
+    _, first, codec, packed = _unpack_parts(body)
+    return pack_array((SCHEMA_VERSION, producer, first, codec, packed))
+
+
+def _unpack_parts(body: bytes) -> tuple[str, int, int, Any]:
+    """Return a batch's producer, first sequence, codec and what is packed so. Raises: PoisonBatch."""
     if len(body) > MAX_BATCH_BYTES:
-        raise PoisonBatch("too-long")
+        raise PoisonBatch(DeadCause.TOO_LONG)
+    parts = _unpack(body)
+    if not isinstance(parts, list) or not parts or type(parts[0]) is not int or parts[0] != SCHEMA_VERSION:
+        raise PoisonBatch(DeadCause.UNKNOWN_VERSION)
+    if len(parts) != 5 or type(parts[1]) is not str or type(parts[2]) is not int or type(parts[3]) is not int:
+        raise PoisonBatch(DeadCause.UNREADABLE)
+    return parts[1], parts[2], parts[3], parts[4]
+
+
+def _open(codec: int, packed: Any) -> list[bytes]:
+    """Return the events that are *packed* as *codec* says. Raises: PoisonBatch."""
+    if codec not in (CODEC_NONE, CODEC_LZ4):
+        raise PoisonBatch(DeadCause.UNKNOWN_CODEC)
+    if codec == CODEC_LZ4:
+        try:
+            packed = _unpack(decompress(packed, MAX_BATCH_BYTES)) if type(packed) is bytes else None
+        except ValueError as error:
+            raise PoisonBatch(DeadCause.UNREADABLE) from error
+    if type(packed) is not list or not all(type(event) is bytes and len(event) <= MAX_EVENT_BYTES for event in packed):
+        raise PoisonBatch(DeadCause.UNREADABLE)
+    return packed
+
+
+def _unpack(packed: bytes) -> Any:
     try:
-        parts = msgpack.unpackb(
-            body,
+        return msgpack.unpackb(
+            packed,
             max_str_len=256,
-            max_bin_len=MAX_EVENT_BYTES,
+            max_bin_len=MAX_BATCH_BYTES,
             max_array_len=MAX_BATCH_EVENTS,
             max_map_len=0,
             max_ext_len=0,
             ext_hook=_no_extension,
         )
     except (ValueError, RecursionError) as error:
-        raise PoisonBatch("unreadable") from error
-    if not isinstance(parts, list) or not parts or type(parts[0]) is not int or parts[0] != SCHEMA_VERSION:
-        raise PoisonBatch("unknown-version")
-    if len(parts) != 5 or type(parts[1]) is not str or type(parts[2]) is not int or type(parts[3]) is not int:
-        raise PoisonBatch("unreadable")
-    if parts[3] != CODEC_NONE:
-        raise PoisonBatch("unknown-codec")
-    if type(parts[4]) is not list or not all(type(event) is bytes for event in parts[4]):
-        raise PoisonBatch("unreadable")
-    return Batch(parts[1], parts[2], parts[4])
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
 def unpack_wire(packed: bytes) -> WireEvent:
     """Unpack one event's array into a typed value."""
     if len(packed) > MAX_EVENT_BYTES:
-        raise PoisonBatch("too-long")
+        raise PoisonBatch(DeadCause.TOO_LONG)
     try:
         event = _unpack_array(packed)
     except (ValueError, RecursionError) as error:
-        raise PoisonBatch("unreadable") from error
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
     if len(event.involved_object) > 7 or (event.related and len(event.related) > 7):
-        raise PoisonBatch("unreadable")  # a reference has seven fields
-    if any(pairs and len(pairs) > MAX_PAIRS for pairs in (event.annotations, event.labels)):
-        raise PoisonBatch("unreadable")
+        raise PoisonBatch(DeadCause.UNREADABLE)  # a reference has seven fields
+    annotations, labels = event.annotations, event.labels
+    if (annotations and len(annotations) > MAX_PAIRS) or (labels and len(labels) > MAX_PAIRS):
+        raise PoisonBatch(DeadCause.UNREADABLE)
     return event
+
+
+#: A recorder's event is ten long, and ends in two times of nine bytes and a count of one.
+USUAL_HEAD, STRIPPED_END = 0x9A, 19
+_pack_end = struct.Struct(">BQBQB").pack
+_NINE_BYTES = 0xCF
+#: What the stored body has instead of the array's head, name and namespace.
+_HEAD = b"\x97\xa0\xa0"
+STRIPPED_HEAD = len(_HEAD)
+
+
+def stored_body(packed: bytes, event: WireEvent) -> bytes:
+    """Return *packed*, which opens to *event*, without what is stored beside it: name, namespace, times and count.
+
+    So the bodies of an event's repeats are the same. One of an unusual shape stays as it is."""
+    first, last = event.first_us, event.last_us
+    if packed[0] != USUAL_HEAD or first is None or last is None or first < 0 or last < 0:
+        return packed
+    # All of it is compared: other libraries may pack the same numbers in other lengths.
+    if packed[-STRIPPED_END:] != _pack_end(_NINE_BYTES, first, _NINE_BYTES, last, 1):
+        return packed
+    after = 1
+    for _ in range(2):
+        head = packed[after]
+        if head & 0xE0 == 0xA0:
+            after += 1 + (head & 0x1F)
+        elif head == 0xD9:
+            after += 2 + packed[after + 1]
+        else:
+            return packed
+    return _HEAD + packed[after:-STRIPPED_END]
 
 
 def pack_event(event: Event) -> bytes:
@@ -206,14 +297,16 @@ def to_event(wire: WireEvent, *, uid: str = "") -> Event:
 def _metadata(wire: WireEvent, uid: str) -> ObjectMeta:
     if not (wire.labels or wire.annotations or wire.generate_name):  # what a recorder sends
         return ObjectMeta(name=wire.name, namespace=wire.namespace, uid=uid)
-    return ObjectMeta(
-        name=wire.name,
-        generate_name=wire.generate_name,
-        namespace=wire.namespace,
-        uid=uid,
-        labels=wire.labels or {},
-        annotations=wire.annotations or {},
-    )
+    return ObjectMeta(name=wire.name, namespace=wire.namespace, uid=uid, **more_metadata(wire))
+
+
+def more_metadata(wire: WireEvent) -> dict[str, Any]:
+    """Return the fields of its metadata that few events have."""
+    return {
+        "generate_name": wire.generate_name,
+        "labels": wire.labels or {},
+        "annotations": wire.annotations or {},
+    }
 
 
 def reference_array(reference: ObjectReference) -> tuple[str, ...]:
@@ -248,7 +341,7 @@ def from_microseconds(us: int | None) -> datetime | None:
         seconds, rest = divmod(us, 1_000_000)
         return _EPOCH + timedelta(0, seconds, rest)
     except OverflowError as error:
-        raise PoisonBatch("unreadable") from error
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
 def _no_extension(code: int, _data: bytes) -> None:

@@ -15,7 +15,7 @@ BLOCK_MS = 500
 
 
 class Hub(Protocol):
-    """Who offers changes to those who watch: a `ChangeHub`, or what stands between one and a process's watches."""
+    """The part of a `ChangeHub` that watches use; also what stands between one and a process's watches."""
 
     def attach(self, subscriber: Subscriber, storage: Storage[Any], newest: Sequence[int]) -> tuple[int, ...]:
         """See `ChangeHub.attach`."""

@@ -81,6 +81,14 @@ def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[in
         return [version_in(found) for found in pipe.execute()]
 
 
+class AheadOfStore(Expired):
+    """Nothing has the version *asked* for yet: the store has lost what it was of, or it is *newest* elsewhere."""
+
+    def __init__(self, asked: str, newest: str) -> None:
+        super().__init__(f"Too large resource version: {asked}, current: {newest}")
+        self.newest = newest
+
+
 class Followed(NamedTuple):
     """The changes of some entries, oldest first, up to *version*; with *lost*, changes behind that are missing."""
 

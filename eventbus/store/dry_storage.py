@@ -36,6 +36,9 @@ class DryStorage(Generic[T]):
     def as_stored(self, found: T) -> T:
         return self._storage.as_stored(found)
 
+    def new_uid(self) -> str:
+        return self._storage.new_uid()
+
     def create(self, found: T) -> T:
         """It has no version. Raises: AlreadyExists."""
         if self.find(found.metadata.namespace, found.metadata.name) is not None:

@@ -5,13 +5,15 @@ A written event is replaced whole. What is changed of a recorded one is laid ove
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
-from eventbus.broker.functions import Functions
+from eventbus.broker.functions import Functions, Happened, Written
 from eventbus.broker.keys import item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.encoding.event_json import from_core, to_core
@@ -34,7 +36,7 @@ from eventbus.store.storage import (
     settle,
     with_metadata,
 )
-from eventbus.store.stored import COUNTED, View, decode_remembered, decode_stored, is_written, lay_over, pack_written
+from eventbus.store.stored import COUNTED, View, decode_stored, is_written, lay_over, pack_written, remembering
 from eventbus.validation import validate_written
 
 #: With refreshes, which move what is shown alone.
@@ -57,13 +59,13 @@ class EventStorage:
         self.letters: Mapping[str, ChangeType] = LETTERS_SHOWN if view is View.SHOWN else LETTERS
         self._bus = bus
         self._client = client
-        self._view = view
-        self._decode = decode_remembered if remember else decode_stored
+        self._decode = remembering(view) if remember else partial(decode_stored, view=view)
 
     def decode(self, packed: bytes) -> Event | None:
-        return self._decode(packed, self._view)
+        return self._decode(packed)
 
     def index(self, partition: int, selection: Selection[Event]) -> tuple[bytes, bytes]:
+        """Return the index by object if one object is selected by kind and name, else that by name."""
         # Of core/v1, and of events.k8s.io/v1.
         kind, name = (
             selection.required(f"involvedObject.{field}") or selection.required(f"regarding.{field}")
@@ -82,7 +84,7 @@ class EventStorage:
         """Find the event written under that name, else one recorded.
 
         Redis: GET and ZRANGE on all partitions, then GET."""
-        written = self._written_place(namespace, name)
+        written = self.written_place(namespace, name)
         low, high = bounds(f"{namespace}/{name}\0".encode("utf-8", "replace"))
         pipe: Any = self._client.pipeline(transaction=False)
         pipe.get(self._bus.keys[written.partition].object + written.key)
@@ -102,10 +104,13 @@ class EventStorage:
         return None
 
     def check(self, found: Event) -> None:
+        """Check name, namespace, fields and packed size. Raises: InvalidObject."""
         name, namespace = found.metadata.name, found.metadata.namespace
         problem = ""
         if name in (".", "..") or "/" in name or "%" in name:
             problem = f'metadata.name: Invalid value: "{name}": may not be "." or ".." nor contain "/" or "%"'
+        elif any(character < " " or character == "\x7f" for character in name):
+            problem = "metadata.name: Invalid value: may not contain control characters"
         elif not namespace:
             problem = "metadata.namespace: Required value"
         elif not is_dns_label(namespace):
@@ -127,24 +132,33 @@ class EventStorage:
         except InvalidEvent as error:
             raise InvalidObject(f'{self.kind.name} "{found.metadata.name}" is invalid: {error}') from error
 
+    def new_uid(self) -> str:
+        # The form that a recorded event's uid has, so that its copy carries the same. Nothing hangs on its being
+        # guessed, and asking the system for it would let go of the interpreter.
+        return f"{random.getrandbits(64):016x}:1"
+
     def create(self, found: Event) -> Event:
         """Store a new event.
 
         If one of the same name is recorded at the same moment, there may be two: `find` returns this one."""
         metadata = found.metadata
-        if self.find(metadata.namespace, metadata.name) is not None:
+        # Where there is one partition, `write_event` sees all that may have the name.
+        if self._bus.partitions > 1 and self.find(metadata.namespace, metadata.name) is not None:
             raise already_exists(self.kind, metadata.name)
-        # The form that a recorded event's uid has, so that its copy carries the same.
-        made = with_metadata(found, uid=f"{os.urandom(8).hex()}:1")
-        return self._write(self._written_place(metadata.namespace, metadata.name), made, "", _copy(made))
+        happened = _happened(found, found.times_seen)
+        return self._write(
+            self.written_place(metadata.namespace, metadata.name), found, "", copy=_copy(found), happened=happened
+        )
 
     def replace(self, former: Found[Event], new: Event) -> Event:
+        """Store *new* in the place of *former*: a written event whole, a recorded one as overlay. Raises: Conflict."""
         # What does not touch what happened is nothing new to those who read what happens.
         copy = _copy(new) if _counted(self.as_stored(former.object)) != _counted(new) else b""
         version = former.object.metadata.resource_version
         was = encode_was(self.kind, former.object, new)
         if is_written(former.packed):
-            return self._write(former.place, new, version, copy, was)
+            happened = _happened(new, max(0, new.times_seen - former.object.times_seen))
+            return self._write(former.place, new, version, copy=copy, was=was, happened=happened)
         if former.object.involved_object != new.involved_object:
             problem = "involvedObject: Invalid value: field is immutable in an event that was recorded"
             raise InvalidObject(f'{self.kind.name} "{new.metadata.name}" is invalid: {problem}')
@@ -152,28 +166,36 @@ class EventStorage:
         copy = copy if over.once else b""
         check_size(over.lasting + over.once)
         functions, options, key = self._functions(former.place), self._bus.options, former.place.key
-        written = call(
-            self._client, lambda: functions.overlay_event(options, key, version, over.lasting, over.once, copy, was)
+        written = self._call(
+            former.place, lambda: functions.overlay_event(options, key, version, over.lasting, over.once, copy, was)
         )
         return with_metadata(over.event, resource_version=settle(self.kind, new.metadata.name, written))
 
     def remove(self, former: Found[Event], version: str) -> str:
         functions, options, key = self._functions(former.place), self._bus.options, former.place.key
-        written = call(self._client, lambda: functions.remove_event(options, key, version))
+        written = self._call(former.place, lambda: functions.remove_event(options, key, version))
         return settle(self.kind, former.object.metadata.name, written)
 
-    def _write(self, place: Place, event: Event, version: str, copy: bytes, was: bytes = b"") -> Event:
+    def _write(
+        self, place: Place, event: Event, version: str, *, copy: bytes, happened: Happened, was: bytes = b""
+    ) -> Event:
         packed = pack_written(event)
         check_size(packed)
         functions = self._functions(place)
         options = self._bus.options
-        written = call(self._client, lambda: functions.write_event(options, place.key, version, packed, copy, was))
+        written = self._call(
+            place, lambda: functions.write_event(options, place.key, version, packed, copy, was, happened)
+        )
         return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, written))
+
+    def _call(self, place: Place, function: Callable[[], Written]) -> Written:
+        return call(self._bus, self._client, place.partition, function)
 
     def _functions(self, place: Place) -> Functions:
         return self._bus.functions(self._client, place.partition)
 
-    def _written_place(self, namespace: str, name: str) -> Place:
+    def written_place(self, namespace: str, name: str) -> Place:
+        """Return where an event of that name lies that was written."""
         reference = ObjectReference(kind="Event", namespace=namespace, name=name)
         return Place(partition_of(reference, self._bus.partitions), item_key(namespace, name))
 
@@ -193,6 +215,13 @@ def _copy(event: Event) -> bytes:
     return pack_batch(
         producer if numbered else event.metadata.uid, int(sequence) if numbered else 1, [pack_event(event)]
     )
+
+
+def _happened(event: Event, times: int) -> Happened:
+    """Count it with what programs record: in this minute, whatever time a client says."""
+    source = event.source.component or event.reporting_component
+    words = (event.metadata.namespace, event.involved_object.kind, event.type, event.reason, source)
+    return Happened(times, int(time.time()) // 60, "\0".join(word.replace("\0", " ") for word in words))
 
 
 def _counted(event: Event) -> dict[str, Any]:

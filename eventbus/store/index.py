@@ -12,18 +12,21 @@ from eventbus.broker.redis_errors import redis_errors
 KEY_CHARS = 32
 
 
-def members(client: Client, index: bytes, start: bytes, *, after: bytes = b"", page: int = 500) -> Iterator[bytes]:
-    """Read the members that begin with *start*, behind the member *after*; in pages, so that a long list blocks nobody.
+def range_command(index: bytes, low: bytes, high: bytes, page: int) -> tuple[Any, ...]:
+    """Return the ZRANGE that reads at most *page* members of *index* from *low* to *high*."""
+    return ("ZRANGE", index, low, high, "BYLEX", "LIMIT", 0, page)
+
+
+def members(client: Client, index: bytes, start: bytes, *, page: int = 500) -> Iterator[bytes]:
+    """Read the members that begin with *start*; in pages, so that a long list blocks nobody.
 
     Raises: BusUnavailable.
     Redis:  ZRANGE BYLEX on *index*.
     """
     low, high = bounds(start)
-    if after:
-        low = b"(" + after
     while True:
         with redis_errors():
-            found: Any = client.execute_command("ZRANGE", index, low, high, "BYLEX", "LIMIT", 0, page)
+            found: Any = client.execute_command(*range_command(index, low, high, page))
         yield from found
         if len(found) < page:
             return
@@ -39,4 +42,4 @@ def bounds(start: bytes) -> tuple[bytes, bytes]:
     return b"[" + start, b"(" + start + b"\xff"
 
 
-__all__ = ["KEY_CHARS", "bounds", "members"]
+__all__ = ["KEY_CHARS", "bounds", "members", "range_command"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +14,7 @@ from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import InvalidObject, PoisonBatch
+from eventbus.errors import DeadCause, InvalidObject, PoisonBatch
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
 from eventbus.names import is_dns_label, is_dns_subdomain
@@ -56,6 +57,7 @@ class ObjectStorage(Generic[T]):
         return self._bus.keys[partition].index_name_of(self.kind.plural), selection.name_prefix()
 
     def find(self, namespace: str, name: str) -> Found[T] | None:
+        """Read one object by a GET; None: there is none, or it cannot be decoded."""
         key = item_key(namespace, name)
         with redis_errors():
             packed: Any = self._client.get(self._keys.object_of(self.kind.plural) + key)
@@ -66,6 +68,7 @@ class ObjectStorage(Generic[T]):
         return None if found is None else Found(Place(PARTITION, key), found, packed)
 
     def check(self, found: T) -> None:
+        """Check name and namespace. Raises: InvalidObject."""
         name, namespace = found.metadata.name, found.metadata.namespace
         problem = ""
         if name and not is_dns_subdomain(name):
@@ -82,6 +85,9 @@ class ObjectStorage(Generic[T]):
     def as_stored(self, found: T) -> T:
         return found
 
+    def new_uid(self) -> str:
+        return str(uuid.uuid4())
+
     def create(self, found: T) -> T:
         return self._put(found, "", b"")
 
@@ -89,9 +95,12 @@ class ObjectStorage(Generic[T]):
         return self._put(new, former.object.metadata.resource_version, encode_was(self.kind, former.object, new))
 
     def remove(self, former: Found[T], version: str) -> str:
+        """Remove *former* if it is still at *version* ("": at any); return the version of its removal."""
         plural, options = self.kind.plural, self._options
         functions = self._bus.functions(self._client, PARTITION)
-        written = call(self._client, lambda: functions.remove(options, plural, former.place.key, version))
+        written = call(
+            self._bus, self._client, PARTITION, lambda: functions.remove(options, plural, former.place.key, version)
+        )
         return settle(self.kind, former.object.metadata.name, written)
 
     def _put(self, found: T, version: str, was: bytes) -> T:
@@ -100,7 +109,7 @@ class ObjectStorage(Generic[T]):
         check_size(body)
         item = Item(plural=self.kind.plural, namespace=namespace, name=name, key=item_key(namespace, name), body=body)
         functions = self._bus.functions(self._client, PARTITION)
-        written = call(self._client, lambda: functions.put(self._options, item, version, was))
+        written = call(self._bus, self._client, PARTITION, lambda: functions.put(self._options, item, version, was))
         return with_metadata(found, resource_version=settle(self.kind, name, written))
 
 
@@ -115,7 +124,7 @@ def decode_object(kind: Kind[T], packed: bytes) -> T:
         found = msgspec.json.decode(body, type=kind.type, dec_hook=decode_frozen)
         return with_metadata(found, resource_version=str(int(version)))
     except (ValueError, TypeError) as error:  # msgspec's and msgpack's are ValueErrors
-        raise PoisonBatch("unreadable") from error
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
 def encode_body(found: HasMetadata) -> bytes:

@@ -7,6 +7,7 @@ partition; all others of a minute are one row.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -18,7 +19,11 @@ from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
 
+#: Namespace, kind of object, type, reason, source: what is counted is told apart by these.
+Words = tuple[str, str, str, str, str]
+
 MINUTE_S = 60
+MINUTE = timedelta(seconds=MINUTE_S)
 #: Hashes read in one round, each of 200 fields at most.
 PAGE = 200
 #: The field of a minute for all whose names were one too many.
@@ -26,9 +31,9 @@ _OTHER = b"other"
 
 
 class Occurrences(msgspec.Struct, frozen=True, order=True):
-    """The occurrences of one minute, beginning at *minute*, for one namespace, kind of object, type and reason.
+    """The occurrences of one minute, beginning at *minute*, for one namespace, kind of object, type, reason and source.
 
-    In the row of those without a name of their own these four are "".
+    In the row of those without a name of their own these five are "".
     """
 
     minute: datetime
@@ -36,6 +41,7 @@ class Occurrences(msgspec.Struct, frozen=True, order=True):
     kind: str
     type: str
     reason: str
+    source: str
     count: int
 
 
@@ -44,6 +50,23 @@ class OccurrencesRead(msgspec.Struct, frozen=True):
 
     rows: tuple[Occurrences, ...]
     begins: datetime
+
+
+class Minutes(msgspec.Struct, frozen=True):
+    """How often each of some words happened in which minute.
+
+    *unknown*: minutes in which some had no name of their own. *begins*: the first minute that is known. *until*: when
+    it was read, or what was asked for.
+    """
+
+    counts: dict[Words, dict[int, int]]
+    unknown: tuple[datetime, ...]
+    begins: datetime
+    until: datetime
+
+    def of(self, words: Words) -> list[tuple[datetime, int]]:
+        """Return the minutes in which it happened, in their order."""
+        return [(_moment(minute), count) for minute, count in sorted(self.counts.get(words, {}).items())]
 
 
 def read_occurrences(
@@ -57,37 +80,79 @@ def read_occurrences(
     Raises: BusUnavailable: call again.
     Redis:  HGETALL on occurrences of each minute and partition, in rounds of 200.
     """
+    begins, asked = _asked(bus, since, until, clock)
+    counts: Counter[tuple[int, Words]] = Counter()
+    for minute, fields in _read(bus, client, asked, lambda pipe, key: pipe.hgetall(key)):
+        for field, count in fields.items():
+            counts[minute, _words(field)] += _number(count)
+    rows = sorted(Occurrences(_moment(minute), *words, count=count) for (minute, words), count in counts.items())
+    return OccurrencesRead(tuple(rows), _moment(begins))
+
+
+def read_minutes(
+    bus: Bus, client: Client, words: Collection[Words], since: datetime, until: datetime, *, clock: Clock | None = None
+) -> Minutes:
+    """Read how often each of *words* happened from the minute of *since* to that of *until*; as `read_occurrences`.
+
+    Raises: BusUnavailable: call again.
+    Redis:  HMGET on occurrences of each minute and partition, in rounds of 200.
+    """
+    begins, asked = _asked(bus, since, until, clock)
+    named = list(words)
+    fields = ["\0".join(one).encode("utf-8", "surrogatepass") for one in named]
+    counts: dict[Words, dict[int, int]] = {one: {} for one in named}
+    unknown: set[int] = set()
+    for minute, found in _read(bus, client, asked if named else (), lambda pipe, key: pipe.hmget(key, *fields, _OTHER)):
+        for one, count in zip(named, found, strict=False):
+            if n := _number(count):
+                counts[one][minute] = counts[one].get(minute, 0) + n
+        if found[-1] is not None:
+            unknown.add(minute)
+    read = datetime.fromtimestamp((clock or SystemClock()).time_ns() / 1e9, UTC)
+    return Minutes(counts, tuple(map(_moment, sorted(unknown))), _moment(begins), min(until, read))
+
+
+def _asked(bus: Bus, since: datetime, until: datetime, clock: Clock | None) -> tuple[int, Sequence[int]]:
+    """Return the first minute that is known, and those to be read."""
     now = (clock or SystemClock()).time_ns() // 1_000_000_000
     # One more would be half gone: a minute's counts live from their first on.
     first = (now - bus.options.occurrences_s) // MINUTE_S + 1
     begins = min(first, now // MINUTE_S)
     asked = range(max(begins, int(since.timestamp()) // MINUTE_S), min(now, int(until.timestamp())) // MINUTE_S + 1)
-    counts: Counter[tuple[int, tuple[str, str, str, str]]] = Counter()
-    hashes = list(product(asked if bus.options.occurrences_s else (), bus.keys))
+    return begins, asked if bus.options.occurrences_s else ()
+
+
+def _read(
+    bus: Bus, client: Client, asked: Sequence[int], read: Callable[[Any, bytes], Any]
+) -> Iterator[tuple[int, Any]]:
+    """Yield a minute with what *read* finds in its hash, of each partition."""
+    hashes = list(product(asked, bus.keys))
     for start in range(0, len(hashes), PAGE):
         page = hashes[start : start + PAGE]
         pipe: Any = client.pipeline(transaction=False)
         for minute, keys in page:
-            pipe.hgetall(keys.occurrences + b"%d" % minute)
+            read(pipe, keys.occurrences + b"%d" % minute)
         with redis_errors():
             found = pipe.execute()
         for (minute, _), fields in zip(page, found, strict=True):
-            for field, count in fields.items():
-                counts[minute, _words(field)] += int(count) if count.isdigit() else 0
-    rows = sorted(Occurrences(_moment(minute), *words, count=count) for (minute, words), count in counts.items())
-    return OccurrencesRead(tuple(rows), _moment(begins))
+            yield minute, fields
 
 
-def _words(field: bytes) -> tuple[str, str, str, str]:
+def _number(count: bytes | None) -> int:
+    return int(count) if count and count.isdigit() else 0
+
+
+def _words(field: bytes) -> Words:
     words = field.decode("utf-8", "replace").split("\0")
-    if field == _OTHER or len(words) != 4:
-        return "", "", "", ""
-    namespace, kind, type_, reason = words
-    return namespace, kind, type_, reason
+    if field == _OTHER or len(words) not in (4, 5):
+        return "", "", "", "", ""
+    # Four: counted by a build that told no sources apart.
+    namespace, kind, type_, reason, source = (*words, "")[:5]
+    return namespace, kind, type_, reason, source
 
 
 def _moment(minute: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(minutes=minute)
 
 
-__all__ = ["Occurrences", "OccurrencesRead", "read_occurrences"]
+__all__ = ["MINUTE", "Minutes", "Occurrences", "OccurrencesRead", "Words", "read_minutes", "read_occurrences"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ from eventbus.errors import BusRefused, Expired
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
 from eventbus.store.change_hub import Hub
-from eventbus.store.changes import Change, ChangeReader, Versions, read_versions
+from eventbus.store.changes import AheadOfStore, Change, ChangeReader, Versions, read_versions
 from eventbus.store.continue_token import Continue
 from eventbus.store.index import bounds
 from eventbus.store.list_validation import check_list, check_watch
@@ -60,7 +60,7 @@ class ObjectReader(Generic[T]):
 
     @property
     def partitions(self) -> int:
-        """How many counters a version of this kind has."""
+        """The number of counters that a version of this kind has."""
         return len(self._storage.partitions)
 
     def get(self, name: str, namespace: str = "") -> T:
@@ -124,23 +124,24 @@ class ObjectReader(Generic[T]):
         selection: Selection[T] = Selection(self.kind, options)
         version = options.resource_version
         items: tuple[T, ...] = ()
+        own: tuple[int, ...] = ()
         if version in _ANY_VERSION or options.send_initial_events:
             listed = msgspec.structs.replace(
                 options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=False
             )
-            found = self.list(listed)
-            # The oldest change first: who is cut off in between, and goes on from the last one told, misses none.
-            items, version = tuple(sorted(found.items, key=_version_of)), found.resource_version
+            items, own, version = self._list_first(listed)
         newest = self.newest()
         after = self._parse(version, newest)
         state = WatchState(
             selection=selection,
             options=options,
-            begin=Begin(after=after, newest=newest.counters, items=items, told=options.send_initial_events),
+            begin=Begin(after=after, newest=newest.counters, items=items, own=own, told=options.send_initial_events),
             now=self._clock.monotonic(),
             ready=ready,
         )
-        state.starts_at(self._hub.attach(state, self._storage, newest.counters))
+        offered = self._hub.attach(state, self._storage, newest.counters)
+        # What there is at the beginning may be as new as *newest*, and is whole when all up to there is told.
+        state.starts_at(self._path(after.counters, tuple(map(max, offered, newest.counters))))
         return state
 
     def close_watch(self, state: WatchState[T]) -> None:
@@ -166,9 +167,26 @@ class ObjectReader(Generic[T]):
             raise Expired(f"too old resource version: {behind.after} ({behind.until})")
         return changes, reader.after
 
+    def versioned(self, found: Iterable[tuple[int, T]]) -> Sequence[T]:
+        """Return objects that were found in the store beside this reader, by partition, with the versions it gives."""
+        return [one for _, one in found]
+
     def newest(self) -> Versions:
         """Read the version of the kind's last change."""
         return Versions(read_versions(self._bus, self._client, self.kind.plural, self._storage.partitions))
+
+    def _list_first(self, options: ListOptions) -> tuple[tuple[T, ...], tuple[int, ...], str]:
+        """Return what a watch begins with, the versions that it has in the store, and that of the list.
+
+        The oldest change first: who is cut off in between, and goes on from the last one told, misses none.
+        """
+        found = self.list(options)
+        items = tuple(sorted(found.items, key=_version_of))
+        return items, tuple(map(_version_of, items)), found.resource_version
+
+    def _path(self, after: Sequence[int], until: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return the versions that a watch passes by from *after* to *until*, which is the last of them."""
+        return (until,)
 
     def _start(self, options: ListOptions) -> Continue:
         """Return where the page begins. Raises: Expired, InvalidObject."""
@@ -188,18 +206,19 @@ class ObjectReader(Generic[T]):
 
     def _scan(self, selection: Selection[T], start: Continue, limit: int) -> Iterator[tuple[int, bytes, T]]:
         """Yield the selected objects with partition and index member."""
+        takes_all = selection.takes_all  # a namespace is in the prefix of the index
         page = min(PAGE, limit + 1) if limit and selection.takes_all else PAGE
         for partition in self._storage.partitions:
             if partition < start.partition:
                 continue
             after = start.member if partition == start.partition else b""
             index = self._storage.index(partition, selection)
-            for member, found in self._scanner.scan(partition, index, after=after, page=page):
-                if selection.matches(found):
+            for member, found in self._scanner.scan(partition, index, after=after, page=page, ahead=not limit):
+                if takes_all or selection.matches(found):
                     yield partition, member, found
 
     def _count_behind(self, selection: Selection[T], last: Continue) -> int | None:
-        """How many objects the indexes have behind a page that ended with *last*; None: this user may not count."""
+        """Count the objects that the indexes have behind a page that ends with *last*; None: this user may not."""
         pipe: Any = self._client.pipeline(transaction=False)
         for partition in self._storage.partitions:
             if partition >= last.partition:
@@ -219,7 +238,7 @@ class ObjectReader(Generic[T]):
         Raises: Expired: it is no version of this store, or ahead of it, since the store lost changes."""
         parsed = Versions.parse(version, len(newest.counters))
         if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
-            raise Expired(f"Too large resource version: {version}, current: {newest}")
+            raise AheadOfStore(version, str(newest))
         return parsed
 
 

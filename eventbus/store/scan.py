@@ -1,17 +1,17 @@
-"""Lists objects, the only place that does: reads an index page by page, and the objects that its members name."""
+"""Reads objects in the order of an index: the loop behind lists, describe, and exports that read everything anew."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
 from eventbus.list_watch import HasMetadata
-from eventbus.store.index import KEY_CHARS, members
+from eventbus.store.index import KEY_CHARS, bounds, range_command
 from eventbus.store.storage import Storage
 
 T = TypeVar("T", bound=HasMetadata)
@@ -29,28 +29,47 @@ class Scanner(Generic[T]):
         self._storage = storage
 
     def scan(
-        self, partition: int, index: tuple[bytes, bytes], *, after: bytes = b"", page: int = PAGE
+        self, partition: int, index: tuple[bytes, bytes], *, after: bytes = b"", page: int = PAGE, ahead: bool = True
     ) -> Iterator[tuple[bytes, T]]:
         """Yield each member behind *after* of an index, as `Storage.index` gives it, with its object.
 
-        Skips unreadable ones.
+        Skips unreadable ones. *ahead*: while a page is decoded and used, the next one is on its way.
 
         Raises: BusUnavailable.
-        Redis:  ZRANGE BYLEX on the index and MGET, a round each for a page.
+        Redis:  ZRANGE BYLEX on the index, then for each page MGET and the next page's ZRANGE in one round.
         """
-        key, prefix = index
-        named = members(self._client, key, prefix, after=after, page=page)
-        while chunk := list(islice(named, page)):
-            for member, found in zip(chunk, self.load(partition, chunk), strict=True):
-                if found is not None:
-                    yield member, found
-
-    def load(self, partition: int, named: Sequence[bytes]) -> list[T | None]:
-        """Read the objects of index members, None where there is none. Redis: MGET."""
+        key, start = index
+        low, high = bounds(start)
+        if after:
+            low = b"(" + after
         prefix = self._bus.keys[partition].object_of(self._storage.kind.plural)
         with redis_errors():
-            values: Any = self._client.mget([prefix + member[-KEY_CHARS:] for member in named])
-        return [self._decode(value) for value in values]
+            named: Any = self._client.execute_command(*range_command(key, low, high, page))
+        pending = self._ask(prefix, key, named, high, page)
+        try:
+            while pending is not None:
+                asked, pending, members = pending, None, named
+                values, *more = asked.replies()
+                named = more[0] if more else ()
+                if ahead:
+                    pending = self._ask(prefix, key, named, high, page)
+                for member, value in zip(members, values, strict=True):
+                    if (found := self._decode(value)) is not None:
+                        yield member, found
+                if not ahead:
+                    pending = self._ask(prefix, key, named, high, page)
+        finally:
+            if pending is not None:
+                pending.drain()
+
+    def _ask(self, prefix: bytes, key: bytes, named: Sequence[bytes], high: bytes, page: int) -> PendingCalls | None:
+        """Ask for the objects of *named* and for the names behind them, if there may be any. None: nothing to ask."""
+        if not named:
+            return None
+        objects = ("MGET", *(prefix + member[-KEY_CHARS:] for member in named))
+        if len(named) < page:
+            return PendingCalls(self._client, objects)
+        return PendingCalls(self._client, objects, range_command(key, b"(" + named[-1], high, page))
 
     def _decode(self, packed: bytes | None) -> T | None:
         try:

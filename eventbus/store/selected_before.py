@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgpack
 import msgspec
 
-from eventbus.errors import PoisonBatch
+from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
 
@@ -38,7 +38,7 @@ def decode_was(packed: bytes | None) -> Was | None:
     try:
         return Was(*msgspec.msgpack.decode(packed, type=tuple[dict[str, str], dict[str, str]]))
     except ValueError as error:
-        raise PoisonBatch("unreadable") from error
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
 __all__ = ["Was", "decode_was", "encode_was"]

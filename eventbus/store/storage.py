@@ -83,6 +83,10 @@ class Storage(Protocol[T]):
         """Return the object as it will be read back. Raises: InvalidObject."""
         ...
 
+    def new_uid(self) -> str:
+        """Make a uid that no object has."""
+        ...
+
     def create(self, found: T) -> T:
         """Store a new object; return it with its version.
 

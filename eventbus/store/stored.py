@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -12,9 +13,9 @@ import msgspec
 
 from eventbus.broker.functions import pack_argument
 from eventbus.encoding.event_json import decode_core, encode_core, from_core, to_core
-from eventbus.encoding.wire import from_microseconds, microseconds, to_event, unpack_wire
-from eventbus.errors import PoisonBatch
-from eventbus.event import Event
+from eventbus.encoding.wire import from_microseconds, microseconds, more_metadata, unpack_wire
+from eventbus.errors import DeadCause, PoisonBatch
+from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.store.merge_patch import difference, merge
 
 #: FORM of an event that was written through the store: its body is JSON. Others are recorded ones'.
@@ -58,11 +59,13 @@ def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
         AttributeError,
         OverflowError,
     ) as error:  # InvalidEvent and msgspec's are ValueErrors
-        raise PoisonBatch("unreadable") from error
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
-#: Of those who list the same events again and again: some 30 MB at the most.
-decode_remembered: Final = lru_cache(maxsize=8192)(decode_stored)
+@lru_cache(maxsize=2)
+def remembering(view: View) -> Callable[[bytes], Event | None]:
+    """Return a `decode_stored` for those who list the same events again and again: it keeps some 30 MB at the most."""
+    return lru_cache(maxsize=8192)(lambda packed: decode_stored(packed, view))
 
 
 def is_written(packed: bytes) -> bool:
@@ -119,39 +122,52 @@ def lay_over(packed: bytes, new: Event) -> Overlay:
 
 
 def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
+    """Build the event in one go: in a list of a hundred thousand each step counts."""
     _, first, name, namespace, _, count, last, _, created_ms, uid, message, form, _, body = fields[: _BODY + 1]
     if shown:
         count, last = fields[_COUNT], fields[_SEEN] or last
-    event = to_event(unpack_wire(body), uid=_text(uid))
+    wire, named = unpack_wire(body), _text(name)
+    # client-go's aggregate is a fresh event: it keeps only some fields of the one it was made from.
+    fresh = bool(form)
     first_us, last_us = _time(first), _time(last)
     first_at = from_microseconds(first_us)
-    metadata = msgspec.structs.replace(
-        event.metadata,
-        name=_text(name),
+    component, instance = ("", "") if fresh else wire.reporter
+    metadata = ObjectMeta(
+        name=named,
         namespace=_text(namespace),
-        uid=_text(uid) or f"{_text(name)}@{created_ms}",
+        uid=_text(uid) or f"{named}@{created_ms}",
         resource_version=str(int(version)),
         creation_timestamp=from_microseconds(created_ms * 1000),
     )
-    if form:
-        # client-go's aggregate is a fresh event: of the one it was made from it keeps only these.
-        event = Event(
-            involved_object=event.involved_object,
-            reason=event.reason,
-            message=event.message,
-            source=event.source,
-            type=event.type,
-        )
-        metadata = msgspec.structs.replace(metadata, labels={}, annotations={}, generate_name="")
-    return msgspec.structs.replace(
-        event,
+    if not fresh and (wire.labels or wire.annotations or wire.generate_name):
+        metadata = msgspec.structs.replace(metadata, **more_metadata(wire))
+    return Event(
         metadata=metadata,
-        message=_text(message) if isinstance(message, bytes) else event.message,
+        involved_object=ObjectReference(*wire.involved_object),
+        reason=_shared(wire.reason),
+        message=_text(message) if isinstance(message, bytes) else wire.message,
+        source=_source(*wire.source),
         first_timestamp=first_at,
         # Of an event that was not repeated it is the same object, which is encoded once.
         last_timestamp=first_at if last_us == first_us else from_microseconds(last_us),
         count=count,
+        type=_shared(wire.type),
+        event_time=None if fresh or wire.event_us is None else from_microseconds(wire.event_us),
+        series=None if fresh or not wire.series else EventSeries(wire.series[0], from_microseconds(wire.series[1])),
+        action="" if fresh else wire.action,
+        related=None if fresh or wire.related is None else ObjectReference(*wire.related),
+        reporting_component=_shared(component),
+        reporting_instance=_shared(instance),
     )
+
+
+#: What thousands of events have in common is in memory once.
+_source: Final = lru_cache(maxsize=4096)(EventSource)
+
+
+@lru_cache(maxsize=4096)
+def _shared(text: str) -> str:
+    return text
 
 
 def _overlaid(event: Event, lasting: bytes, once: bytes) -> Event:
@@ -179,14 +195,19 @@ def _unpack(packed: bytes) -> list[Any]:
     try:
         fields = msgpack.unpackb(packed, raw=True)
     except ValueError as error:
-        raise PoisonBatch("unreadable") from error
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
     if not isinstance(fields, list) or len(fields) < 5:
-        raise PoisonBatch("unreadable")
+        raise PoisonBatch(DeadCause.UNREADABLE)
     return fields
 
 
 def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+    if type(value) is not bytes:
+        return ""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("utf-8", "replace")
 
 
 def _packed_time(moment: datetime | None) -> int | bool:
@@ -195,7 +216,7 @@ def _packed_time(moment: datetime | None) -> int | bool:
 
 
 def _time(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return value if type(value) is int else int(value) if type(value) is float else None
 
 
 __all__ = [

@@ -34,7 +34,15 @@ class Begin(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     after: Versions
     newest: Sequence[int]  #: the store's versions, read a moment ago
     items: tuple[T, ...] = ()
+    own: tuple[int, ...] = ()  #: the version that each of *items* has in its partition
     told: bool = False  #: the end of *items* is to be told by a bookmark
+
+
+class _Reached(msgspec.Struct, frozen=True):
+    """A mark behind all changes of *partition* up to *version*: what was passed over must not hold back a position."""
+
+    partition: int
+    version: int
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -80,28 +88,31 @@ class WatchState(Generic[T]):
         self._ends_at = None if options.timeout_s is None else now + options.timeout_s
         self._bookmark_at = now + BOOKMARK_S
         self._lock = threading.Lock()
-        self._buffer: deque[Change[T]] = deque()
+        self._buffer: deque[Change[T] | _Reached] = deque()
         self._progress = list(begin.after.counters)
         self._position = list(begin.after.counters)
         self._bookmarked: tuple[int, ...] = ()
-        self._told_until: tuple[int, ...] = tuple(begin.newest)
+        self._path: Sequence[Sequence[int]] = (tuple(begin.newest),)
         self._caught: tuple[Sequence[Change[T]], int] | None = None
+        self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}  # of a partition, read and not yet to be told
         self._finished = not begin.items  # all that there was has been told, as it was at _position
         # Of the objects told at the start those that were written while they were listed: their changes come again.
         oldest = min(begin.after.counters)
         self._told_at = {
             (found.metadata.namespace, found.metadata.name): version
-            for found in begin.items
-            if (version := int(found.metadata.resource_version)) > oldest
+            for found, version in zip(begin.items, begin.own, strict=True)
+            if version > oldest
         }
         self._failure: EventBusError | None = None
         self._waiting = self._ended = self._stopped = False
         self._steps = self._run()
 
-    def starts_at(self, offered: Sequence[int]) -> None:
-        """Take the versions behind which the hub offers changes. Call it once, before `next`."""
-        # What there is at the beginning may be as new as *newest*, and is whole when all up to there is told.
-        self._told_until = tuple(map(max, offered, self._begin.newest))
+    def starts_at(self, path: Sequence[Sequence[int]]) -> None:
+        """Take the versions that it reads up to by itself, one after the other; behind the last the hub offers changes.
+
+        Call it once, before `next`.
+        """
+        self._path = path
 
     def next(self, now: float) -> Step[T]:
         """Return the next step: deliver an event, read what is behind, wait, or (None) end.
@@ -124,6 +135,8 @@ class WatchState(Generic[T]):
                 self._ended = True
             else:
                 self._buffer += changes
+                if changes and len(self._progress) > 1:
+                    self._buffer.append(_Reached(partition, version))
                 self._progress[partition] = version
         if changes:
             self._wake()
@@ -150,9 +163,10 @@ class WatchState(Generic[T]):
 
     def _run(self) -> Iterator[WatchEvent[T] | Wait | Behind]:
         yield from self._first_events()
-        for partition, until in enumerate(self._told_until):
-            while self._position[partition] < until and not self._stopped:
-                yield from self._catch_up(partition, until)
+        for versions in self._path:
+            for partition, until in enumerate(versions):
+                while self._position[partition] < until and not self._stopped:
+                    yield from self._catch_up(partition, until)
         if not self._stopped:
             yield from self._end_of_first_events()
         while not self._is_over():
@@ -170,13 +184,18 @@ class WatchState(Generic[T]):
 
     def _catch_up(self, partition: int, until: int) -> Iterator[WatchEvent[T] | Behind]:
         """Yield the changes between the watch's version and the one from which the hub offers them."""
-        yield Behind(partition, self._position[partition], until)
-        if self._caught is None:
+        found = self._ahead.pop(partition, None)
+        if found is None:
+            yield Behind(partition, self._position[partition], until)
+            found, self._caught = self._caught, None
+        if found is None:
             return
-        (changes, version), self._caught = self._caught, None
-        for change in changes:
-            if change.version <= until:
-                yield from self._seen(change)
+        changes, version = found
+        for number, change in enumerate(changes):
+            if change.version > until:
+                self._ahead[partition] = changes[number:], version
+                break
+            yield from self._seen(change)
         self._position[partition] = max(self._position[partition], min(version, until))
 
     def _end_of_first_events(self) -> Iterator[WatchEvent[T]]:
@@ -185,6 +204,7 @@ class WatchState(Generic[T]):
             yield msgspec.structs.replace(self._bookmark(), initial_events_end=True)
         elif self._bookmarks and self._begin.items:
             yield self._bookmark()
+        self._begin = msgspec.structs.replace(self._begin, items=(), own=())  # a watch may last for an hour
 
     def _is_over(self) -> bool:
         """Return True if all that was offered is delivered and nothing will come. Raises: the failure."""
@@ -201,7 +221,9 @@ class WatchState(Generic[T]):
         """Yield one change, a bookmark if one is due, or what there is to wait for."""
         with self._lock:
             change = self._buffer.popleft() if self._buffer else None
-        if change is not None:
+        if isinstance(change, _Reached):
+            self._position[change.partition] = max(self._position[change.partition], change.version)
+        elif change is not None:
             yield from self._seen(change)
         elif self._bookmarks and self._now >= self._bookmark_at:
             self._bookmark_at = self._now + BOOKMARK_S

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import random
-import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from eventbus.broker.keys import EVENTS, item_key
-from eventbus.errors import AlreadyExists, Conflict, InvalidObject
+from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
 from eventbus.list_watch import HasMetadata
-from eventbus.store.deletion import check_finalizers, is_over, marked
+from eventbus.store.deletion import check_finalizers, is_held, is_over, marked
 from eventbus.store.dry_storage import DryStorage
 from eventbus.store.merge_patch import merge
 from eventbus.store.object_storage import PARTITION
@@ -50,7 +49,7 @@ class ObjectWriter(ObjectReader[T]):
             raise InvalidObject("resourceVersion should not be set on objects to be created")
         made = with_metadata(
             found,
-            uid=str(uuid.uuid4()),
+            uid=self._storage.new_uid(),
             creation_timestamp=self._now(),
             generation=int(bool(self.kind.has_generation)),
             deletion_timestamp=None,
@@ -143,27 +142,45 @@ class ObjectWriter(ObjectReader[T]):
         dry._storage = DryStorage(self._storage)
         return dry
 
-    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
+    def delete(self, name: str, namespace: str = "", *, version: str = "", grace_s: int | None = None) -> None:
         """Take an object out; of a recorded event its running count stays.
 
         One that has finalizers gets a deletionTimestamp, and goes with the update or patch that takes the last of them
-        away. Again, it does nothing more.
+        away. Again, it does nothing more, but for a shorter grace time.
 
+        Args:   grace_s: how long a Pod has to end, None: as long as it says. 0: it is taken out whether or not it has
+                ended; its agent, if there is one, ends it all the same.
         Raises: NotFound.  Conflict: it does not have *version*.
         Redis:  FCALL remove, and what `get` does before it; of what has finalizers what `update` does.
         """
+        ours = ""  # uid of what was marked: whoever sees the mark may take it out before this does
         for attempt in range(ATTEMPTS):
-            found = self._find(name, namespace, version)
-            held = found.object.metadata
             try:
-                if not held.finalizers:
-                    self._storage.remove(found, held.resource_version)
-                elif held.deletion_timestamp is None:
-                    self._storage.replace(found, self._storage.as_stored(marked(found.object, self._now())))
+                found = self._find(name, namespace, "" if ours else version)
+                if ours and found.object.metadata.uid != ours:
+                    return
+                found = self._mark(found, grace_s)
+                ours = found.object.metadata.uid if found.object.metadata.deletion_timestamp else ""
+                if not is_held(found.object):
+                    self._storage.remove(found, found.object.metadata.resource_version)
                 return
             except Conflict:  # it may have got a finalizer meanwhile
-                if version or attempt == ATTEMPTS - 1:
+                if (version and not ours) or attempt == ATTEMPTS - 1:
                     raise
+            except NotFound:
+                if not ours:
+                    raise
+                return
+
+    def _mark(self, found: Found[T], grace_s: int | None) -> Found[T]:
+        """Mark it as deleted, if it has finalizers, also if it goes at once: who watches sees why."""
+        held = found.object
+        if not held.metadata.finalizers:
+            return found
+        new = marked(held, self._now(), grace_s)
+        if new == held:
+            return found
+        return Found(found.place, self._storage.replace(found, self._storage.as_stored(new)), found.packed)
 
     def _create(self, found: T) -> T:
         self._check(found)
