@@ -9,6 +9,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.function_values import ReplayStatus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
 from eventbus.errors import BusUnavailable, GroupMissing, NotFound, PoisonBatch
@@ -90,17 +91,17 @@ class DeadLetter:
         group = self.get(dead_id).group
         _, export, sink = group.partition("export:")
         if export:
-            if not functions.again(sink, entry_id):
+            if not functions.export_retry(sink, entry_id):
                 raise _not_found(dead_id)
             return
         answer = functions.replay(self._bus.options, entry_id)
-        if answer == "MISSING":
+        if answer is ReplayStatus.MISSING:
             raise _not_found(dead_id)
-        if answer == "NOGROUP":
+        if answer is ReplayStatus.NOGROUP:
             raise GroupMissing(
                 f"dead/{dead_id} stays: group {group!r}, which buried it, is no more; start a worker of it, or discard"
             )
-        if answer == "FULL":
+        if answer is ReplayStatus.FULL:
             raise BusUnavailable(f"the stream of partition {partition} is full; replay again once it has drained")
 
     def discard(self, dead_id: str) -> None:

@@ -16,6 +16,7 @@ from itertools import groupby
 
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
@@ -69,7 +70,7 @@ class Consumer:
         handle: Handle,
         handle_alone: HandleAlone,
         clock: Clock,
-        policy: str = "WAIT",
+        policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
         block_ms: int = 1000,
         take_over_s: float = TAKE_OVER_S,
@@ -100,7 +101,7 @@ class Consumer:
         self._last_sign = clock.monotonic()
         self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0, "failures": 0}
 
-    def vitals(self) -> LoopHealth:
+    def loop_health(self) -> LoopHealth:
         """Return its health; safe to call from any thread."""
         ready = self.ready.is_set() and not self._failures
         return LoopHealth(
@@ -108,7 +109,7 @@ class Consumer:
             partition=self._partition,
             last_progress=self._last_sign,
             ready=ready,
-            counts=dict(self._counts),
+            counts=self._counts | {"buried": self._reader.buried},
         )
 
     def stop(self) -> None:
@@ -182,7 +183,7 @@ class Consumer:
 
     @property
     def steps(self) -> int:
-        """How far its work has come."""
+        """Return how far its work has come."""
         return self._reader.steps
 
     def _attempt(self, step: Callable[[], None]) -> float:
@@ -236,14 +237,14 @@ class Consumer:
         with self._working():
             for alone, some in groupby(deliveries, key=must_be_isolated):
                 if alone:
-                    self._work_alone(some)
+                    self._isolate(some)
                 else:
                     self._reader.ack(self._handle(self._reader, list(some)))
         self._last_sign = self._clock.monotonic()
         self._counts["batches"] += len(deliveries)
         self._counts["events"] += sum(delivery.events for delivery in deliveries)
 
-    def _work_alone(self, deliveries: Iterable[Delivery]) -> None:
+    def _isolate(self, deliveries: Iterable[Delivery]) -> None:
         for delivery in deliveries:
             if self._stop.is_set():
                 return

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from eventbus.broker.bus import Bus
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import TAKE_OVER_S, Consumer
 from eventbus.consume.group_runner import Companion, PartitionLoop
@@ -19,7 +20,7 @@ LANES = 4
 
 
 class GroupLoops:
-    """What a `GroupRunner` starts and ends for one worker of a group.
+    """The loops that a `GroupRunner` starts and ends for one worker of a group.
 
     On a bus of one partition all workers work that one, as members of a consumer group. With more partitions, each
     worker has a share, which changes when workers come and go, in no more than LANES threads and one for heartbeats.
@@ -37,7 +38,7 @@ class GroupLoops:
         block_ms: int,
         make: Callable[[int, str], Consumer],
         take_over_s: float = TAKE_OVER_S,
-        policy: str = "WAIT",
+        policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
     ) -> None:
         self.loops: Sequence[PartitionLoop]
@@ -46,7 +47,7 @@ class GroupLoops:
         if bus.partitions == 1:
             only = make(0, start)
             self.loops = [only]
-            self.ready, self.vitals = only.ready, lambda: [only.vitals()]
+            self.ready, self.loop_health = only.ready, lambda: [only.loop_health()]
             self.partitions = lambda: (0,)
             return
         lock = threading.Lock()
@@ -68,12 +69,12 @@ class GroupLoops:
         )
         self.loops, self.beside = lanes, [keeper]
         self.ready = keeper.ready
-        self.vitals = lambda: _vitals_of(lanes)
+        self.loop_health = lambda: _health_of(lanes)
         self.partitions = lambda: keeper.partitions
 
 
-def _vitals_of(lanes: Sequence[Lane]) -> list[LoopHealth]:
-    return sorted((each for lane in lanes for each in lane.vitals()), key=lambda each: each.partition)
+def _health_of(lanes: Sequence[Lane]) -> list[LoopHealth]:
+    return sorted((each for lane in lanes for each in lane.loop_health()), key=lambda each: each.partition)
 
 
 __all__ = ["LANES", "GroupLoops"]

@@ -11,7 +11,7 @@ from eventbus.consume.health import LoopHealth
 
 
 class PartitionLoop(Protocol):
-    """What works one partition, or some, in a thread of its own."""
+    """A loop that works one partition, or some, in a thread of its own."""
 
     def run(self) -> None:
         """Blocks until `stop`."""
@@ -23,7 +23,7 @@ class PartitionLoop(Protocol):
 
 
 class Companion(Protocol):
-    """What runs beside the loops, like the housekeeping: threads of its own."""
+    """A part that runs beside the loops, like the housekeeping: threads of its own."""
 
     def start(self) -> None: ...
 
@@ -33,7 +33,7 @@ class Companion(Protocol):
 class GroupRunner:
     """Starts a thread for each of *loops* and then *beside*, and ends them together, in that order.
 
-    Args: what: names the threads, as `sink` in `eventbus-sink-0`.  vitals: of each partition.
+    Args: what: names the threads, as `sink` in `eventbus-sink-0`.  loop_health: of each partition.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class GroupRunner:
         loops: Sequence[PartitionLoop],
         *,
         beside: Sequence[Companion] = (),
-        vitals: Callable[[], list[LoopHealth]] = list,
+        loop_health: Callable[[], list[LoopHealth]] = list,
     ) -> None:
         self._loops = loops
         self._beside = beside
-        self._vitals = vitals
+        self._loop_health = loop_health
         self._threads = [
             threading.Thread(target=loop.run, name=f"eventbus-{what}-{number}", daemon=True)
             for number, loop in enumerate(loops)
@@ -59,9 +59,9 @@ class GroupRunner:
         for companion in self._beside:
             companion.start()
 
-    def vitals(self) -> list[LoopHealth]:
-        """How each partition's loop does; safe to call from any thread."""
-        return self._vitals()
+    def loop_health(self) -> list[LoopHealth]:
+        """Return the health of each partition's loop. Safe to call from any thread."""
+        return self._loop_health()
 
     @property
     def ended(self) -> bool:

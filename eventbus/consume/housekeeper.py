@@ -15,7 +15,8 @@ from typing import Any
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import REFRESHED_A_SECOND, subject_lives_ms
-from eventbus.broker.keys import EVENTS
+from eventbus.broker.health.export_status import forget_silent_sinks
+from eventbus.broker.keys import EVENTS, OPERATED
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing
@@ -31,6 +32,8 @@ SWEEP_CANDIDATES = 100
 SWEEP_CALLS = 50
 
 
+#: Exports without a worker are looked for so rarely.
+EXPORTS_EVERY_S = 3600.0
 #: A role that did so much in one round has more to do at once.
 _MORE_TO_DO = {"expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
 #: How far a flood may push the store beyond its bounds before it has to wait.
@@ -59,8 +62,9 @@ class Housekeeper:
         self._stop = threading.Event()
         self._roles: dict[str, Callable[[Client, int], int | None]] = {
             **{"trim": self.trim, "expire": self.sweep, "refresh": self.refresh},
-            **{"forget": self.forget, "finish": self.finish},
+            **{"forget": self.forget, "finish": self.finish, "exports": self.forget_exports},
         }
+        self._exports_due: dict[int, float] = {}  #: partition → when its exports are looked at again, monotonic s
         self._waiting: dict[tuple[int, str], str] = {}  #: what a role of a partition waits for
         self._thread = threading.Thread(target=self._run, name="eventbus-housekeeper", daemon=True)
 
@@ -146,8 +150,12 @@ class Housekeeper:
         return self._bus.functions(client, partition).refresh(due) if due else 0
 
     def finish(self, client: Client, partition: int) -> int:
-        """End what calls on other kinds than events were cut off from; these lie in partition 0. Returns how many."""
-        plurals = [kind.plural for kind in KINDS if kind.plural != EVENTS] if partition == 0 else []
+        """End what calls on other kinds than events were cut off from; these lie in partition 0. Returns how many.
+
+        Of the kinds that operators own the next write does it: a worker has no right to them.
+        """
+        others = [kind.plural for kind in KINDS if kind.plural not in (EVENTS, *OPERATED)]
+        plurals = others if partition == 0 else []
         if not plurals:
             return 0
         keys = self._bus.keys[partition]
@@ -168,6 +176,26 @@ class Housekeeper:
             if len(due) < SWEEP_CANDIDATES or self._stop.is_set():
                 break
         return total
+
+    def forget_exports(self, client: Client, partition: int) -> int:
+        """Let go of exports that had no worker while counts are kept, and until all that they have written has expired.
+
+        Looks once an hour. Returns how many."""
+        now = self._clock.monotonic()
+        if now < self._exports_due.setdefault(partition, now + random.uniform(0, EXPORTS_EVERY_S)):
+            return 0
+        self._exports_due[partition] = now + EXPORTS_EVERY_S
+        options = self._bus.options
+        silent_ms = max(options.record_ttl_s, 2 * options.event_ttl_s) * 1000
+        names = forget_silent_sinks(client, self._bus.keys[partition], silent_ms=silent_ms)
+        for name in names:
+            log.warning(
+                "export %s had no worker for %d hours, and is forgotten on partition %d: one that comes back is new",
+                name,
+                silent_ms // 3_600_000,
+                partition,
+            )
+        return len(names)
 
     def enforce_bounds(self, client: Client, partition: int) -> None:
         """Take out what is beyond the bounds by more than a tenth, before anything more is put in.

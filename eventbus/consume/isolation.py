@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.encoding.wire import Batch, unpack_batch
-from eventbus.errors import PoisonBatch
+from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint
 
 #: After so many deaths of workers holding it. Fewer would slow a batch that was only there when somebody pulled a plug.
@@ -29,22 +29,17 @@ def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Seq
 
     Returns: its id, to be acknowledged; nothing if it was taken over meanwhile, or buried whole.
     """
-    bury = reader.functions.bury
     try:
         batch = unpack_batch(delivery.body)
     except PoisonBatch as poison:
-        bury(reader.group, reader.consumer, delivery.id, poison.cause, delivery.deaths, delivery.body)
+        reader.bury(delivery, poison.cause, delivery.body, whole=True)
         return ()
     for position in range(delivery.next or 0, len(batch.events)):
         reader.steps += 1
         if position == delivery.killed:
             event = batch.alone(position)
-            ours = bury(
-                *(reader.group, reader.consumer, delivery.id, "killed-worker", delivery.deaths, event),
-                whole=False,
-                next_position=position + 1,
-            )
-        elif ours := reader.try_alone(delivery.id, position):
+            ours = reader.bury(delivery, DeadCause.KILLED_WORKER, event, whole=False, next_position=position + 1)
+        elif ours := reader.isolate(delivery.id, position):
             failpoint("decoded", batch.events[position])
             ours = handle(reader, delivery, batch, position)
         if not ours:

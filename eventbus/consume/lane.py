@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import selectors
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 from eventbus.broker.connection.plain_client import REPLY_S
+from eventbus.broker.wakeable_wait import WakeableWait
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import HUNG_S, Consumer
 from eventbus.consume.hand_over import HandOver
@@ -19,8 +17,6 @@ from eventbus.errors import BusUnavailable, EventBusError
 
 log = logging.getLogger("eventbus")
 
-#: No descriptor of its own for a wait, where there is one.
-_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 #: How often it is looked whether a partition's former worker has let go.
 LOOK_EVERY_S = 0.2
 
@@ -50,8 +46,7 @@ class Lane:
         self._waited_at = clock.monotonic()
         self._seen: object = None
         self._seen_at = clock.monotonic()
-        self._ear: socket.socket | None = None
-        self._mouth: socket.socket | None = None
+        self._wait: WakeableWait | None = None
 
     def take(self, consumer: Consumer, shared: Collection[str] = ()) -> None:
         """Run *consumer* as soon as the partition's former worker has let go; *shared*: who works it as well."""
@@ -68,9 +63,9 @@ class Lane:
         self._tell(lambda: None)
         self._on_stop()
 
-    def vitals(self) -> list[LoopHealth]:
-        """How each consumer does; safe to call from any thread."""
-        return [seat.consumer.vitals() for seat in list(self._seats.values())]
+    def loop_health(self) -> list[LoopHealth]:
+        """Return the health of each consumer. Safe to call from any thread."""
+        return [seat.consumer.loop_health() for seat in list(self._seats.values())]
 
     def beating(self) -> frozenset[int]:
         """The partitions that it works, for heartbeats; none if it hangs. For one thread, under *lock*."""
@@ -88,9 +83,7 @@ class Lane:
     def run(self) -> None:
         """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
         self.runs = True
-        self._ear, self._mouth = socket.socketpair()
-        self._ear.setblocking(False)
-        self._mouth.setblocking(False)
+        self._wait = wait = WakeableWait()
         try:
             while not self._stop or self._seats:
                 self._rounds += 1
@@ -99,7 +92,7 @@ class Lane:
                 self._sit_down()
                 for seat in list(self._seats.values()):
                     self._go_on(seat)
-                ready = self._wait()
+                ready = self._look(wait)
                 for seat in ready:
                     seat.finish(self._clock.monotonic())
                 self._give_up_waiting(ready)
@@ -108,15 +101,13 @@ class Lane:
             for seat in [*self._seats.values(), *self._waiting]:
                 seat.consumer.abandon()
             self._set_worked(frozenset())
-            self._ear.close()
-            self._mouth.close()
+            wait.close()
             self.runs = False
 
     def _tell(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
-        if self._mouth is not None:  # else it has not begun: it reads its inbox first
-            with suppress(OSError):  # full: it will wake; closed: it has ended
-                self._mouth.send(b"\0")
+        if self._wait is not None:  # else it has not begun: it reads its inbox first
+            self._wait.wake()
 
     def _leave(self, partition: int) -> None:
         for seat in [seat for seat in self._waiting if seat.consumer.partition == partition]:
@@ -182,7 +173,7 @@ class Lane:
         with self._lock:
             self._worked = partitions
 
-    def _wait(self) -> list[_Seat]:
+    def _look(self, wait: WakeableWait) -> list[_Seat]:
         """Those whose read has ended, as soon as there is one; or something is due, or was told."""
         now = self._clock.monotonic()
         dues = [seat.due if seat.reads_until is None else seat.reads_until for seat in self._seats.values()]
@@ -190,19 +181,10 @@ class Lane:
         free = any(seat.consumer.partition not in self._seats for seat in self._waiting)
         if self._inbox or leaving or free or (self._stop and not self._seats):
             dues.append(now)
-        with _Selector() as selector:
-            assert self._ear is not None
-            selector.register(self._ear, selectors.EVENT_READ)
-            for seat in self._seats.values():
-                if seat.reads_until is not None:
-                    selector.register(seat.consumer, selectors.EVENT_READ, seat)
-            timeout_s = max(0.0, min(dues) - now) if dues else None
-            ready = [key.data for key, _ in selector.select(timeout_s)]
-            self._waited_at = self._clock.monotonic()
-        if None in ready:
-            with suppress(BlockingIOError):
-                self._ear.recv(4096)
-        return [seat for seat in ready if seat is not None]
+        reading = [seat for seat in self._seats.values() if seat.reads_until is not None]
+        ready = wait.wait(reading, min(dues) - now if dues else None)
+        self._waited_at = self._clock.monotonic()
+        return ready
 
 
 class _Seat:
@@ -214,6 +196,9 @@ class _Seat:
         self.due = 0.0
         self.reads_until: float | None = None
         self.leaves = False
+
+    def fileno(self) -> int:
+        return self.consumer.fileno()
 
     def begin(self, now: float, reply_s: float) -> None:
         if pause_s := self.consumer.begin():

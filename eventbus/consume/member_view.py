@@ -1,4 +1,4 @@
-"""Which members of a group live, as one of them sees it, by their heartbeat counters and its own monotonic clock."""
+"""Sees which members of a group live, by their heartbeat counters and its own monotonic clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORGET_S = 60.0
 
 
 class MemberView:
-    """What *own* has seen of the members. Not thread-safe.
+    """The members of a group as *own* has seen them. Not thread-safe.
 
     Whom it finds when it begins may have died long ago: they count from when their counter is seen to move, and
     for HEARTBEAT_S, in which that of a living one does, it says nothing. Who comes later counts at once.

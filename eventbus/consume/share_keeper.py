@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from eventbus.broker.bus import Bus
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.group_members import GroupMembers
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import Consumer
@@ -40,7 +41,7 @@ class ShareKeeper:
         make: Callable[[int], Consumer],
         lock: threading.Lock,
         take_over_s: float,
-        policy: str = "WAIT",
+        policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
     ) -> None:
         self._bus = bus

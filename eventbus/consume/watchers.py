@@ -7,20 +7,19 @@ import threading
 import time
 from collections.abc import Sequence
 
-from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import Delivery, GroupReader, Position
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import BEAT_EVERY_S, Consumer, consumer_name
-from eventbus.consume.group_loops import GroupLoops
+from eventbus.consume.group_loops import LANES, GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
+from eventbus.consume.stream_lane import StreamLane
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
-from eventbus.errors import EventBusError, PoisonBatch
+from eventbus.errors import DeadCause, PoisonBatch
 
 log = logging.getLogger("eventbus")
-
-BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 
 
 class GroupWatcher:
@@ -33,7 +32,7 @@ class GroupWatcher:
     """
 
     def __init__(
-        self, *, bus: Bus, group: str, handler: Handler, clock: Clock, policy: str, start: str, block_ms: int
+        self, *, bus: Bus, group: str, handler: Handler, clock: Clock, policy: GroupPolicy, start: str, block_ms: int
     ) -> None:
         self._group = group
         self._handler = handler
@@ -105,7 +104,7 @@ class GroupWatcher:
         return True
 
     def _handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
-        cause = "handler-failed"
+        cause = DeadCause.HANDLER_FAILED
         try:
             event = to_event(unpack_wire(batch.events[position]), uid=batch.uid(position))
             if call_handler(self._handler, event):
@@ -114,11 +113,11 @@ class GroupWatcher:
             cause = poison.cause
         return self._bury(reader, delivery, cause, batch.alone(position))
 
-    def _bury(self, reader: GroupReader, delivery: Delivery, cause: str, body: bytes, *, whole: bool = False) -> bool:
+    def _bury(
+        self, reader: GroupReader, delivery: Delivery, cause: DeadCause, body: bytes, *, whole: bool = False
+    ) -> bool:
         self.buried += 1
-        return reader.functions.bury(
-            reader.group, reader.consumer, delivery.id, cause, delivery.deaths, body, whole=whole
-        )
+        return reader.bury(delivery, cause, body, whole=whole)
 
 
 class StreamWatcher:
@@ -130,8 +129,6 @@ class StreamWatcher:
 
     def __init__(self, *, bus: Bus, handler: Handler, clock: Clock, since_ms: int | None, block_ms: int) -> None:
         self._handler = handler
-        self._clock = clock
-        self._block_ms = block_ms
         self._stop = threading.Event()
         self.skipped = 0
         self._clients = [bus.client(block_ms=block_ms, name="eventbus-watch") for _ in range(bus.partitions)]
@@ -143,9 +140,11 @@ class StreamWatcher:
                 position.at_end()
             else:
                 position.at_time(since_ms)
-        self._threads = [
-            threading.Thread(target=self._run, args=(position,), name=f"eventbus-watch-{partition}", daemon=True)
-            for partition, position in enumerate(self._positions)
+        seats = list(zip(self._clients, self._positions, strict=True))
+        lanes = min(LANES, bus.partitions)
+        self._lanes = [
+            StreamLane(seats[number::lanes], self._deliver, block_ms=block_ms, name=f"eventbus-watch-{number}")
+            for number in range(lanes)
         ]
 
     def __repr__(self) -> str:
@@ -158,42 +157,27 @@ class StreamWatcher:
         return sum(position.missed for position in self._positions)
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for lane in self._lanes:
+            lane.thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
+        """End the lanes and wait at most *timeout_s* for their threads; 0: do not wait."""
         self._stop.set()
+        for lane in self._lanes:
+            lane.stop()
         if not timeout_s:
             return
         deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        for lane in self._lanes:
+            if lane.thread.ident is not None and lane.thread is not threading.current_thread():
+                lane.thread.join(max(0.0, deadline - time.monotonic()))
         for client in self._clients:
-            client.close()  # frees a thread that still waits for a reply
+            client.close()
 
     @property
     def ended(self) -> bool:
         """Return True if it was stopped and its last handler has returned."""
-        return self._stop.is_set() and not any(thread.is_alive() for thread in self._threads)
-
-    def _run(self, position: Position) -> None:
-        failures = 0
-        while not self._stop.is_set():
-            try:
-                deliveries = position.read(self._block_ms)
-                failures = 0
-            except Exception as error:
-                if self._stop.is_set():
-                    return
-                failures += 1
-                if failures == 1:
-                    unforeseen = None if isinstance(error, EventBusError) else error
-                    log.warning("watcher waits: %s", error, exc_info=unforeseen)
-                self._stop.wait(BACKOFF.pause_s(failures))
-                continue
-            for delivery in deliveries:
-                self._deliver(delivery)
+        return self._stop.is_set() and not any(lane.thread.is_alive() for lane in self._lanes)
 
     def _deliver(self, delivery: Delivery) -> None:
         try:

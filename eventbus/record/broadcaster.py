@@ -16,7 +16,7 @@ from eventbus.clock import Clock, SystemClock
 from eventbus.consume.handler import Handler, Watcher
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
 from eventbus.event import Event
-from eventbus.record import process_hooks
+from eventbus.record import bus_watchers, process_hooks
 from eventbus.record.event_logger import log_line, log_structured
 from eventbus.record.lazy_bus import LazyBus
 from eventbus.record.local_watcher import LocalWatcher
@@ -31,8 +31,6 @@ from eventbus.settings import Settings
 if TYPE_CHECKING:
     from multiprocessing.util import Finalize
 
-    from eventbus.broker.bus import Bus
-    from eventbus.export.options import ExportOptions
     from eventbus.record.spool.keeper import SpoolKeeper
     from eventbus.sinks.contract import EventSink
 
@@ -70,7 +68,7 @@ class EventBroadcaster:
         self._url = url or self.settings.url or self.settings.redis_url or None
         self._over_http = bool(self._url) and (is_api_url(self._url or "") or self._url == self.settings.url)
         self._clock = clock or SystemClock()
-        self.losses = Losses(self._clock)
+        self.losses = Losses(self._clock, on_first=process_hooks.start)
         self._mux: Mux[Pending | Event] = Mux(full_queue=full_queue, prepare=self._built)
         self._publishing = (self._url or "").lower() != "none"
         self._bus = LazyBus(self._url, self.settings)
@@ -144,28 +142,11 @@ class EventBroadcaster:
         if self._over_http:
             return self._watch_over_http(handler, group, since)
         bus = self._bus.open()
-        from eventbus.consume.watchers import GroupWatcher, StreamWatcher
-
         self._outbox.flush(self.settings.flush_s)
-        since_ms = None if since is None else int(since.timestamp() * 1000)
-        if group is not None:
-            start = "$" if since_ms is None else f"{max(0, since_ms - 1)}-18446744073709551615"
-            watcher = GroupWatcher(
-                bus=bus,
-                group=group,
-                handler=handler,
-                clock=self._clock,
-                policy="WAIT",
-                start=start,
-                block_ms=self.settings.worker_block_ms,
-            )
-            watcher.start()
-            return self._keep(watcher)
-        stream = StreamWatcher(
-            bus=bus, handler=handler, clock=self._clock, since_ms=since_ms, block_ms=self.settings.worker_block_ms
+        watcher = bus_watchers.start_watcher(
+            bus, handler, group=group, since=since, clock=self._clock, block_ms=self.settings.worker_block_ms
         )
-        stream.start()
-        return self._keep(stream)
+        return self._keep(watcher)
 
     def start_logging(self, logf: Callable[..., object]) -> Watcher:
         """Log this process's own events, raw, with *logf* (`logger.info`): one line each, client-go's words."""
@@ -192,9 +173,9 @@ class EventBroadcaster:
     ) -> Watcher:
         """Run the store's sink worker in this process, or, with *sink*, an export to it. Returns at once.
 
-        Without *sink* it is what `eventbus worker sink` does, with it what `eventbus worker export` does: every
-        correlated event of the bus, from the beginning at first. An export needs a sink worker somewhere, and closes
-        *sink* at its end.
+        Without *sink* it is what `eventbus worker sink` does, with it what `eventbus worker export` does, but for the
+        start: here every sink begins with what the store holds, so that it misses nothing that this process has
+        recorded. An export needs a sink worker somewhere, and closes *sink* at its end.
 
         Args:   start, repeats, outage, batch, rate: of an export, as the command's --from, --repeats, --outage, --batch
                 and --rate.
@@ -208,6 +189,7 @@ class EventBroadcaster:
             raise BroadcasterStopped
         if self._over_http:
             raise ConfigError(f"a sink inside a program {_NEEDS_REDIS}")
+        block_ms = self.settings.worker_block_ms
         if sink is not None:
             from eventbus.export.options import make_options
 
@@ -220,58 +202,21 @@ class EventBroadcaster:
                 batch_events=batch,
                 rate_per_s=rate,
             )
-            return self._keep(self._start_export(sink, options))
-        from eventbus.correlate.worker import SinkRunner
-        from eventbus.record.deferred_start import DeferredStart
-
-        runner = DeferredStart(
-            "the sink worker",
-            open_bus=self._bus.open,
-            make=lambda bus: SinkRunner(bus=bus, clock=self._clock, block_ms=self.settings.worker_block_ms),
-            losses=self.losses,
+            return self._keep(
+                bus_watchers.start_export(
+                    sink, options, self._bus.open, clock=self._clock, block_ms=block_ms, losses=self.losses
+                )
+            )
+        return self._keep(
+            bus_watchers.start_store_sink(self._bus.open, clock=self._clock, block_ms=block_ms, losses=self.losses)
         )
-        runner.start()
-        return self._keep(runner)
 
     def _watch_over_http(self, handler: Handler, group: str | None, since: datetime | None) -> Watcher:
         if group is not None:
             raise ConfigError(f"a watcher of a group {_NEEDS_REDIS}; without a group it may use the API")
-        from eventbus.record.remote_watcher import RemoteWatcher
-        from eventbus.remote.address import parse_api_url
-        from eventbus.remote.stream import RemoteStream
-
-        stream = RemoteStream(parse_api_url(self._url or "", self.settings), since=since)
+        stream = bus_watchers.open_remote_stream(self._url or "", self.settings, since)
         self._outbox.flush(self.settings.flush_s)
-        watcher = RemoteWatcher(stream=stream, handler=handler)
-        watcher.start()
-        return self._keep(watcher)
-
-    def _start_export(self, sink: EventSink, options: ExportOptions) -> Watcher:
-        from eventbus.export.worker import ExportRunner
-        from eventbus.record.deferred_start import DeferredStart
-        from eventbus.sinks.contract import EventSink
-        from eventbus.sinks.registry import check_name
-        from eventbus.sinks.shared import share
-
-        if not isinstance(sink, EventSink):
-            raise ConfigError(f"{sink!r} is no sink: see eventbus.sinks.EventSink")
-        name = check_name(sink.name)
-
-        def make(bus: Bus) -> ExportRunner:
-            shared = share(sink, bus.partitions)
-            return ExportRunner(
-                bus=bus,
-                make_sink=lambda: shared,
-                clock=self._clock,
-                options=options,
-                block_ms=self.settings.worker_block_ms,
-            )
-
-        runner = DeferredStart(
-            f"the export to {name}", open_bus=self._bus.open, make=make, losses=self.losses, give_up=sink.close
-        )
-        runner.start()
-        return runner
+        return self._keep(bus_watchers.start_remote_watcher(stream, handler))
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until Redis has everything recorded before this call. False: not within *timeout_s*."""

@@ -60,11 +60,10 @@ def _import_all() -> None:
     """Import all that is imported on the way to Redis, while nobody can fork."""
     with process_hooks.no_fork():
         import encodings.idna  # noqa: F401  # resolving a host's name does
-        import importlib.readers  # noqa: F401  # reading the function library does
         import secrets  # noqa: F401  # redis does when it makes its first client
 
         import redis  # noqa: F401
 
+        import eventbus.broker.bus
         import eventbus.broker.connection.cluster
-        import eventbus.broker.embedded.server
-        import eventbus.consume.watchers  # noqa: F401
+        import eventbus.broker.embedded.server  # noqa: F401

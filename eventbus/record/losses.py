@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from eventbus.clock import Clock
 from eventbus.text import cut_bytes, printable
@@ -21,10 +21,14 @@ DETAIL_BYTES = 300
 
 
 class Losses:
-    """Counts lost events by cause, and logs them. Thread-safe; `count` costs a lock and, rarely, a line."""
+    """Counts lost events by cause, and logs them. Thread-safe; `count` costs a lock and, rarely, a line.
 
-    def __init__(self, clock: Clock) -> None:
+    Args: on_first: called at the first loss: who has recorded nothing else would otherwise end without telling it.
+    """
+
+    def __init__(self, clock: Clock, *, on_first: Callable[[], object] = lambda: None) -> None:
         self._clock = clock
+        self._on_first = on_first
         self.reset()
 
     def reset(self) -> None:
@@ -43,6 +47,8 @@ class Losses:
         Args:     detail: what is said of the last of them.  mistake: which of few kinds of mistake it was, like the
                   field that is wrong; the first of each kind is told at once, so that none hides behind another.
         """
+        if not self._counts:
+            self._on_first()
         with self._lock:
             is_new = bool(mistake) and mistake not in self._mistakes and len(self._mistakes) < MOST_MISTAKES
             if is_new:

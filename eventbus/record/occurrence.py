@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish import PublishStatus
+from eventbus.broker.publish_call import PublishStatus
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import PublishRequest, Transport
 from eventbus.clock import Clock
@@ -37,12 +37,18 @@ class OccurrenceRecorder:
     *known* what somebody had recorded before, *dropped* what was lost because too much waited.
     """
 
-    def __init__(self, *, bus: Bus, clock: Clock, component: str, transport: Transport | None = None) -> None:
+    def __init__(
+        self, *, bus: Bus | None = None, clock: Clock, component: str, transport: Transport | None = None
+    ) -> None:
+        """Args: bus: None: *transport* leads to it."""
         self.recorded = self.known = self.dropped = 0
-        self._partitions = bus.partitions
         self._clock = clock
         self._source = (component, socket.gethostname())
-        self._transport: Transport = transport or RedisTransport(bus)
+        if transport is None:
+            assert bus is not None
+            transport = RedisTransport(bus)
+        self._transport: Transport = transport
+        self._partitions = bus.partitions if bus is not None else transport.describe().partitions
         self._waiting: deque[PublishRequest] = deque()
 
     @property
@@ -99,7 +105,7 @@ class OccurrenceRecorder:
 
 
 def reference_of(kind: str, name: str, uid: str, api_version: str = "v1", namespace: str = "") -> ObjectReference:
-    """What an event about a stored object refers to."""
+    """Make the reference by which an event names a stored object."""
     return ObjectReference(kind=kind, namespace=namespace, name=name, uid=uid, api_version=api_version)
 
 

@@ -11,15 +11,15 @@ from itertools import islice
 
 import msgspec
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
 from eventbus.clock import Clock
-from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
+from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, PackedEvents, pack_events
 from eventbus.record.ack_check import AckCheckSchedule
 from eventbus.record.losses import Losses
 
-#: Bytes, measured (CPython 3.11): what holding an event takes besides its own, and a batch besides its events.
-EVENT_OVERHEAD, BATCH_OVERHEAD = 52, 240
+#: Bytes, measured (CPython 3.11): what holding a batch takes besides its packed events.
+BATCH_OVERHEAD = 190
 #: Nobody guesses so many; in base64 a key of 16 letters.
 SECRET_BYTES = 12
 
@@ -28,14 +28,18 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
     """Events with their sequence numbers; borders never change, so that a repeat is recognised."""
 
     first: int
-    events: list[bytes]
-    size: int  #: bytes of memory that it takes
+    packed: PackedEvents
     losses: tuple[tuple[str, int], ...] = ()  #: told with this batch: (cause, events)
     sealed_at: float = 0.0  #: monotonic seconds; 0: long ago
 
     @property
     def last(self) -> int:
-        return self.first + len(self.events) - 1
+        return self.first + self.packed.count - 1
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of memory that it takes."""
+        return len(self.packed.content) + BATCH_OVERHEAD
 
 
 class Producer:
@@ -84,8 +88,7 @@ class Producer:
         if self.idle and self.maybe_forgotten:
             self._start_anew()
         losses = self._losses.take_unreported()
-        size = sum(map(len, self._open)) + EVENT_OVERHEAD * len(self._open) + BATCH_OVERHEAD
-        self.waiting.append(NumberedBatch(self._next, self._open, size, losses, self._clock.monotonic()))
+        self.waiting.append(NumberedBatch(self._next, pack_events(self._open), losses, self._clock.monotonic()))
         self._next += len(self._open)
         self._open, self._open_bytes = [], 0
 
@@ -103,7 +106,7 @@ class Producer:
         self.generation = generation
         self._accepted_at -= silent_ms / 1000
         self.waiting.extend(batches)
-        self.pending = sum(len(batch.events) for batch in batches)
+        self.pending = sum(batch.packed.count for batch in batches)
         self._next = batches[-1].last + 1
         if silent_ms > self._life_ms:
             self._uncertain_to = batches[-1].last
@@ -159,8 +162,8 @@ class Producer:
                 partition,
                 self.secret,
                 batch.first,
-                len(batch.events),
-                pack_batch(self.id, batch.first, batch.events),
+                batch.packed.count,
+                batch.packed.body(self.id, batch.first),
                 self.generation,
                 silent_ms,
                 batch.losses,
@@ -184,12 +187,12 @@ class Producer:
         if answer.status is PublishStatus.LOST:
             self._losses.count("destroyed", len(self._ring) and 1, "the stream was destroyed; what it held is lost")
         elif answer.status is PublishStatus.OK and self._is_uncertain(self.waiting[0]):
-            self._losses.count("uncertain", len(self.waiting[0].events), "in doubt for longer than Redis remembers")
+            self._losses.count("uncertain", self.waiting[0].packed.count, "in doubt for longer than Redis remembers")
         self.generation = answer.generation
         self._accepted_at = self._clock.monotonic()
         self.check.acknowledged()
         batch = self.waiting.popleft()
-        self.pending -= len(batch.events)
+        self.pending -= batch.packed.count
         self._ring.append(batch)
         self._ring_bytes += batch.size
         while self._ring_bytes > self._ring_limit:
@@ -204,7 +207,7 @@ class Producer:
         while self._ring and self._ring[-1].first > last:
             batch = self._ring.pop()
             self._ring_bytes -= batch.size
-            self.pending += len(batch.events)
+            self.pending += batch.packed.count
             self.waiting.appendleft(batch)
         missing = (self.waiting[0].first if self.waiting else self._next) - last - 1
         if missing > 0:
@@ -218,12 +221,13 @@ class Producer:
         longer be sent again, should the server lose it.
         """
         batch = self.waiting.popleft()
-        kept = [event for position, event in enumerate(batch.events) if refused and position not in refused]
-        dropped = len(batch.events) - len(kept)
+        events = batch.packed.events()
+        kept = [event for position, event in enumerate(events) if refused and position not in refused]
+        dropped = len(events) - len(kept)
         self._losses.count("refused", dropped, next(iter(refused.values()), "the API refused the whole batch"))
         self.pending -= dropped
         if kept:
-            self.waiting.appendleft(NumberedBatch(batch.first, kept, batch.size, batch.losses))
+            self.waiting.appendleft(NumberedBatch(batch.first, pack_events(kept), batch.losses))
         else:
             self._losses.tell_again(batch.losses)
         self._renumber()
@@ -234,8 +238,8 @@ class Producer:
         self._start_anew()
         self.waiting.clear()
         for batch in batches:
-            self.waiting.append(NumberedBatch(self._next, batch.events, batch.size, batch.losses, batch.sealed_at))
-            self._next += len(batch.events)
+            self.waiting.append(NumberedBatch(self._next, batch.packed, batch.losses, batch.sealed_at))
+            self._next += batch.packed.count
 
     def _start_anew(self) -> None:
         self.id = os.urandom(8).hex()

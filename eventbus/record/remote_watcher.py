@@ -19,12 +19,12 @@ LAST_PAUSE_S = 10.0
 
 
 class EventStream(Protocol):
-    """Where the events come from: `eventbus.remote.stream.RemoteStream`."""
+    """A source of events: `eventbus.remote.stream.RemoteStream`."""
 
     missed: int
 
     def read(self) -> Iterator[Event]:
-        """What comes, each event once; again: behind the last one. Raises: BusUnavailable: read again."""
+        """Yield what comes, each event once; again: behind the last one. Raises: BusUnavailable: read again."""
         ...
 
     def close(self) -> None: ...

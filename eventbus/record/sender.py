@@ -14,7 +14,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish import SPOOLED_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.publish_call import SPOOLED_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest, Transport
 from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS
@@ -277,7 +277,7 @@ class Sender:
             self._unplaced.append(mark)
 
     def _room_in_memory(self) -> int:
-        """How many events to pack: as many as the buffer may hold, which then may hold so many fewer."""
+        """Return how many events to pack: as many as the buffer may hold, which then may hold so many fewer."""
         room = self._settings.buffer_events - self.pending
         waiting_bytes = sum(batch.size for producer in self.producers for batch in producer.waiting)
         if (

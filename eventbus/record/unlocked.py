@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
-from eventbus.broker.publish import PublishReply
+from eventbus.broker.publish_call import PublishReply
 from eventbus.broker.transport import BusDescription, PublishRequest, Transport
 from eventbus.errors import EventBusError
 

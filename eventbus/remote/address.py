@@ -1,4 +1,4 @@
-"""Where an API worker is, and what says to it who we are: EVENTBUS_URL, and the settings beside it."""
+"""Reads EVENTBUS_URL and the settings beside it: where an API worker is, and what says to it who we are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def is_api_url(url: str) -> bool:
-    """Whether *url* is that of an API worker, and not of Redis."""
+    """Return True if *url* is that of an API worker, and not of Redis."""
     return url.partition(":")[0].lower() in _SCHEMES
 
 
@@ -49,7 +49,10 @@ class ApiAddress(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"EVENTBUS_TOKEN_FILE cannot be read: {path}: {said}") from error
 
     def tls_context(self) -> ssl.SSLContext:
-        """What to trust, and our certificate if we have one. Raises: ConfigError: a file cannot be used."""
+        """Build the TLS context: what to trust, and our certificate if we have one.
+
+        Raises: ConfigError: a file cannot be used.
+        """
         import ssl
 
         ours = self.settings

@@ -10,7 +10,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 
 class LineTooLong(ValueError):
-    """What comes has no end of line: it is no stream of JSON lines."""
+    """Text came without an end of line: it is no stream of JSON lines."""
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

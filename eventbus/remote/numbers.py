@@ -16,10 +16,14 @@ R = TypeVar("R")
 
 
 class Sinks(msgspec.Struct, frozen=True):
+    """The reply about external sinks."""
+
     items: tuple[SinkStatus, ...]
 
 
 class Sources(msgspec.Struct, frozen=True):
+    """The reply about sources whose events were held back or folded."""
+
     items: tuple[SourceCounts, ...]
 
 

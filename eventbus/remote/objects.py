@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
+from msgspec.structs import replace as replaced
 
-from eventbus.errors import BusUnavailable, InvalidEvent, InvalidObject
+from eventbus.errors import BusUnavailable, Conflict, InvalidEvent, InvalidObject
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList
 from eventbus.remote.address import ApiAddress
@@ -18,12 +19,14 @@ from eventbus.remote.watch import RemoteWatch
 
 T = TypeVar("T", bound=HasMetadata)
 
+#: So often a write is made again over somebody else's, as over Redis.
+ATTEMPTS: Final = 10
 _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "continue_": "continue"}):
-    """What a list says of itself."""
+    """The metadata of a list."""
 
     resource_version: str = ""
     continue_: str = ""
@@ -86,12 +89,48 @@ class RemoteObjects(Generic[T]):
         path = self._path(namespace, name, "status" if status else "")
         return self._read(self._connection.call("PATCH", path, body=_ENCODE(patch), headers=_MERGE))
 
-    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
-        """Take an object out. Raises: NotFound.  Conflict: it does not have *version*."""
-        body = None
+    def replace(self, former: T, new: T) -> T:
+        """Put *new* in the place of *former*, as it was last read or written. Raises: NotFound, Conflict."""
+        made: Any = new
+        version = former.metadata.resource_version
+        return self.update(replaced(made, metadata=replaced(made.metadata, resource_version=version)))
+
+    def modify(
+        self, name: str, change: Callable[[T], T], namespace: str = "", *, version: str = "", uid: str = ""
+    ) -> T:
+        """Replace an object by what *change* makes of it: its metadata, and its status or its spec.
+
+        *change* is called again where somebody else wrote meanwhile.
+
+        Raises: NotFound.  Conflict: it does not have *version*, or not *uid*.
+        """
+        for attempt in range(ATTEMPTS):
+            former = self.get(name, namespace)
+            held = former.metadata
+            if (uid and uid != held.uid) or (version and version != held.resource_version):
+                raise Conflict(f'{self.kind.resource} "{name}" is another one than was meant')
+            new = change(former)
+            if new == former:
+                return former
+            told = self.kind.has_status and getattr(new, "status", None) != getattr(former, "status", None)
+            try:
+                return self.update_status(new) if told else self.update(new)
+            except Conflict:
+                if version or attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def delete(self, name: str, namespace: str = "", *, version: str = "", grace_s: int | None = None) -> None:
+        """Take an object out. Raises: NotFound.  Conflict: it does not have *version*.
+
+        Args: grace_s: how long a Pod has to end, None: as long as it says; 0: it is not waited for.
+        """
+        options: dict[str, Any] = {}
         if version:
-            options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}}
-            body = _ENCODE(options)
+            options["preconditions"] = {"resourceVersion": version}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        body = _ENCODE({"kind": "DeleteOptions", "apiVersion": "v1"} | options) if options else None
         self._connection.call("DELETE", self._path(namespace, name), body=body, headers=_JSON if body else None)
 
     def _write(self, method: str, path: str, found: T) -> T:

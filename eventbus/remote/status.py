@@ -1,4 +1,4 @@
-"""What an API's refusal means: its Status, or what a proxy says in its place, as one of our errors."""
+"""Translates an API's refusal, its Status or what a proxy says in its place, into one of our errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,17 @@ from eventbus.text import cut_bytes, printable
 QUOTE_BYTES = 200
 
 
+class Cause(msgspec.Struct, frozen=True):
+    """One of a Status' causes."""
+
+    reason: str = ""
+
+
 class Details(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a Status' details is looked at."""
+    """The part of a Status' details that is looked at."""
 
     retry_after_seconds: int = 0
+    causes: tuple[Cause, ...] | None = None
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,6 +79,8 @@ def error_of_status(code: int, status: Status, pause_s: float | None = None, *, 
             return AlreadyExists(said) if status.reason == "AlreadyExists" else Conflict(said)
         case 410:
             return Expired(said)
+        case 504 if _names_version(status):  # which nothing has yet: the store has lost what it was of
+            return Expired(said)
         case 400 | 413 | 422:
             return InvalidObject(said)
         case 408 | 429:
@@ -79,6 +88,11 @@ def error_of_status(code: int, status: Status, pause_s: float | None = None, *, 
     if code >= 500:
         return BusUnavailable(f"{where} cannot do it now ({code}): {said}", retry_after_s=pause_s)
     return BusRefused(f"{where} refused ({code}): {said}")
+
+
+def _names_version(status: Status) -> bool:
+    causes = (status.details and status.details.causes) or ()
+    return any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
 
 
 _DECODE = msgspec.json.Decoder(Status).decode

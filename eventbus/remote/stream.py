@@ -30,7 +30,7 @@ class StreamLine(msgspec.Struct, frozen=True):
 
 
 class StreamPosition(msgspec.Struct, frozen=True):
-    """Where a stream is to begin: opaque."""
+    """The place where a stream is to begin: opaque."""
 
     position: str
 
@@ -50,7 +50,7 @@ class RemoteStream:
         self._position = self._position_now(since)
 
     def read(self) -> Iterator[Event]:
-        """What comes, in order for each object; again: behind the last one that was given out.
+        """Yield what comes, in order for each object; again: behind the last one that was given out.
 
         Raises: BusUnavailable: the line broke, read again.  BusRefused.
         """

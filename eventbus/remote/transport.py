@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from eventbus.broker.frames import FRAMES_TYPE, MAX_FRAMES, pack_requests, unpack_answers
-from eventbus.broker.publish import PublishReply
+from eventbus.broker.publish_call import PublishReply
 from eventbus.broker.transport import BusDescription, PublishRequest
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.remote.address import ApiAddress
@@ -26,7 +26,7 @@ PRODUCERS_PATH: Final = "/eventbus/v1/producers"
 
 
 class RemoteBus(msgspec.Struct, frozen=True, rename="camel"):
-    """What the API says of the bus behind it."""
+    """The bus behind an API, as the API describes it."""
 
     id: str
     partitions: int
@@ -34,7 +34,7 @@ class RemoteBus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Lasts(msgspec.Struct, frozen=True):
-    """What the bus has of each producer that was asked for."""
+    """The last sequence numbers that the bus has, of each producer that was asked for."""
 
     last: list[int | None]
 
@@ -50,6 +50,7 @@ class HttpTransport:
         return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES)
 
     def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+        """Send *requests* in as few POSTs as their size allows. Raises: EventBusError: the first POST failed."""
         answers: list[PublishReply | EventBusError] = []
         for some in _posts(requests):
             try:
@@ -98,7 +99,7 @@ def open_http_transport(address: ApiAddress) -> HttpTransport:
 
 
 def read_bus(connection: ApiConnection) -> RemoteBus:
-    """What is behind the API. Raises: as `ApiConnection.call`."""
+    """Ask what is behind the API. Raises: as `ApiConnection.call`."""
     reply = connection.call("GET", BUS_PATH)
     try:
         return _BUS.decode(reply)

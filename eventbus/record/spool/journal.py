@@ -43,7 +43,7 @@ class Journal:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The folder that it is in."""
         return self._claim.folder
 
     @property
@@ -138,7 +138,7 @@ class Journal:
 
 
 def read_file(folder: Path) -> Contents:
-    """What *folder*'s file holds; a folder without one holds nothing.
+    """Read *folder*'s file; a folder without one holds nothing.
 
     Raises: OSError: it cannot be read.
     """

@@ -18,7 +18,7 @@ from eventbus.record.spool.records import Contents
 
 
 class State(StrEnum):
-    """What is to become of a folder."""
+    """The state of a folder: what is to become of it."""
 
     HELD = "held"  #: its process lives, or another one is sending it
     WAITING = "waiting"  #: its process is gone: whoever comes next sends it
@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 class SpoolFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one folder."""
+    """The facts known of one folder."""
 
     name: str
     state: State
@@ -79,7 +79,7 @@ def _look_at(folder: Path) -> SpoolFolder:
 
 
 def _oldest_ms(contents: Contents) -> int:
-    firsts = [line.in_order()[0].events[0] for line in contents.lines.values() if line.batches]
+    firsts = [line.in_order()[0].packed.events()[0] for line in contents.lines.values() if line.batches]
     return min(_times((*firsts, *contents.unplaced[:1])), default=0)
 
 

@@ -38,7 +38,7 @@ class MachineTime:
 
 
 def read_boot_id() -> str:
-    """What the system calls this start of the machine; empty where it has no word for it."""
+    """Read the system's name for this start of the machine; empty where it has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What a process that is gone has left in the spool: read, and sent under the numbers that it had been given.
+"""Sends what a process that is gone has left in the spool, under the numbers that it had been given.
 
 A producer's old id is what makes it exactly once: batches that Redis already has are answered DUP.
 """
@@ -17,7 +17,7 @@ from eventbus.errors import BusUnavailable, PoisonBatch
 from eventbus.event import ObjectReference
 from eventbus.record.buffer import Buffer
 from eventbus.record.losses import Losses
-from eventbus.record.producer import BATCH_OVERHEAD, EVENT_OVERHEAD, NumberedBatch, Producer
+from eventbus.record.producer import NumberedBatch, Producer
 from eventbus.record.sender import Sender
 from eventbus.record.spool.claim import Claim
 from eventbus.record.spool.journal import Journal
@@ -28,7 +28,7 @@ from eventbus.settings import Settings
 
 
 def is_for(header: Header, bus: BusName) -> bool:
-    """Whether what was recorded for *header*'s bus may be sent to *bus*."""
+    """Return True if what was recorded for *header*'s bus may be sent to *bus*."""
     if header.bus_id:
         return header.bus_id == bus.id
     return (header.address, header.prefix) == (bus.address, bus.prefix)
@@ -49,7 +49,7 @@ class Orphan:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The folder that it lies in."""
         return self._journal.folder
 
     def send(self, bus: BusName, connect: Callable[[], Transport], stopped: Callable[[], bool] = lambda: False) -> int:
@@ -114,15 +114,7 @@ class Orphan:
         sender.place([(reference, event) for event in self.contents.unplaced if (reference := _about(event))])
 
     def _take_over(self, producer: Producer, line: Line, header: Header) -> None:
-        batches = [
-            NumberedBatch(
-                batch.first,
-                batch.events,
-                sum(map(len, batch.events)) + EVENT_OVERHEAD * len(batch.events) + BATCH_OVERHEAD,
-                batch.losses,
-            )
-            for batch in line.in_order()
-        ]
+        batches = [NumberedBatch(batch.first, batch.packed, batch.losses) for batch in line.in_order()]
         assert line.accepted is not None
         producer.take_over(
             id=line.producer.id,

@@ -1,6 +1,6 @@
 """The format of a spool file, which is only ever appended to or replaced as a whole.
 
-`EBSPOOL1` and a newline, then records: length and CRC-32 of the payload, four bytes each, most significant first, then
+`EBSPOOL2` and a newline, then records: length and CRC-32 of the payload, four bytes each, most significant first, then
 the payload: a msgpack array whose first element says what it is. The first record is the header.
 """
 
@@ -13,10 +13,11 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, PackedEvents
+from eventbus.errors import PoisonBatch
 from eventbus.record.spool.machine_time import Stamp
 
-MAGIC = b"EBSPOOL1\n"
+MAGIC = b"EBSPOOL2\n"
 _HEAD = struct.Struct(">II")
 #: bytes of a payload: a full batch with its head, and more than any that we write
 MAX_PAYLOAD = 2 * 1024 * 1024
@@ -37,7 +38,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
-    """Whose spool it is. *bus_id* is empty, and *partitions* 0, until the bus was reached."""
+    """The owner of a spool. *bus_id* is empty, and *partitions* 0, until the bus was reached."""
 
     bus_id: _Word
     address: _Word  #: where that process looked for the bus; without a password
@@ -58,11 +59,11 @@ class KeptBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     generation: _Word
     accepted: Stamp
     losses: _Losses
-    events: _Events
+    packed: PackedEvents
 
     @property
     def last(self) -> int:
-        return self.first + len(self.events) - 1
+        return self.first + self.packed.count - 1
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
@@ -99,7 +100,7 @@ def encode_file(header: Header, records: Iterable[Record] = ()) -> bytes:
 
 
 class Line:
-    """What a file has of one producer: batches that wait, by their first sequence."""
+    """The batches of one producer that wait in a file, by their first sequence."""
 
     def __init__(self, partition: int, producer: ProducerIdentity) -> None:
         self.partition = partition
@@ -117,12 +118,12 @@ class Line:
             self.batches = {first: batch for first, batch in self.batches.items() if batch.last > record.last}
 
     def in_order(self) -> list[KeptBatch]:
-        """What waits, oldest first."""
+        """Return what waits, oldest first."""
         return [self.batches[first] for first in sorted(self.batches)]
 
 
 class Contents(msgspec.Struct):
-    """What could be read of a file, up to the byte *end*; *problem* says why no further, empty if there is no more."""
+    """The readable part of a file, up to the byte *end*; *problem* says why no further, empty if there is no more."""
 
     header: Header | None = None
     lines: dict[tuple[int, ProducerIdentity], Line] = {}
@@ -133,9 +134,9 @@ class Contents(msgspec.Struct):
 
     @property
     def events(self) -> int:
-        """How many events wait in it."""
+        """Count the events that wait in it."""
         kept = (batch for line in self.lines.values() for batch in line.batches.values())
-        return len(self.unplaced) + sum(len(batch.events) for batch in kept)
+        return len(self.unplaced) + sum(batch.packed.count for batch in kept)
 
     def _add(self, record: Record) -> None:
         if isinstance(record, Header):
@@ -181,13 +182,15 @@ def _read_next(data: bytes, found: Contents) -> None:
         if zlib.crc32(payload) != checksum:
             raise ValueError("another checksum")
         record = _decode(payload)
+        if isinstance(record, KeptBatch):
+            record.packed.events()  # what cannot be opened nobody wrote
         if found.header is None:
             if not isinstance(record, Header):
                 raise ValueError("no header")
             found.header = record
         else:
             found._add(record)
-    except ValueError:  # of msgspec as well
+    except (ValueError, PoisonBatch):  # of msgspec as well
         found.problem = f"not readable from byte {found.end} on"
         return
     found.end = start + length

@@ -37,7 +37,7 @@ COMPACT_TIMES = 2
 
 
 class BusName(msgspec.Struct, frozen=True):
-    """Which bus a spool is for: by the bus's own *id* if it was ever reached, else by where it was looked for."""
+    """The bus that a spool is for: by the bus's own *id* if it was ever reached, else by where it was looked for."""
 
     address: str  #: the url without a password
     prefix: str
@@ -46,7 +46,7 @@ class BusName(msgspec.Struct, frozen=True):
 
 
 class _Written:
-    """What the file has of one partition: *everything* that waits, or nothing."""
+    """The part of one partition that the file has: *everything* that waits, or nothing."""
 
     def __init__(self, producer: Producer, *, everything: bool = False) -> None:
         self.revision = producer.revision
@@ -146,11 +146,11 @@ class Spool:
             self._journal.append(b"".join(map(encode, records)))
 
     def kept(self, producers: Sequence[Producer]) -> int:
-        """How many events that wait are in the file."""
+        """Count the events that wait and are in the file."""
         if self._journal is None or self._stale:
             return 0
         return self._unplaced + sum(
-            len(batch.events)
+            batch.packed.count
             for producer, written in zip(producers, self._written, strict=False)
             if producer.revision == written.revision
             for batch in producer.waiting
@@ -202,7 +202,7 @@ class Spool:
     def _late(
         self, producers: Sequence[Producer], unplaced: Sequence[bytes], sealed_before: float
     ) -> list[tuple[bytes, _Written | None, int]]:
-        """What is to be written: the record, whose it is, and how far that is then written."""
+        """Return what is to be written: the record, whose it is, and how far that is then written."""
         late: list[tuple[bytes, _Written | None, int]] = []
         for partition, (producer, written) in enumerate(zip(producers, self._written, strict=True)):
             for batch in producer.waiting:
@@ -311,7 +311,7 @@ class Spool:
     def _record(self, partition: int, producer: Producer, batch: NumberedBatch) -> KeptBatch:
         accepted = self._machine.ago(producer.silent_ms)
         identity = ProducerIdentity(producer.id, producer.secret)
-        return KeptBatch(partition, identity, batch.first, producer.generation, accepted, batch.losses, batch.events)
+        return KeptBatch(partition, identity, batch.first, producer.generation, accepted, batch.losses, batch.packed)
 
     def _acknowledged(self, partition: int, producer: Producer, last: int) -> Acknowledged:
         accepted = self._machine.ago(producer.silent_ms)

@@ -48,7 +48,7 @@ def make_keeper(
 
 
 def name_before_opening(url: str | None, settings: Settings) -> BusName:
-    """What can be said of the bus before anything has answered: where it is looked for, without the password."""
+    """Name the bus before anything has answered: by where it is looked for, without the password."""
     from eventbus.broker.connection.address import safe_url
 
     return BusName(safe_url(url) if url else f"embedded {settings.state_dir}".rstrip(), settings.prefix)
