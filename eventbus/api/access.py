@@ -1,4 +1,4 @@
-"""Who may do what: users, roles, and the one question that requests and reviews ask."""
+"""Decides who may do what: users, roles, and the one question that requests and reviews ask."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from eventbus.broker.keys import OPERATED
 from eventbus.errors import ConfigError
 from eventbus.names import is_dns_label
 
@@ -18,7 +19,7 @@ ANY: Final = "*"
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who asks: what an authenticator says."""
+    """The sender of a request, as an authenticator names it."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -26,7 +27,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Role(StrEnum):
-    """What a user may be granted. Each says in `RULES` what it may do."""
+    """A role that a user may be granted. `RULES` says what each may do."""
 
     VIEW = "view"  #: read everything but secrets
     RECORD = "record"  #: write events, read nothing
@@ -51,10 +52,8 @@ class Rule(NamedTuple):
 READ: Final = frozenset({"get", "list", "watch"})
 WRITE: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 SECRETS: Final = frozenset({"secrets"})
-#: Who may create these runs programs as the agent's user, or reads what they keep secret.
-OPERATED: Final = frozenset({"pods", "configmaps", "secrets"})
-#: Of the bus itself: whoever writes these drops or repeats what others have recorded.
-SERVED: Final = frozenset({"dead", "sinks"})
+#: Of the bus itself: whoever writes these drops or repeats what others have recorded, or learns whose a token is.
+SERVED: Final = frozenset({"dead", "sinks", "tokenreviews"})
 
 _VIEW: Final = Rule(READ, frozenset({ANY}), SECRETS)
 _RECORD: Final = Rule(frozenset({"create", "update", "patch"}), frozenset({"events", "records"}))
@@ -105,7 +104,7 @@ class Access:
         self._grants = (Grant(Role.ADMIN, group=MASTERS), *grants)
 
     def allowed(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
-        """Whether *user* may do *verb* to *resource*, as `events`; of a subresource, to what it belongs to.
+        """Return True if *user* may do *verb* to *resource*, as `events`; a subresource counts as what it belongs to.
 
         *namespace* "" is what lies in none, and all at once: both need a grant that names none. A namespace itself may
         be read by whoever may read in it: give it as *namespace*.

@@ -1,4 +1,4 @@
-"""Who sends a request: by token, client certificate, or as the owner of the process at the other end."""
+"""Finds out who sends a request: by token, client certificate, or as the owner of the process at the other end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TokenFile:
         self._refresh()
 
     def user(self, token: str) -> User | None:
-        """Whose token that is. Compared by digest, so that no time tells how much of it was right."""
+        """Return the owner of the token. Compares digests, so that no time tells how much of it was right."""
         with suppress(ConfigError):  # what was read before goes on to hold
             self._refresh()
         asked = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
@@ -93,23 +93,30 @@ class Authenticator:
 
     @property
     def asks(self) -> bool:
-        """Whether there is anything but the peer's uid to know somebody by."""
+        """True if somebody can be known by anything but the peer's uid."""
         return self.tokens is not None or self._certificates
 
     def user(self, request: web.Request) -> User:
-        """Who sends *request*. Raises: Refusal: 401."""
+        """Return the sender of *request*. Raises: Refusal: 401."""
         token = _token_of(request)
-        if token is not None:
-            found = self.tokens.user(token) if self.tokens else None
+        if token is not None and self.tokens is not None:
+            found = self.tokens.user(token)
             if found is not None:
                 return found
-            if self.tokens is not None:
-                raise status.unauthorized()
+            raise status.unauthorized()
+        if token is None and (found := self.signed_in(request)) is not None:
+            _check_own_page(request)
+            return found
         if self._certificates and (certificate := request.get_extra_info("peercert")):
             return _certified(certificate)
         if self._is_own_process(request):
             return LOCAL
         raise status.unauthorized()
+
+    def signed_in(self, request: web.Request) -> User | None:
+        """The user of the cookie; None: there is none, or nobody is known by it any more."""
+        token = cookie_token(request)
+        return self.tokens.user(token) if self.tokens is not None and token is not None else None
 
     def _is_own_process(self, request: web.Request) -> bool:
         transport = request.transport
@@ -130,6 +137,39 @@ class Authenticator:
             peer, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
             self._uids[transport] = tcp_peer_uid(peer, ours) if peer and ours else None
         return self._uids[transport]
+
+
+def cookie_name(request: web.Request) -> str:
+    """The cookie of a page's user: a host's ports share its cookies, so each has a name of its own.
+
+    Browsers take the long name over TLS alone, and of this very host.
+    """
+    port = request.host.rpartition(":")[2]
+    port = port if port.isascii() and port.isdecimal() else "443" if request.secure else "80"
+    return f"{'__Host-' if request.secure else ''}eventbus-{port[:5]}"
+
+
+def cookie_value(token: str) -> str:
+    """*token*, whatever is in it, as a cookie holds it."""
+    return base64.urlsafe_b64encode(token.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+
+
+def cookie_token(request: web.Request) -> str | None:
+    """The token in the cookie of *request*; None: there is none."""
+    value = request.cookies.get(cookie_name(request))
+    return _decoded(value) if value else None
+
+
+def _check_own_page(request: web.Request) -> None:
+    """A cookie comes by itself, whoever makes the browser send it: what changes something must come from our page.
+
+    Raises: Refusal: 403.
+    """
+    if request.method in ("GET", "HEAD"):
+        return
+    # One that names another origin was refused at the door.
+    if "Origin" not in request.headers and request.headers.get("Sec-Fetch-Site") != "same-origin":
+        raise status.Refusal(403, "Forbidden", "a write by cookie must name its Origin; or send a token")
 
 
 def _token_of(request: web.Request) -> str | None:
@@ -159,4 +199,12 @@ def _certified(certificate: dict[str, Any]) -> User:
     return User(name=names[-1], groups=(*groups, AUTHENTICATED))
 
 
-__all__ = ["BEARER_PROTOCOL", "LOCAL", "Authenticator", "TokenFile"]
+__all__ = [
+    "BEARER_PROTOCOL",
+    "LOCAL",
+    "Authenticator",
+    "TokenFile",
+    "cookie_name",
+    "cookie_token",
+    "cookie_value",
+]

@@ -1,16 +1,24 @@
-"""Reads the bodies of requests: JSON, YAML, and the protobuf that some clients send and nothing else."""
+"""Reads the bodies of requests, whole and bounded: JSON, YAML, and the protobuf that some clients send."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Hashable
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
+from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.negotiation import JSON, YAML
+from eventbus.encoding.plain_yaml import plain_loader
+
+T = TypeVar("T")
+
+#: Seconds that a body may take to arrive.
+BODY_S: Final = 30.0
+#: Bytes of a body, as the API server has it.
+MAX_BODY: Final = 3 * 1024 * 1024
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 READ: Final = (JSON, YAML, PROTOBUF)
@@ -23,6 +31,28 @@ PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 MAX_YAML: Final = 256 * 1024
 
 _decode: Final = msgspec.json.Decoder().decode
+
+
+async def read_body(request: web.Request, *, within_s: float = BODY_S) -> bytes:
+    """Read all of it. Raises: Refusal: 413, too large; 408, it has not arrived within *within_s* seconds."""
+    try:
+        async with asyncio.timeout(within_s):
+            body = await request.read()
+    except TimeoutError:
+        raise status.Refusal(408, "Timeout", f"the body has not arrived within {within_s:g} s", details={}) from None
+    except web.HTTPRequestEntityTooLarge:
+        raise status.too_large(MAX_BODY) from None
+    if len(body) > MAX_BODY:
+        raise status.too_large(MAX_BODY)
+    return body
+
+
+def decode_as(shape: type[T], data: bytes, wanted: str) -> T:
+    """Read JSON of one *shape*. *wanted*: what it should be, for the error. Raises: Refusal: 400."""
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except (ValueError, RecursionError) as error:
+        raise status.bad_request(f"{wanted}: {error}") from None
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -87,7 +117,7 @@ def _load_yaml(data: bytes) -> Any:
     if len(data) > MAX_YAML:
         raise status.too_large(MAX_YAML)
     try:
-        loader = _loader()(data)  # reads the first bytes, which may be no text
+        loader = plain_loader()(data)  # reads the first bytes, which may be no text
         try:
             # Once through JSON, which has neither bytes nor infinities.
             return _decode(msgspec.json.encode(loader.get_single_data()))
@@ -97,38 +127,18 @@ def _load_yaml(data: bytes) -> Any:
         raise ValueError(f"error converting YAML to JSON: {str(error).splitlines()[0]}") from None
 
 
-@cache
-def _loader() -> Any:
-    """YAML that is JSON: times stay texts, every key is a text, and nothing stands for something else."""
-    import yaml
-
-    # Not the one in C: it crashes the process on brackets that are nested deeply.
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            # A few lines of aliases of aliases are gigabytes of JSON.
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("aliases are not read")
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            found = super().construct_mapping(node, deep=deep)
-            return {key if isinstance(key, str) else json.dumps(key): value for key, value in found.items()}
-
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    return Loader
-
-
 __all__ = [
     "APPLY_PATCH",
+    "BODY_S",
     "JSON_PATCH",
+    "MAX_BODY",
     "MERGE_PATCH",
     "PATCHES",
     "PROTOBUF",
     "READ",
     "STRATEGIC_PATCH",
     "Body",
+    "decode_as",
     "media_type_of",
+    "read_body",
 ]

@@ -1,4 +1,4 @@
-"""What there is: versions, groups, resources, in both forms that clients ask for."""
+"""Lists what is served: versions, groups, resources, in both forms that clients ask for."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Discovery:
         self._groups = _groups(resources)
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Serve each document with and without a slash at the end: kr8s asks with one."""
         # kr8s asks with a slash at the end.
         for path, handler in (
             ("/version", self.version),
@@ -49,6 +50,7 @@ class Discovery:
             router.add_get(path + "/", handler, allow_head=False)
 
     async def version(self, _request: web.Request) -> web.Response:
+        """Answer `/version` as client-go reads it; *build* is in `gitVersion`."""
         return reply_json(
             {
                 "major": MAJOR,
@@ -83,13 +85,13 @@ class Discovery:
         return reply_json({"kind": "APIGroup", "apiVersion": "v1"} | _group(name, self._groups[name]))
 
     async def resources(self, request: web.Request) -> web.Response:
+        """Answer the kinds of one group and version. Raises: HTTPNotFound."""
         group, version = request.match_info.get("group", ""), request.match_info["version"]
         if version not in self._groups.get(group, ()):
             raise web.HTTPNotFound
         name = f"{group}/{version}" if group else version
         listed = [entry for one in self._resources.in_version(group, version) for entry in _plain(one)]
         listed += [_review(plural, kind) for plural, kind in _REVIEWS.get(name, ())]
-        listed += [dict(referred) | {"verbs": []} for referred in self._resources.referred(group, version)]
         return reply_json({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": listed})
 
     def _aggregated(self, request: web.Request, *, core: bool) -> web.Response:
@@ -122,18 +124,6 @@ class Discovery:
                     "scope": "Cluster",
                     "singularResource": kind.lower(),
                     "verbs": ["create"],
-                }
-            )
-        for one in self._resources.referred(group, version):
-            response = {"group": group, "version": version, "kind": one["kind"]}
-            found.append(
-                {
-                    "resource": one["name"],
-                    "responseKind": response,
-                    "scope": "Namespaced",
-                    "singularResource": one["singularName"],
-                    "verbs": [],
-                    "shortNames": one["shortNames"],
                 }
             )
         return {"version": version, "resources": found, "freshness": "Current"}
@@ -172,6 +162,8 @@ def _plain(resource: Resource) -> list[dict[str, Any]]:
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
     below = [
         {
             "name": f"{kind.plural}/{name}",
@@ -201,6 +193,8 @@ def _aggregate(resource: Resource) -> dict[str, Any]:
     }
     if kind.short_names:
         found["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        found["categories"] = list(kind.categories)
     if resource.subresources:
         found["subresources"] = [
             {"subresource": name, "responseKind": response, "verbs": list(STATUS_VERBS)}

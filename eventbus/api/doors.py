@@ -1,4 +1,4 @@
-"""What every request passes first: is it a tricked browser's, who sends it, and how is an error answered."""
+"""Middlewares that every request passes first: they turn away tricked browsers, find the sender, answer errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.authentication import Authenticator
+from eventbus.api.page_files import is_page
 from eventbus.api.shared import USER
 from eventbus.errors import EventBusError
 
@@ -23,6 +25,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Whoever asks these is told, with no name: load balancers and kubelets have none.
 OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz")
+#: Where a page signs in and out: whoever does the one has no name yet, and the other may have lost it.
+SESSION_PATH: Final = "/eventbus/v1/session"
 _BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
 
 
@@ -65,9 +69,12 @@ class Access:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse foreign hosts and origins, then find out who asks. Raises: the refusal as an HTTP answer."""
         self._check_host(request)
+        if is_page(request):  # a link to it may stand anywhere, and it says nothing to who has no right
+            return await handler(request)
         _check_origin(request)
-        if not request.path.startswith(OPEN_PATHS):
+        if not (request.path.startswith(OPEN_PATHS) or _signs_in_or_out(request)):
             request[USER] = self._authenticator.user(request)
         return await handler(request)
 
@@ -81,8 +88,12 @@ class Access:
             raise status.Refusal(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
 
 
+def _signs_in_or_out(request: web.Request) -> bool:
+    return request.path == SESSION_PATH and request.method in ("POST", "DELETE")
+
+
 def is_from_browser(request: web.Request) -> bool:
-    """Whether a page may have sent it, which can send any body that needs no Content-Type of its own."""
+    """Return True if a page may have sent it, which can send any body that needs no Content-Type of its own."""
     return any(name in request.headers for name in _BROWSER)
 
 
@@ -100,6 +111,7 @@ def host_of(header: str) -> str:
     return header.rpartition(":")[0].lower() if ":" in header else header.lower()
 
 
+@lru_cache(maxsize=64)
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
@@ -108,4 +120,4 @@ def _is_address(host: str) -> bool:
     return True
 
 
-__all__ = ["OPEN_PATHS", "Access", "errors", "host_of", "is_from_browser"]
+__all__ = ["OPEN_PATHS", "SESSION_PATH", "Access", "errors", "host_of", "is_from_browser"]

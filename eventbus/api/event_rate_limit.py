@@ -1,113 +1,105 @@
 """Bounds how fast events are written, by the API server's own configuration: admission plugin EventRateLimit.
 
-Limits hold for this worker alone, as they do for each API server. Source: `plugin/pkg/admission/eventratelimit`.
-Departures: writes through events.k8s.io are bounded, too, and a refusal says when to come again.
+Limits hold for this worker alone, as they do for each API server, or for all workers together: `shared`. Source:
+`plugin/pkg/admission/eventratelimit`. Departures: writes through events.k8s.io are bounded, too, and a refusal says
+when to come again.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
-from enum import StrEnum
-from pathlib import Path
-from typing import Final
-
-import msgspec
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from eventbus.api import status
+from eventbus.api.own_buckets import OwnBuckets, Wanted
+from eventbus.api.rate_limits import Limit, LimitType
+from eventbus.broker.function_values import BucketUse
+from eventbus.broker.functions import Functions
 from eventbus.clock import Clock, SystemClock
-from eventbus.errors import ConfigError
+from eventbus.errors import EventBusError
 from eventbus.event import Event
 
-_VERSION: Final = "eventratelimit.admission.k8s.io/v1alpha1"
-_CACHE: Final = 4096
-#: Nanoseconds in a second.
-_NS: Final = 1_000_000_000
-
-
-class LimitType(StrEnum):
-    """What has a bucket of its own."""
-
-    SERVER = "Server"
-    NAMESPACE = "Namespace"
-    USER = "User"
-    SOURCE_AND_OBJECT = "SourceAndObject"
-
-
-class Limit(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """*qps* tokens a second, *burst* at most; *cache_size* buckets, the one that was used longest ago is forgotten."""
-
-    type: LimitType
-    qps: int
-    burst: int
-    cache_size: int = 0
-
-
-class _Configuration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    limits: list[Limit]
-    api_version: str = ""
-    kind: str = ""
-
-
-def read_limits(path: Path) -> list[Limit]:
-    """The limits of a configuration file, YAML or JSON. Raises: ConfigError."""
-    import yaml
-
-    try:
-        found = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), _Configuration)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigError(f"--event-rate-limit {path}: {error}") from error
-    if (found.api_version, found.kind) != (_VERSION, "Configuration"):
-        raise ConfigError(f"--event-rate-limit {path}: must be apiVersion {_VERSION}, kind Configuration")
-    if not found.limits:
-        raise ConfigError(f"--event-rate-limit {path}: limits must not be empty")
-    for limit in found.limits:
-        if limit.qps <= 0 or limit.burst <= 0 or limit.cache_size < 0:
-            raise ConfigError(f"--event-rate-limit {path}: {limit.type}: qps and burst are positive whole numbers")
-    return found.limits
+log = logging.getLogger("eventbus")
 
 
 class EventRateLimit:
-    """Token buckets by what each limit names. Thread-safe."""
+    """Token buckets by what each limit names. Thread-safe.
 
-    def __init__(self, limits: Sequence[Limit], *, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
-        self._limits = [(limit, _Buckets(limit)) for limit in limits]
+    Args: shared: the buckets lie in Redis, and all workers with the same limits take from the same. Where Redis does
+          not give them, this worker's own hold, and that is told.
+    """
+
+    def __init__(self, limits: Sequence[Limit], *, shared: bool = False, clock: Clock | None = None) -> None:
+        self._limits = limits
+        self._shared = shared
+        self._own = OwnBuckets(limits, clock or SystemClock())
+        self._alone = False
         self.refused: Counter[str] = Counter()  #: by type
+        self.unshared = 0  #: how often this worker's own buckets held in the place of shared ones
 
-    def admit(self, user: str, event: Event) -> None:
-        """Take a token of every bucket, also where one has none. Raises: Refusal: 429; the last refusal is told."""
-        now_ns = int(self._clock.monotonic() * _NS)
-        refused: tuple[Limit, str, float] | None = None
-        with self._lock:
-            for limit, buckets in self._limits:
-                key = _key(limit.type, user, event)
-                wait_s = buckets.take(key, now_ns)
-                if wait_s > 0:
-                    refused = limit, key, wait_s
-                    self.refused[limit.type] += 1
-        if refused is not None:
-            limit, key, wait_s = refused
-            raise status.too_many(f"limit reached on type {limit.type} for key {key[:200]}", wait_s)
+    def admit(self, user: str, event: Event, functions: Functions | None = None) -> None:
+        """Take a token of every bucket, also where one has none. Raises: Refusal: 429; the last refusal is told.
+
+        *functions*: of partition 0, for shared buckets.
+        """
+        wanted = [Wanted(limit, _key(limit.type, user, event), 1) for limit in self._limits]
+        waits_s = self._take(wanted, functions, all_or_none=False)
+        lacking = [(one, wait_s) for one, wait_s in zip(wanted, waits_s, strict=True) if wait_s > 0]
+        for one, _ in lacking:
+            self.refused[one.limit.type] += 1
+        if lacking:
+            raise _refusal(*lacking[-1])
+
+    def admit_all(self, user: str, events: Iterable[Event], functions: Functions | None = None) -> None:
+        """Take a request of many events whole, or none of it: of the latter no token is taken.
+
+        Where every bucket has a token, the rest is taken on credit, and the next request waits until it is paid off:
+        so batches that are larger than a burst get through, and no more a second than the limits say.
+
+        Raises: Refusal: 429.
+        """
+        every = list(events)
+        wanted = [
+            Wanted(limit, key, count)
+            for limit in self._limits
+            for key, count in Counter(_key(limit.type, user, event) for event in every).items()
+        ]
+        waits_s = self._take(wanted, functions, all_or_none=True)
+        longest_s, one = max(zip(waits_s, wanted, strict=True), key=lambda found: found[0], default=(0.0, None))
+        if one is not None and longest_s > 0:
+            self.refused[one.limit.type] += 1
+            raise _refusal(one, longest_s)
+
+    def _take(self, wanted: Sequence[Wanted], functions: Functions | None, *, all_or_none: bool) -> list[float]:
+        """Seconds until each bucket has a token; 0: it had one."""
+        if not self._shared or functions is None:
+            return self._own.take(wanted, all_or_none=all_or_none)
+        uses = [BucketUse(_digest(one), one.limit.qps, one.limit.burst, one.tokens) for one in wanted]
+        try:
+            waits_s = functions.take_tokens(uses, all_or_none=all_or_none)
+        except EventBusError as error:
+            self.unshared += 1
+            if not self._alone:
+                self._alone = True
+                log.warning("event rate limits are not shared for now, each worker has its own: %s", error)
+            return self._own.take(wanted, all_or_none=all_or_none)
+        if self._alone:
+            self._alone = False
+            log.warning("event rate limits are shared again")
+        return waits_s
 
 
-class _Buckets:
-    def __init__(self, limit: Limit) -> None:
-        self._limit = limit
-        self._most = 1 if limit.type is LimitType.SERVER else limit.cache_size or _CACHE
-        self._found: OrderedDict[str, tuple[float, int]] = OrderedDict()  # tokens, and when they were counted
+def _refusal(wanted: Wanted, wait_s: float) -> status.Refusal:
+    return status.too_many(f"limit reached on type {wanted.limit.type} for key {wanted.key[:200]}", wait_s)
 
-    def take(self, key: str, now_ns: int) -> float:
-        """0 where there was a token, else the seconds until there is one."""
-        tokens, counted = self._found.pop(key, (float(self._limit.burst), now_ns))
-        tokens = min(float(self._limit.burst), tokens + (now_ns - counted) / _NS * self._limit.qps)
-        taken = tokens >= 1
-        self._found[key] = (tokens - 1 if taken else tokens, now_ns)
-        if len(self._found) > self._most:
-            self._found.popitem(last=False)
-        return 0.0 if taken else (1 - tokens) / self._limit.qps
+
+def _digest(wanted: Wanted) -> bytes:
+    """The end of a shared bucket's key: other limits have other buckets, so changing a file mixes nothing."""
+    limit = wanted.limit
+    text = f"{limit.type} {limit.qps} {limit.burst} {wanted.key}".encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=16).hexdigest().encode()
 
 
 def _key(sort: LimitType, user: str, event: Event) -> str:
@@ -132,4 +124,4 @@ def _key(sort: LimitType, user: str, event: Event) -> str:
     )
 
 
-__all__ = ["EventRateLimit", "Limit", "LimitType", "read_limits"]
+__all__ = ["EventRateLimit"]

@@ -1,4 +1,4 @@
-"""What the API server refuses of events, all of it at once and in its words.
+"""Checks events by the rules of the API server, and tells all that is wrong at once, in its words.
 
 Source: kubernetes `pkg/apis/core/validation/events.go`. Limits of ours come on top, when the store checks.
 """
@@ -43,7 +43,7 @@ _IMMUTABLE: Final = (
 
 
 def label_causes(labels: Mapping[str, str]) -> list[Cause]:
-    """What is wrong with labels."""
+    """List what is wrong with labels."""
     found = []
     for key, value in labels.items():
         if not is_qualified_name(key):
@@ -55,7 +55,7 @@ def label_causes(labels: Mapping[str, str]) -> list[Cause]:
 
 
 def event_causes(event: Event, *, new_api: bool, former: Event | None = None) -> list[Cause]:
-    """What is wrong with an event. *new_api*: sent as events.k8s.io/v1. *former*: which it is to replace."""
+    """List what is wrong with an event. *new_api*: sent as events.k8s.io/v1. *former*: which it is to replace."""
     found = list(_legacy(event, "reportingController" if new_api else "reportingComponent"))
     if not new_api:
         return found

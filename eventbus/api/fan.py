@@ -10,19 +10,19 @@ from typing import Any
 
 from eventbus.errors import EventBusError
 from eventbus.kinds import Kind
-from eventbus.store.change_hub import ChangeHub
+from eventbus.store.change_hub import Hub
 from eventbus.store.changes import Change
 from eventbus.store.feed import Subscriber
 from eventbus.store.storage import Storage
 
 
 class FanHub:
-    """Implements `Hub` over a `ChangeHub`: whoever watches a kind is offered its changes in *loop*, not in its thread.
+    """Implements `Hub` over another one: whoever watches a kind is offered its changes in *loop*, not in its thread.
 
     `attach` and `detach` are thread-safe.
     """
 
-    def __init__(self, hub: ChangeHub, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
         self._hub = hub
         self._loop = loop
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class Fan:
             return tuple(version for _, version in sorted(self._positions.items()))
 
     def discard(self, subscriber: Subscriber) -> bool:
-        """Whether that was the last one."""
+        """Forget a watch; return True if it was the last one."""
         with self._lock:
             before = len(self._subscribers)
             self._subscribers.discard(subscriber)

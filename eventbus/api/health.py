@@ -1,4 +1,4 @@
-"""Whether this worker lives, and whether it can serve: what load balancers and kubelets ask, with no name."""
+"""Answers load balancers and kubelets, without a name: does this worker live, can it serve."""
 
 from __future__ import annotations
 

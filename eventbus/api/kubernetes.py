@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gzip
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -11,13 +9,14 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status, verbs
-from eventbus.api.bodies import APPLY_PATCH, PATCHES, READ, Body, media_type_of
+from eventbus.api.bodies import APPLY_PATCH, BODY_S, PATCHES, READ, Body, media_type_of, read_body
 from eventbus.api.doors import is_from_browser
-from eventbus.api.event_rate_limit import EventRateLimit
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.negotiation import JSON, Answer, negotiate
-from eventbus.api.options import list_options, write_options
+from eventbus.api.options import check_version, list_options, write_options
+from eventbus.api.own_export import refuse_own_export
+from eventbus.api.packed_answer import run_packed
 from eventbus.api.rendering import Renderer
 from eventbus.api.request_info import Asked, read_request
 from eventbus.api.resources import Resources
@@ -25,11 +24,10 @@ from eventbus.api.shared import API, USER, Api, Desk
 from eventbus.api.sockets import SocketOutlet, is_upgrade
 from eventbus.api.telling import ASKED
 from eventbus.api.watching import ChunkedOutlet, Frames, Watcher, begin_watch
+from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
 from eventbus.list_watch import ObjectList
 
-#: Seconds that a body may take to arrive.
-BODY_S: Final = 30.0
 #: Bytes from which a reply is compressed for who asks; the API server's.
 GZIP_FROM: Final = 128 * 1024
 _GZIP_LEVEL: Final = 1
@@ -39,11 +37,10 @@ _OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch"
 class KubernetesApi:
     """Answers everything below /api and /apis that is about objects. Lives in the loop."""
 
-    def __init__(self, *, api: Api, resources: Resources, limits: Limits, rates: EventRateLimit | None = None) -> None:
+    def __init__(self, *, api: Api, resources: Resources, limits: Limits) -> None:
         self._api = api
         self._resources = resources
         self._limits = limits
-        self._rates = rates
         self._frames = Frames()
         self._watchers: set[Watcher] = set()
 
@@ -59,13 +56,14 @@ class KubernetesApi:
         if watch:
             return await self._watch(request, asked, answer)
         if is_long(request):  # it says watch where there is nothing to watch, and was not counted for that
-            with self._limits.answering(request.method):
+            with self._limits.answering(request):
                 return await self._serve(request, asked, answer)
         return await self._serve(request, asked, answer)
 
     async def _serve(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         match asked.verb:
             case "get":
+                check_version(request.query)
                 return await self._answer(request, answer, lambda desk: _got(desk, asked, answer))
             case "list":
                 options = list_options(request.query, asked.namespace, watch=False)
@@ -93,22 +91,25 @@ class KubernetesApi:
         full = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural
         place = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
         what = f'User "{user.name}" cannot {asked.verb} resource "{full}" in API group "{resource.group}" {place}'
+        if resource.plural in OPERATED:
+            what += f": that takes the role operator, which admin is without (--grant operator=user:{user.name})"
         raise status.forbidden(resource.label, asked.name, what)
 
     async def _write(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
+        refuse_own_export(self._api.bus, request)
         options = write_options(request.query, _OPTIONS[asked.verb])
-        body = await read_body(request, PATCHES if asked.verb == "patch" else READ)
+        body = await typed_body(request, PATCHES if asked.verb == "patch" else READ)
         do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": verbs.patch}[
             asked.verb
         ]
 
-        rates, user = self._rates, request[USER].name
-
-        def admit(found: Any) -> None:
-            if rates is not None and asked.resource.is_events and not options.dry_run:
-                rates.admit(user, found)
+        rates, user = self._api.rates, request[USER].name
 
         def work(desk: Desk) -> tuple[verbs.Written, bytes]:
+            def admit(found: Any) -> None:
+                if rates is not None and asked.resource.is_events and not options.dry_run:
+                    rates.admit(user, found, desk.functions)
+
             written = do(desk, asked, body, options, admit)
             return written, _renderer(desk, asked, answer).one(written.object)
 
@@ -117,7 +118,7 @@ class KubernetesApi:
         return reply(answer, data, code=201 if written.made else 200, headers=headers)
 
     async def _delete(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
-        body = await read_body(request, READ) if request.can_read_body else None
+        body = await typed_body(request, READ) if request.can_read_body else None
         preconditions, dry_run = verbs.read_delete_options(body, request.query)
         options = write_options(request.query, "DeleteOptions", dry_run)
         if asked.verb == "delete":
@@ -127,19 +128,14 @@ class KubernetesApi:
         return await self._answer(
             request,
             answer,
-            lambda desk: _listed(desk, asked, answer, verbs.delete_collection(desk, asked, selected, options)),
+            lambda desk: _listed(
+                desk, asked, answer, verbs.delete_collection(desk, asked, selected, options, preconditions.grace_s)
+            ),
         )
 
     async def _answer(self, request: web.Request, answer: Answer, work: Callable[[Desk], bytes]) -> web.StreamResponse:
-        compress = "gzip" in request.headers.get("Accept-Encoding", "").lower()
-
-        def made(desk: Desk) -> tuple[bytes, bool]:
-            data = work(desk)
-            if compress and len(data) >= GZIP_FROM:
-                return gzip.compress(data, _GZIP_LEVEL, mtime=0), True
-            return data, False
-
-        data, compressed = await self._api.pool.run(made)
+        pool = self._api.pool
+        data, compressed = await run_packed(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
         headers = [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")] if compressed else []
         return reply(answer, data, headers=headers)
 
@@ -164,17 +160,13 @@ class KubernetesApi:
                 watcher.close()
 
 
-async def read_body(request: web.Request, accepted: tuple[str, ...]) -> Body:
-    """The body of *request*. Raises: Refusal: 408, 413, 415."""
+async def typed_body(request: web.Request, accepted: tuple[str, ...], *, within_s: float = BODY_S) -> Body:
+    """The body of *request*, which is one of what is *accepted*. Raises: Refusal: 408, 413, 415."""
     header = request.headers.get("Content-Type")
     if not header and is_from_browser(request):
         raise status.unsupported_media_type(accepted)
     media_type = media_type_of(header, accepted)
-    try:
-        async with asyncio.timeout(BODY_S):
-            return Body(await request.read(), media_type)
-    except TimeoutError:
-        raise status.Refusal(408, "Timeout", f"the body has not arrived within {BODY_S:g} s", details={}) from None
+    return Body(await read_body(request, within_s=within_s), media_type)
 
 
 def reply(answer: Answer, data: bytes, *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
@@ -219,4 +211,4 @@ def _quoted(text: str) -> str:
 
 KUBERNETES: Final = web.AppKey("kubernetes", KubernetesApi)
 
-__all__ = ["API", "KUBERNETES", "KubernetesApi", "read_body", "reply", "reply_json"]
+__all__ = ["API", "KUBERNETES", "KubernetesApi", "reply", "reply_json", "typed_body"]

@@ -1,4 +1,4 @@
-"""How much is answered at once: reads, writes, watches, each with its bound; beyond it 429 and when to come again."""
+"""Bounds how much is answered at once: reads, writes, sign-ins, watches; beyond it 429 and when to come again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.doors import SESSION_PATH
 from eventbus.api.request_info import is_true
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _READS: Final = ("GET", "HEAD", "OPTIONS")
+#: POSTs that read: their questions are longer than a query may be.
+READING_POSTS: Final = frozenset({"/eventbus/v1/verdicts"})
 #: What lasts for as long as its client likes, besides watches.
 LONG_PATHS: Final = ("/eventbus/v1/stream",)
+#: First parts of paths below which something may be watched.
+_WATCHED: Final = (["api"], ["apis"])
 _UNCOUNTED: Final = ("/healthz", "/livez", "/readyz")
 
 
@@ -26,6 +31,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     reads: int = 400
     writes: int = 200
+    sign_ins: int = 16  #: whoever signs in is nobody yet, and keeps nobody else from writing
     watches: int = 10_000
     watches_of_a_user: int = 10_000
 
@@ -35,7 +41,7 @@ class Limits:
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
-        self.in_flight: Counter[str] = Counter()  #: by readOnly and mutating
+        self.in_flight: Counter[str] = Counter()  #: by readOnly, mutating and signIn
         self.watches: Counter[str] = Counter()  #: by user
         self.refused: Counter[str] = Counter()  #: by what there was too much of
 
@@ -43,13 +49,13 @@ class Limits:
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path.startswith(_UNCOUNTED) or is_long(request):
             return await handler(request)
-        with self.answering(request.method):
+        with self.answering(request):
             return await handler(request)
 
     @contextmanager
-    def answering(self, method: str) -> Iterator[None]:
+    def answering(self, request: web.Request) -> Iterator[None]:
         """One request that has an end. Raises: Refusal: 429."""
-        sort, most = ("readOnly", self._bounds.reads) if method in _READS else ("mutating", self._bounds.writes)
+        sort, most = self._sort(request)
         if self.in_flight[sort] >= most:
             self.refused[sort] += 1
             raise status.too_many("Too many requests, please try again later.")
@@ -58,6 +64,14 @@ class Limits:
             yield
         finally:
             self.in_flight[sort] -= 1
+
+    def _sort(self, request: web.Request) -> tuple[str, int]:
+        """What *request* is counted as, and how many there may be."""
+        if only_reads(request):
+            return "readOnly", self._bounds.reads
+        if request.path == SESSION_PATH:
+            return "signIn", self._bounds.sign_ins
+        return "mutating", self._bounds.writes
 
     @contextmanager
     def watching(self, user: str) -> Iterator[None]:
@@ -74,12 +88,17 @@ class Limits:
                 del self.watches[user]
 
 
+def only_reads(request: web.Request) -> bool:
+    """Return True if nothing is written, whatever is answered."""
+    return request.method in _READS or (request.method == "POST" and request.path in READING_POSTS)
+
+
 def is_long(request: web.Request) -> bool:
-    """Whether the answer may have no end of its own. Where it has one after all, its handler counts it."""
-    if request.path.startswith(LONG_PATHS):
-        return True
+    """Return True if the answer may have no end of its own. Where it has one after all, its handler counts it."""
+    if request.method != "GET" or request.path in LONG_PATHS:
+        return request.method == "GET"
     parts = request.path.split("/", 5)
-    return request.method == "GET" and ("watch" in parts[3:5] or is_true(request.query.get("watch")))
+    return parts[1:2] in _WATCHED and ("watch" in parts[3:5] or is_true(request.query.get("watch")))
 
 
-__all__ = ["LONG_PATHS", "Bounds", "Limits", "is_long"]
+__all__ = ["LONG_PATHS", "READING_POSTS", "Bounds", "Limits", "is_long", "only_reads"]

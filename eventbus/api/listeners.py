@@ -1,4 +1,4 @@
-"""Where the API listens: addresses read, checked against what protects them, and bound."""
+"""Opens the addresses on which the API listens: read, checked against what protects them, and bound."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Address(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether only processes of this machine reach it."""
+        """True if only processes of this machine reach it."""
         if self.path or self.host == "localhost":
             return True
         try:

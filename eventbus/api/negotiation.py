@@ -1,9 +1,10 @@
-"""What a client wants to be answered with: whole objects, a table, or metadata; as JSON or as YAML."""
+"""Reads what a client wants to be answered with: whole objects, a table, or metadata; as JSON or as YAML."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -22,7 +23,7 @@ _READ_BY_PEOPLE: Final = ("curl", "Wget", "Mozilla/5.0")
 
 
 class Shape(Enum):
-    """How objects are shown."""
+    """The form in which objects are shown."""
 
     WHOLE = ""
     TABLE = "Table"
@@ -30,7 +31,7 @@ class Shape(Enum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """How a request is answered. *meta_version* is that of tables and metadata; *include* is of a table's rows."""
+    """The form of an answer. *meta_version* is that of tables and metadata; *include* is of a table's rows."""
 
     shape: Shape = Shape.WHOLE
     meta_version: str = "v1"
@@ -64,7 +65,8 @@ def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: 
     raise status.not_acceptable(SERVED[:1] if watch else SERVED)
 
 
-def clauses(accept: str) -> list[Clause]:
+@lru_cache(maxsize=64)  # a client says the same each time
+def clauses(accept: str) -> Sequence[Clause]:
     """Those of a header, the best first; of equals the first."""
     found = []
     for part in accept.split(","):

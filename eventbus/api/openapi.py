@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -14,8 +13,11 @@ from eventbus.api import status
 from eventbus.api.bodies import PATCHES
 from eventbus.api.negotiation import JSON
 from eventbus.api.resources import Resource, Resources
+from eventbus.api.strategic_merge import MERGED
 from eventbus.api.unknown_fields import shape_of
 from eventbus.frozen import FrozenDict
+from eventbus.printers.explanation import described
+from eventbus.printers.field_texts import field_text
 
 _REF: Final = "#/components/schemas/{name}"
 #: Query parameters of writes. kubectl checks fields itself unless `fieldValidation` is announced.
@@ -58,6 +60,7 @@ class OpenApi:
         return web.Response(body=msgspec.json.encode({"paths": paths}), content_type=JSON)
 
     async def one(self, request: web.Request) -> web.Response:
+        """Answer the document of one group and version; 304 if the client has it."""
         path = request.match_info["path"]
         data = self._documents.get(path)
         if data is None:
@@ -101,7 +104,29 @@ def _schemas(resource: Resource, name: str) -> dict[str, Any]:
     whole = schemas[name]
     whole["properties"] = properties | whole.get("properties", {})
     whole["x-kubernetes-group-version-kind"] = [_gvk(resource)]
+    _tell_merged(schemas, whole)
+    for key in found:
+        _tell_meanings(key, schemas[_own_name(key, top, name)])
     return schemas
+
+
+def _tell_meanings(owner: str, schema: dict[str, Any]) -> None:
+    for field, found in schema.get("properties", {}).items():
+        if text := field_text(owner, field):
+            found["description"] = text
+
+
+def _tell_merged(schemas: dict[str, Any], schema: dict[str, Any], path: str = "") -> None:
+    """Say of each list how patches merge it: without, `kubectl apply` takes a default in an item for a change."""
+    for name, field in schema.get("properties", {}).items():
+        below = f"{path}.{name}" if path else name
+        if below in MERGED and field.get("type") == "array":
+            field["x-kubernetes-patch-strategy"] = "merge"
+            if key := MERGED[below]:
+                field["x-kubernetes-patch-merge-key"] = key
+        inner = field.get("items", field).get("$ref", "").rpartition("/")[2]
+        if inner in schemas:
+            _tell_merged(schemas, schemas[inner], below)
 
 
 def _own_name(key: str, top: str, name: str) -> str:
@@ -126,17 +151,22 @@ def _valid(value: Any, top: str, name: str) -> Any:
     some = [one for one in value.get("anyOf", ()) if one != {"type": "null"}]
     if some:
         rest = {key: inner for key, inner in value.items() if key not in ("anyOf", "default", "title")}
-        return _valid(some[0], top, name) | rest if len(some) == 1 else {"type": "object"} | rest
-    if not value:
-        return {"type": "object"}  # anything
+        return (_valid(some[0], top, name) if len(some) == 1 else _either(some)) | rest
     known = {key: _valid(inner, top, name) for key, inner in value.items() if key not in ("default", "title")}
     if isinstance(known.get("properties"), dict):
         known["properties"] = {key: _valid(inner, top, name) for key, inner in value["properties"].items()}
     if isinstance(known.get("description"), str):
-        known["description"] = cleandoc(known["description"])
+        known["description"] = described(known["description"])
     if not known.get("required", True):
         del known["required"]
-    return known
+    return known or {"type": "object"}  # anything; kubectl's explain fails on a field without a type
+
+
+def _either(some: list[Any]) -> dict[str, Any]:
+    """One of several types: a number or text is Kubernetes' int-or-string, as of ports; else anything."""
+    if {one.get("type") for one in some} == {"integer", "string"}:
+        return {"type": "string", "format": "int-or-string"}
+    return {"type": "object"}
 
 
 def _paths(resource: Resource, path: str, schema: str) -> dict[str, Any]:

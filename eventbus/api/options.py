@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,12 +13,15 @@ from eventbus.api.request_info import is_true
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
 from eventbus.list_watch import ListOptions, VersionMatch
+from eventbus.store.continue_token import Continue
 from eventbus.store.list_validation import check_list, check_watch
 
 #: A watch that names no end has one all the same, so that its clients spread anew over several workers.
 WATCH_S: Final = (1800.0, 3600.0)
 _META: Final = "meta.k8s.io"
 _DRY: Final = "All"
+_PROPAGATIONS: Final = ("Background", "Foreground", "Orphan")
+_MAX_MANAGER: Final = 128
 _VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
 
@@ -32,7 +35,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
 
 def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, watch: bool) -> ListOptions:
-    """What to list or watch; *name*: of one object.
+    """Read what to list or watch; *name*: of one object.
 
     Raises: Refusal: 400, 422 in the words of the API server.
     """
@@ -51,6 +54,11 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
         allow_bookmarks=is_true(query.get("allowWatchBookmarks")),
         send_initial_events=is_true(query.get("sendInitialEvents")),
     )
+    if options.continue_:
+        try:
+            Continue.parse(options.continue_)
+        except InvalidObject as error:
+            raise status.bad_request(f"invalid continue token: {error}") from None
     try:
         (check_watch if watch else check_list)(options)
     except InvalidObject as error:
@@ -58,6 +66,14 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
         reason = "FieldValueForbidden" if problem.startswith("Forbidden") else "FieldValueInvalid"
         raise status.invalid("ListOptions", "", [Cause(reason, problem, field)], group=_META) from None
     return options
+
+
+def check_version(query: Mapping[str, str]) -> None:
+    """Check the version that a get must not be older than, which none is: it reads what is. Raises: Refusal: 400.
+
+    Source: Get in apiserver storage/etcd3/store.go.
+    """
+    _version(query.get("resourceVersion", ""))
 
 
 def write_options(query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] = ()) -> WriteOptions:
@@ -69,10 +85,39 @@ def write_options(query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] 
         raise status.invalid(kind, "", [Cause("FieldValueNotSupported", problem, "dryRun")], group=_META)
     validation = query.get("fieldValidation", "")
     if validation and validation not in _VALIDATIONS:
-        names = ", ".join(f'"{name}"' for name in ("", *_VALIDATIONS))
-        problem = f'Unsupported value: "{validation}": supported values: {names}'
+        problem = f'Unsupported value: "{validation}": supported values: {_quoted("", *_VALIDATIONS)}'
         raise status.invalid(kind, "", [Cause("FieldValueNotSupported", problem, "fieldValidation")], group=_META)
+    _check_manager(kind, query.get("fieldManager", ""))
     return WriteOptions(bool(asked), validation, query.get("fieldManager", ""), is_true(query.get("force")))
+
+
+def check_propagation(policy: Any, orphan: Any) -> None:
+    """Check what a delete says of what the object owns, though nothing is owned here. Raises: Refusal: 422."""
+    if orphan is not None and policy is not None:
+        problem = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        raise status.invalid(
+            "DeleteOptions", "", [Cause("FieldValueInvalid", problem, "propagationPolicy")], group=_META
+        )
+    if policy is not None and policy not in _PROPAGATIONS:
+        problem = f'Unsupported value: "{policy}": supported values: {_quoted(*sorted(_PROPAGATIONS))}'
+        cause = Cause("FieldValueNotSupported", problem, "propagationPolicy")
+        raise status.invalid("DeleteOptions", "", [cause], group=_META)
+
+
+def _check_manager(kind: str, manager: str) -> None:
+    causes = []
+    if len(manager.encode()) > _MAX_MANAGER:
+        problem = f"Too long: may not be more than {_MAX_MANAGER} bytes"
+        causes.append(Cause("FieldValueTooLong", problem, "fieldManager"))
+    if not manager.isprintable():
+        problem = f'Invalid value: "{manager}": should only contain printable characters'
+        causes.append(Cause("FieldValueInvalid", problem, "fieldManager"))
+    if causes:
+        raise status.invalid(kind, "", causes, group=_META)
+
+
+def _quoted(*words: str) -> str:
+    return ", ".join(f'"{word}"' for word in words)
 
 
 def _version(text: str) -> str:
@@ -108,4 +153,4 @@ def _timeout(query: Mapping[str, str]) -> float:
     return float(asked) if asked > 0 else random.uniform(*WATCH_S)
 
 
-__all__ = ["WriteOptions", "list_options", "write_options"]
+__all__ = ["WriteOptions", "check_propagation", "check_version", "list_options", "write_options"]

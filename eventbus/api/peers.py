@@ -1,4 +1,4 @@
-"""Which user's process is at the other end of a connection, as the system tells it.
+"""Asks the system whose process is at the other end of a connection.
 
 Linux says so of a unix socket (SO_PEERCRED) and, by sock_diag, of a TCP connection within this machine. Elsewhere
 nobody knows, and such a connection needs a token.

@@ -5,6 +5,7 @@ Nothing is written in it: every client that sends it accepts JSON. Source: the g
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,7 @@ _MOST_VARINT: Final = 10
 
 
 class Field(NamedTuple):
-    """A field: its name in JSON, and what it is: a scalar, `time`, `map`, or the name of a message."""
+    """A field: its name in JSON, and what it is: a scalar, `time`, `map`, `bytes map`, or the name of a message."""
 
     name: str
     sort: str = "string"
@@ -100,6 +101,21 @@ _MESSAGES: Final[Mapping[str, Mapping[int, Field]]] = {
         4: Field("renewTime", "time"),
         5: Field("leaseTransitions", "int"),
     },
+    # Of kubectl's `create namespace`, `create configmap` and `create secret`.
+    "v1/Namespace": {1: Field("metadata", "meta")},
+    "v1/ConfigMap": {
+        1: Field("metadata", "meta"),
+        2: Field("data", "map"),
+        3: Field("binaryData", "bytes map"),
+        4: Field("immutable", "bool"),
+    },
+    "v1/Secret": {
+        1: Field("metadata", "meta"),
+        2: Field("data", "bytes map"),
+        3: Field("type"),
+        4: Field("stringData", "map"),
+        5: Field("immutable", "bool"),
+    },
     "v1/DeleteOptions": {
         1: Field("gracePeriodSeconds", "int"),
         2: Field("preconditions", "preconditions"),
@@ -159,9 +175,11 @@ def _message(data: bytes, name: str, depth: int) -> dict[str, Any]:
         field = known.get(number)
         if field is None:
             continue
-        if field.sort == "map":
+        if field.sort in ("map", "bytes map"):
             pair = dict(_fields(_bytes(value)))
-            found.setdefault(field.name, {})[_text(pair.get(1, b""))] = _text(pair.get(2, b""))
+            inner = pair.get(2, b"")
+            shown = _text(inner) if field.sort == "map" else b64encode(_bytes(inner)).decode()
+            found.setdefault(field.name, {})[_text(pair.get(1, b""))] = shown
         elif field.repeated:
             found.setdefault(field.name, []).append(_value(value, field.sort, depth))
         else:

@@ -1,4 +1,4 @@
-"""What is answered below our handlers, in our words: requests that cannot be read, and clients that send nothing."""
+"""Answers below our handlers, in our words: requests that cannot be read, and clients that send nothing."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Protocol(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
+        """Answer what aiohttp could not serve with a Status, and close the connection."""
         answer = _answer(status, exc, message)
         answer.force_close()
         return answer

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from eventbus.api.columns import cells, definitions
+from eventbus.api.encoded_items import EncodedItems
 from eventbus.api.negotiation import YAML, Answer, Shape
 from eventbus.api.resources import Resource
 from eventbus.api.wire_versions import WireVersions
@@ -64,8 +65,8 @@ class Renderer(msgspec.Struct, frozen=True):
                 )
         kind = self.resource.kind
         head = _encode({"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata})
-        items = b",".join(_item(kind, item, self.versions) for item in found.items)
-        return self._finished(head[:-1] + b',"items":[' + items + b"]}")
+        items = items_of(kind, found.items, self.versions)
+        return self._finished(head[:-1] + b',"items":[' + b",".join(items) + b"]}")
 
     def frame(self, event: WatchEvent[Any], *, first: bool) -> bytes:
         """A line of a watch. *first*: a table then names its columns."""
@@ -83,7 +84,7 @@ class Renderer(msgspec.Struct, frozen=True):
         return _encode({"type": event.type.value, "object": plain}) + b"\n"
 
     def bytes_of(self, plain: Mapping[str, Any]) -> bytes:
-        """What was asked for: JSON on a line, pretty JSON, YAML."""
+        """Encode in the form asked for: JSON on a line, pretty JSON, YAML."""
         return self._finished(_encode(plain))
 
     def _finished(self, encoded: bytes) -> bytes:
@@ -114,11 +115,17 @@ class Renderer(msgspec.Struct, frozen=True):
         return _encode({"type": event.type.value, "object": plain}) + b"\n"
 
     def _whole(self, found: Any, version: str = "") -> dict[str, Any]:
-        return _versioned(self.resource.kind.encode(found), self.versions, version)
+        return versioned(self.resource.kind.encode(found), self.versions, version)
 
     def _partial(self, found: Any, version: str = "") -> dict[str, Any]:
         partial = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version}
-        return _versioned(partial | _metadata(found.metadata), self.versions, version)
+        return versioned(partial | _metadata(found.metadata), self.versions, version)
+
+    def _partials(self, items: Sequence[Any], version: str) -> list[bytes]:
+        if version:  # a frame of a watch, which `Frames` keeps
+            return [_encode(self._partial(item, version)) for item in items]
+        shape = ("partial", self.answer.meta_version, self.versions)
+        return _encoded(items, shape, lambda item: _encode(self._partial(item)), self.versions)
 
     def _head(self, metadata: Mapping[str, Any], *, columns: bool) -> dict[str, Any]:
         kind = self.resource.kind
@@ -131,41 +138,45 @@ class Renderer(msgspec.Struct, frozen=True):
         }
 
     def _table(
-        self, items: Iterable[Any], metadata: Mapping[str, Any], *, columns: bool = True, version: str = ""
+        self, items: Sequence[Any], metadata: Mapping[str, Any], *, columns: bool = True, version: str = ""
     ) -> dict[str, Any]:
         kind, now, rows = self.resource.kind, datetime.now(UTC), []
-        for item in items:
-            row: dict[str, Any] = {"cells": cells(kind, item, now)}
-            if self.answer.include == "Object":
-                row["object"] = self._whole(item, version)
-            elif self.answer.include == "Metadata":
-                row["object"] = self._partial(item, version)
-            else:
-                row["object"] = None
-            rows.append(row)
+        objects: Iterable[Any] = itertools.repeat(None)
+        if self.answer.include == "Object":
+            objects = (self._whole(item, version) for item in items)
+        elif self.answer.include == "Metadata":
+            objects = map(msgspec.Raw, self._partials(items, version))
+        for item, shown in zip(items, objects, strict=False):
+            rows.append({"cells": cells(kind, item, now), "object": shown})
         return self._head(metadata, columns=columns) | {"rows": rows}
 
 
-def _item(kind: Kind[Any], found: Any, versions: WireVersions) -> bytes:
-    """An item of a list. Most of a list was in the one before: what was encoded is kept, of some thousand objects."""
-    try:
-        return _encoded_item(kind, kind.api_version, found, versions)
-    except TypeError:  # of a kind with values that cannot be hashed
-        return _encode_item(kind, kind.api_version, found, versions)
+#: Most of a list was in the one before.
+_items: Final = EncodedItems()
 
 
-def _encode_item(kind: Kind[Any], _api_version: str, found: Any, versions: WireVersions) -> bytes:
-    """*_api_version* keeps the two shapes of events apart in the cache without comparing all their fields."""
-    plain = _versioned(kind.encode(found), versions)
-    plain.pop("kind", None)
-    plain.pop("apiVersion", None)
-    return _encode(plain)
+def items_of(kind: Kind[Any], found: Sequence[Any], versions: WireVersions) -> list[bytes]:
+    """Encode items of a list."""
+
+    def encode(item: Any) -> bytes:
+        plain = versioned(kind.encode(item), versions)
+        plain.pop("kind", None)
+        plain.pop("apiVersion", None)
+        return _encode(plain)
+
+    return _encoded(found, (kind.api_version, versions), encode, versions)
 
 
-_encoded_item: Final = lru_cache(maxsize=8192)(_encode_item)
+def _encoded(
+    items: Sequence[Any], shape: Hashable, encode: Callable[[Any], bytes], versions: WireVersions
+) -> list[bytes]:
+    """Encode *items*, but for what is kept of them."""
+    if versions.partitions > 1:  # numbered: made anew for each list, so keeping them would be in vain
+        return [encode(item) for item in items]
+    return _items.of(items, shape, encode)
 
 
-def _versioned(plain: dict[str, Any], versions: WireVersions, version: str = "") -> dict[str, Any]:
+def versioned(plain: dict[str, Any], versions: WireVersions, version: str = "") -> dict[str, Any]:
     """*plain* with *version*, or its own, as clients see it."""
     metadata = plain["metadata"]
     if own := metadata.get("resourceVersion"):
@@ -186,4 +197,4 @@ def _empty(resource: Resource, metadata: ObjectMeta) -> dict[str, Any]:
         return {"kind": kind.name, "apiVersion": kind.api_version} | _metadata(metadata)
 
 
-__all__ = ["INITIAL_EVENTS_END", "Renderer"]
+__all__ = ["INITIAL_EVENTS_END", "Renderer", "items_of", "versioned"]

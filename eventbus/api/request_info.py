@@ -1,4 +1,4 @@
-"""What a method and a path ask for: a verb, a resource, a namespace, a name.
+"""Reads from a method and a path what is asked for: a verb, a resource, a namespace, a name.
 
 Source: apiserver `pkg/endpoints/request/requestinfo.go`.
 """
@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from eventbus.api import status
 from eventbus.api.resources import Resource, Resources
+from eventbus.kinds import POD
 
 _ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -29,15 +30,13 @@ class Asked(NamedTuple):
 
 
 def read_request(method: str, raw_path: str, query: Mapping[str, str], resources: Resources) -> Asked:
-    """What is asked for. Raises: Refusal: 404 nothing is served there, 405 not that way, 400 no UTF-8."""
+    """Read what is asked for. Raises: Refusal: 404 nothing is served there, 405 not that way, 400 no UTF-8."""
     found = _find(_segments(raw_path), resources)
     if found is None:
         raise status.no_such_path()
-    if isinstance(found, str):
-        raise status.forbidden(found, "", f"nobody serves {found} here; events may be about them all the same")
     resource, namespace, name, subresource, old_watch = found
     if subresource and subresource not in resource.subresources:
-        raise status.no_such_path()
+        raise _not_here(namespace, name) if (resource.kind is POD and subresource == "log") else status.no_such_path()
     verbs = _STATUS if subresource else _ONE if name else _MANY
     verb = verbs.get(method)
     if verb is None or (verb == "create" and resource.kind.namespaced and not namespace):
@@ -47,6 +46,11 @@ def read_request(method: str, raw_path: str, query: Mapping[str, str], resources
             raise status.method_not_allowed()
         verb = "watch"
     return Asked(verb, resource, namespace, name, subresource)
+
+
+def _not_here(namespace: str, name: str) -> status.Refusal:
+    words = f"eventbus logs {name}" + (f" -n {namespace}" if namespace != "default" else "")
+    return status.no_such_path(f"logs lie on the node that runs the pod; type there: {words}")
 
 
 def is_true(value: str | None) -> bool:
@@ -59,11 +63,12 @@ def _segments(raw_path: str) -> list[str]:
 
     Raises: Refusal: 400, 404: one is no UTF-8, empty, or leads elsewhere.
     """
-    parts = raw_path.removeprefix("/").removesuffix("/").split("/")
-    try:
-        found = [unquote_to_bytes(part).decode() for part in parts]
-    except UnicodeDecodeError:
-        raise status.bad_request("the path is not UTF-8") from None
+    found = raw_path.removeprefix("/").removesuffix("/").split("/")
+    if "%" in raw_path or not raw_path.isascii():
+        try:
+            found = [unquote_to_bytes(part).decode() for part in found]
+        except UnicodeDecodeError:
+            raise status.bad_request("the path is not UTF-8") from None
     if any(part in ("", ".", "..") for part in found):
         raise status.no_such_path()
     if any("/" in part or "\0" in part or "\n" in part or "\r" in part for part in found):
@@ -71,8 +76,8 @@ def _segments(raw_path: str) -> list[str]:
     return found
 
 
-def _find(parts: list[str], resources: Resources) -> tuple[Resource, str, str, str, bool] | str | None:
-    """What a path names; a text is a kind that is known and not served."""
+def _find(parts: list[str], resources: Resources) -> tuple[Resource, str, str, str, bool] | None:
+    """Find the resource of a path, with namespace, name, subresource, and whether it is a watch in the old form."""
     match parts:
         case ["api", version, *rest]:
             group = ""
@@ -84,9 +89,6 @@ def _find(parts: list[str], resources: Resources) -> tuple[Resource, str, str, s
     if old_watch:
         rest = rest[1:]
     namespace = ""
-    referred = {str(one["name"]) for one in resources.referred(group, version)}
-    if {*rest[:1], *(rest[2:3] if rest[:1] == [NAMESPACES] else ())} & referred:
-        return rest[0] if rest[0] in referred else rest[2]
     if len(rest) >= 3 and rest[0] == NAMESPACES and resources.find(group, version, rest[2]):
         namespace, rest = rest[1], rest[2:]
     if not rest or len(rest) > 3:

@@ -1,4 +1,4 @@
-"""What is served: the kinds of this process as resources, with the words by which clients name them."""
+"""Lists the kinds of this process as resources, with the words by which clients name them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from eventbus.kinds import EVENT, EVENTS_V1, LEASE, Kind
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 #: Of subresources.
 STATUS_VERBS: Final = ("get", "patch", "update")
-#: Kinds that events are about though nobody serves them, by group and version. Discovery names them with no verbs, so
-#: that `kubectl events --for pod/web-0` knows that there is such a kind; who asks for one is refused, not told that
-#: there is none: `kubectl describe node` goes on then.
-REFERRED: Final[Mapping[tuple[str, str], tuple[Mapping[str, Any], ...]]] = {
-    ("", "v1"): ({"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "shortNames": ["po"]},)
-}
 #: A PUT of these makes what is not there, as in the API server.
 _MADE_BY_UPDATE: Final = frozenset({EVENT.plural, LEASE.plural})
 
@@ -73,13 +67,8 @@ class Resources:
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._found.get((group, version, plural))
 
-    def referred(self, group: str, version: str) -> list[Mapping[str, Any]]:
-        """Those of `REFERRED` that are not served after all."""
-        found = REFERRED.get((group, version), ())
-        return [one for one in found if not self.find(group, version, str(one["name"]))]
-
     def serves(self, group: str, plural: str) -> bool:
-        """Whether some version of *group* has it; `*` is any group, any resource."""
+        """Return True if some version of *group* has it; `*` is any group, any resource."""
         return any(group in ("*", one.group) and plural in ("*", one.plural) for one in self)
 
     def groups(self) -> dict[str, list[str]]:

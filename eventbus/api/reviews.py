@@ -11,7 +11,7 @@ from eventbus.api import status
 from eventbus.api.access import ANY, MASTERS, RULES, User
 from eventbus.api.authentication import TokenFile
 from eventbus.api.bodies import READ
-from eventbus.api.kubernetes import read_body, reply_json
+from eventbus.api.kubernetes import reply_json, typed_body
 from eventbus.api.resources import Resources
 from eventbus.api.shared import API, USER
 
@@ -120,7 +120,7 @@ def _info(user: User) -> dict[str, Any]:
 
 async def _read(request: web.Request, version: str, kind: str) -> Mapping[str, Any]:
     """The review. Raises: Refusal: 400, 415."""
-    plain = (await read_body(request, READ)).read(kind)
+    plain = (await typed_body(request, READ)).read(kind)
     if not isinstance(plain, Mapping) or (plain.get("kind") or kind, plain.get("apiVersion") or version) != (
         kind,
         version,

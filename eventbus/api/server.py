@@ -17,6 +17,7 @@ from aiohttp import web
 from eventbus.api import doors, health
 from eventbus.api.access import Access
 from eventbus.api.authentication import Authenticator
+from eventbus.api.bodies import MAX_BODY
 from eventbus.api.discovery import Discovery
 from eventbus.api.event_rate_limit import EventRateLimit
 from eventbus.api.fan import FanHub
@@ -24,10 +25,14 @@ from eventbus.api.kubernetes import KUBERNETES, KubernetesApi
 from eventbus.api.limits import Bounds, Limits
 from eventbus.api.listeners import BACKLOG, Listener
 from eventbus.api.namespaces import NAMESPACE, make_default
+from eventbus.api.numbering import Numbering
 from eventbus.api.openapi import OpenApi
+from eventbus.api.ordered_hub import OrderedHub
 from eventbus.api.own.openapi import PATH as OWN_PATH
 from eventbus.api.own.openapi import own_document
 from eventbus.api.own.routes import add_own_routes
+from eventbus.api.page_files import ROOT as PAGE
+from eventbus.api.page_files import PageFiles
 from eventbus.api.protocol import Runner
 from eventbus.api.resources import Resources
 from eventbus.api.reviews import Reviews
@@ -37,24 +42,24 @@ from eventbus.api.tls import ServerTls
 from eventbus.broker.bus import Bus
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import EventBusError
-from eventbus.kinds import KINDS
+from eventbus.kinds import EVENT, KINDS
 from eventbus.store.change_hub import ChangeHub
 
 log = logging.getLogger("eventbus")
 
-#: Bytes of a body, as the API server has it.
-MAX_BODY: Final = 3 * 1024 * 1024
 #: Bytes of one line of a request's head: selectors stand in the path.
 MAX_LINE: Final = 32 * 1024
 #: Seconds that what is being answered is waited for at the end.
 SHUTDOWN_S: Final = 0.5
 KEEP_ALIVE_S: Final = 75.0
+#: How long the rest of a body that was refused is read, so that its client sees why.
+LINGER_S: Final = 1.0
 #: How often certificates are looked at.
 CARE_S: Final = 10.0
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides who may use the server."""
+    """Options that decide who may use the server."""
 
     access: Access
     authenticator: Authenticator
@@ -90,6 +95,8 @@ class ApiServer:
             raise self._failure
         for listener in self._listeners:
             log.info("the API answers at %s", listener.url)
+            if listener.url.startswith("http"):
+                log.info("a page to look at: %s%s", listener.url, PAGE)
 
     def stop(self, timeout_s: float) -> None:
         """End the watches, finish what is being answered, and end. Idempotent."""
@@ -97,7 +104,7 @@ class ApiServer:
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout_s)
 
-    def vitals(self) -> Sequence[LoopHealth]:
+    def loop_health(self) -> Sequence[LoopHealth]:
         return (
             LoopHealth(
                 group="api", partition=0, last_progress=time.monotonic(), ready=self._serving.is_set(), counts={}
@@ -116,8 +123,11 @@ class ApiServer:
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         hub = ChangeHub(self._bus)
-        pool = BlockingPool(bus=self._bus, hub=FanHub(hub, self._loop))
-        app = make_app(Api(bus=self._bus, pool=pool, access=self._options.access), self._options)
+        numbering = Numbering(self._bus) if self._bus.partitions > 1 else None
+        ordered = OrderedHub(hub, numbering)
+        pool = BlockingPool(bus=self._bus, hub=FanHub(ordered, self._loop), numbering=numbering)
+        options = self._options
+        app = make_app(Api(bus=self._bus, pool=pool, access=options.access, rates=options.rates), options)
         runner = Runner(
             app,
             access_log=None,
@@ -125,11 +135,13 @@ class ApiServer:
             handler_cancellation=True,
             shutdown_timeout=SHUTDOWN_S,
             keepalive_timeout=KEEP_ALIVE_S,
+            lingering_time=LINGER_S,
             max_line_size=MAX_LINE,
             max_field_size=MAX_LINE,
         )
         try:
             await pool.run(make_default)
+            await pool.run(lambda desk: desk.objects(EVENT).newest())  # the number of the first write is behind it
             await runner.setup()
             for listener in self._listeners:
                 # A copy: the caller's stays open when ours is closed.
@@ -143,11 +155,14 @@ class ApiServer:
                 await self._take_care(pool)
         finally:
             await runner.cleanup()
+            ordered.close()
             hub.close()
             pool.close()
+            if numbering is not None:
+                numbering.close()
 
     async def _take_care(self, pool: BlockingPool) -> None:
-        """What is due now and then: changed certificates are read, and a flushed bus is told its bases."""
+        """Do what is due now and then: read changed certificates, and tell a flushed bus its bases."""
         try:
             if self._options.tls is not None:
                 self._options.tls.refresh()
@@ -160,12 +175,12 @@ def make_app(api: Api, options: ApiOptions) -> web.Application:
     """The application of all routes: those of the Kubernetes API take what no other has taken."""
     access = doors.Access(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
-    telling = Telling(limits=limits, audit=options.audit)
+    telling = Telling(limits=limits, audit=options.audit, rates=options.rates)
     doors_in_order = [telling.middleware, doors.errors, limits.middleware, access.middleware]
     app = web.Application(middlewares=doors_in_order, client_max_size=MAX_BODY)
     app[API] = api
     resources = Resources([*KINDS, NAMESPACE])
-    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, rates=options.rates)
+    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits)
     app[KUBERNETES] = kubernetes
     for path in health.PATHS:
         app.router.add_get(path, health.health)
@@ -174,7 +189,11 @@ def make_app(api: Api, options: ApiOptions) -> web.Application:
     Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
     app.router.add_get("/metrics", telling.metrics, allow_head=False)
     OpenApi(resources=resources, more={OWN_PATH: own_document()}).add_routes(app.router)
-    add_own_routes(app)
+    add_own_routes(app, options.authenticator)
+    PageFiles().add_routes(app.router)
+    # The router goes by how a path begins: it finds these sooner than what takes all that is left.
+    app.router.add_route("*", "/api/v1/{path:.+}", kubernetes.handle)
+    app.router.add_route("*", "/apis/{group}/{path:.+/.+}", kubernetes.handle)
     app.router.add_route("*", "/{path:.*}", kubernetes.handle)
 
     async def end_watches(_app: web.Application) -> None:
@@ -184,4 +203,4 @@ def make_app(api: Api, options: ApiOptions) -> web.Application:
     return app
 
 
-__all__ = ["MAX_BODY", "ApiOptions", "ApiServer", "make_app"]
+__all__ = ["ApiOptions", "ApiServer", "make_app"]

@@ -1,11 +1,9 @@
-"""What all handlers share, and the keys under which they find it."""
+"""Holds what all handlers share, and the keys under which they find it."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -13,11 +11,17 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import Access, User
+from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.numbered_objects import open_objects
+from eventbus.api.numbering import Numbering
+from eventbus.api.threads import Threads
 from eventbus.api.wire_versions import Bases, WireVersions
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.keys import EVENTS
 from eventbus.kinds import Kind
 from eventbus.store.change_hub import Hub
+from eventbus.store.changes import Versions
 from eventbus.store.writer import ObjectWriter
 
 R = TypeVar("R")
@@ -27,26 +31,43 @@ THREADS: Final = 16
 
 
 class Desk:
-    """What one thread of the pool works with: a client of its own, and objects over it."""
+    """The tools of one thread of the pool: a client of its own, and objects over it."""
 
-    def __init__(self, bus: Bus, hub: Hub, bases: Bases) -> None:
+    def __init__(self, bus: Bus, hub: Hub, bases: Bases, numbering: Numbering | None) -> None:
         self.bus = bus
         self.client: Client = bus.client(name="eventbus-api")
+        self.functions = bus.functions(self.client, 0)  #: of what all share
         self._hub = hub
         self._bases = bases
+        self._numbering = numbering
         self._objects: dict[Kind[Any], ObjectWriter[Any]] = {}
 
     def objects(self, kind: Kind[Any]) -> ObjectWriter[Any]:
         """Get, list, watch and write *kind*, in this thread."""
         found = self._objects.get(kind)
         if found is None:
-            found = ObjectWriter(bus=self.bus, client=self.client, hub=self._hub, kind=kind, remember=True)
-            self._objects[kind] = found
+            found = self._objects[kind] = open_objects(
+                bus=self.bus, client=self.client, hub=self._hub, kind=kind, numbering=self._numbering_of(kind)
+            )
         return found
 
     def versions(self, kind: Kind[Any]) -> WireVersions:
-        """How clients see the versions of *kind*."""
-        return self._bases.of(self.client, kind.plural, self.objects(kind).partitions)
+        """Return the translation between our versions of *kind* and those that clients see."""
+        numbering = self._numbering_of(kind)
+        if numbering is None:
+            return self._bases.of(self.client, kind.plural)
+        with numbering.line() as line:
+            return WireVersions(line.base if len(line) else 0, self.bus.partitions)
+
+    def to_store(self, kind: Kind[Any], version: str) -> str:
+        """Return the store's version where a list or watch begins. Raises: Expired: nobody can go on from there."""
+        numbering = self._numbering_of(kind)
+        if numbering is None or version in ("", "0"):
+            return self.versions(kind).to_store(version)
+        return str(Versions(numbering.position(int(version))))
+
+    def _numbering_of(self, kind: Kind[Any]) -> Numbering | None:
+        return self._numbering if kind.plural == EVENTS else None
 
     def keep_bases(self) -> None:
         """See `Bases.keep`."""
@@ -54,35 +75,39 @@ class Desk:
 
 
 class BlockingPool:
-    """Runs in threads what waits for Redis; each thread has a `Desk`."""
+    """Runs in threads what waits for Redis; each thread has a `Desk`.
 
-    def __init__(self, *, bus: Bus, hub: Hub, threads: int = THREADS) -> None:
+    Args: numbering: of events, where the bus has several partitions.
+    """
+
+    def __init__(self, *, bus: Bus, hub: Hub, numbering: Numbering | None = None, threads: int = THREADS) -> None:
         self.hub = hub
         self._bus = bus
         self._bases = Bases(bus)
+        self._numbering = numbering
         self._local = threading.local()
         self._lock = threading.Lock()
         self._desks: list[Desk] = []
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="eventbus-api")
+        self._threads = Threads(threads, "eventbus-api")
 
     async def run(self, work: Callable[[Desk], R]) -> R:
-        """What *work* returns or raises. It goes on to its end though the caller is cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._work, work)
+        """Return or raise what *work* does. It goes on to its end though the caller is cancelled."""
+        return await self._threads.run(lambda: work(self._desk()))
 
     def close(self) -> None:
         """Wait for what is begun, drop what is not, and close the clients."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
         with self._lock:
             while self._desks:
                 self._desks.pop().client.close()
 
-    def _work(self, work: Callable[[Desk], R]) -> R:
-        desk = getattr(self._local, "desk", None)
+    def _desk(self) -> Desk:
+        desk: Desk | None = getattr(self._local, "desk", None)
         if desk is None:
-            desk = self._local.desk = Desk(self._bus, self.hub, self._bases)
+            desk = self._local.desk = Desk(self._bus, self.hub, self._bases, self._numbering)
             with self._lock:
                 self._desks.append(desk)
-        return work(desk)
+        return desk
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +116,14 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     bus: Bus
     pool: BlockingPool
     access: Access
+    rates: EventRateLimit | None = None
 
 
 API: Final = web.AppKey("api", Api)
 #: Who asks; set for every request that is not open to all.
 USER: Final = web.RequestKey("user", User)
+#: Told in the audit line besides the path, by who knows more than it says.
+WHAT: Final = web.RequestKey("what", str)
 
 
 def require(request: web.Request, verb: str, resource: str, namespace: str = "") -> User:

@@ -17,7 +17,7 @@ _MOST: Final = 4096
 
 
 def is_upgrade(request: web.Request) -> bool:
-    """Whether the client wants a WebSocket."""
+    """Return True if the client wants a WebSocket."""
     wants = request.headers.get("Upgrade", "").lower() == "websocket"
     return wants and "upgrade" in request.headers.get("Connection", "").lower()
 

@@ -24,6 +24,7 @@ from eventbus.errors import (
     Throttled,
 )
 from eventbus.selectors.labels import InvalidSelector
+from eventbus.store.changes import AheadOfStore
 
 #: Seconds after which a client comes again where nobody knows better; the API server's own.
 RETRY_AFTER_S: Final = 1
@@ -87,48 +88,56 @@ def named(resource: str, name: str = "", **more: Any) -> dict[str, Any]:
 
 
 def bad_request(message: str) -> Refusal:
+    """400: what was sent cannot be read."""
     return Refusal(400, "BadRequest", message)
 
 
 def unauthorized(headers: Mapping[str, str] | None = None) -> Refusal:
+    """401: nobody is known by that."""
     return Refusal(401, "Unauthorized", "Unauthorized", headers=headers)
 
 
 def forbidden(resource: str, name: str, why: str) -> Refusal:
-    """*resource* as `events`, `leases.coordination.k8s.io`; *why* names the user, the verb and the place."""
+    """403. *resource* as `events`, `leases.coordination.k8s.io`; *why* names the user, the verb and the place."""
     about = f'{resource} "{name}"' if name else resource
     return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", details=named(resource, name))
 
 
 def not_found(resource: str, name: str) -> Refusal:
+    """404 of an object. *resource* as `events`."""
     return Refusal(404, "NotFound", f'{resource} "{name}" not found', details=named(resource, name))
 
 
-def no_such_path() -> Refusal:
-    """Nothing is served there."""
-    return Refusal(404, "NotFound", "the server could not find the requested resource", details={})
+def no_such_path(message: str = "the server could not find the requested resource") -> Refusal:
+    """404 of a path under which nothing is served."""
+    return Refusal(404, "NotFound", message, details={})
 
 
 def method_not_allowed() -> Refusal:
+    """405: it is served, and not that way."""
     message = "the server does not allow this method on the requested resource"
     return Refusal(405, "MethodNotAllowed", message, details={})
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
+    """406, with the media types that could be answered."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
     return Refusal(406, "NotAcceptable", message, details={})
 
 
 def already_exists(resource: str, name: str) -> Refusal:
+    """409: create finds the name taken."""
     return Refusal(409, "AlreadyExists", f'{resource} "{name}" already exists', details=named(resource, name))
 
 
 def too_large(limit: int) -> Refusal:
+    """413. *limit* in bytes of the body."""
     message = f"Request entity too large: limit is {limit} bytes"
     return Refusal(413, "RequestEntityTooLarge", message, details={})
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> Refusal:
+    """415, with the media types that can be read."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return Refusal(415, "UnsupportedMediaType", message, details={})
 
@@ -153,16 +162,17 @@ def too_many(message: str, retry_after_s: float = RETRY_AFTER_S) -> Refusal:
 
 
 def unavailable(message: str) -> Refusal:
+    """503, and when to come again: Redis does not answer."""
     return Refusal(503, "ServiceUnavailable", message, retry_after_s=RETRY_AFTER_S)
 
 
 def internal() -> Refusal:
-    """What went wrong stands in the log, not here."""
+    """Answer 500. What went wrong stands in the log, not here."""
     return Refusal(500, "InternalError", "Internal error occurred; the log of the API worker says more", details={})
 
 
 def refusal_of(error: EventBusError) -> Refusal:
-    """What an error of the store is to a client."""
+    """Translate an error of the store into its answer to a client."""
     message = str(error)
     details = _details(message)
     match error:
@@ -172,7 +182,7 @@ def refusal_of(error: EventBusError) -> Refusal:
             return Refusal(409, "AlreadyExists", message, details=details)
         case Conflict():
             return Refusal(409, "Conflict", message, details=details)
-        case Expired() if message.startswith("Too large resource version"):
+        case AheadOfStore():
             return _too_large_version(message)
         case Expired():
             return Refusal(410, "Expired", message)
@@ -192,7 +202,7 @@ def refusal_of(error: EventBusError) -> Refusal:
 
 
 def refusal_of_http(error: web.HTTPException) -> Refusal:
-    """What aiohttp refuses by itself."""
+    """Translate what aiohttp refuses by itself."""
     match error.status:
         case 404:
             return no_such_path()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-#: Lists that are merged, by their path in an object: the key of their items, "" of a list of plain values.
-_MERGED: Final[Mapping[str, str]] = {
+#: Lists that are merged, by their path in an object: the key of their items, "" of a list of plain values. Others are
+#: replaced.
+MERGED: Final[Mapping[str, str]] = {
     "metadata.ownerReferences": "uid",
     "metadata.finalizers": "",
     "spec.finalizers": "",
@@ -21,12 +22,20 @@ _MERGED: Final[Mapping[str, str]] = {
     "spec.volumes": "name",
     "spec.imagePullSecrets": "name",
     "spec.hostAliases": "ip",
+    "spec.ephemeralContainers": "name",
+    "spec.topologySpreadConstraints": "topologyKey",
+    "spec.schedulingGates": "name",
+    "spec.resourceClaims": "name",
+    "status.podIPs": "ip",
+    "status.hostIPs": "ip",
     "spec.containers.env": "name",
     "spec.containers.ports": "containerPort",
     "spec.containers.volumeMounts": "mountPath",
+    "spec.containers.volumeDevices": "devicePath",
     "spec.initContainers.env": "name",
     "spec.initContainers.ports": "containerPort",
     "spec.initContainers.volumeMounts": "mountPath",
+    "spec.initContainers.volumeDevices": "devicePath",
 }
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _ORDER, _TAKEN = "$setElementOrder/", "$deleteFromPrimitiveList/"
@@ -59,7 +68,7 @@ def strategic_merge(target: Any, patch: Mapping[str, Any], path: str = "") -> An
             merged.pop(key, None)
         elif isinstance(value, Mapping):
             merged[key] = strategic_merge(merged.get(key), value, below)
-        elif isinstance(value, list) and below in _MERGED:
+        elif isinstance(value, list) and below in MERGED:
             merged[key] = _merge_list(merged.get(key), value, below, patch.get(_ORDER + key))
         else:
             merged[key] = value
@@ -73,7 +82,7 @@ def _take_out(merged: dict[str, Any], key: str, values: Any) -> None:
 
 
 def _merge_list(held: Any, patch: Sequence[Any], path: str, order: Any) -> list[Any]:
-    key = _MERGED[path]
+    key = MERGED[path]
     former = list(held) if isinstance(held, Sequence) and not isinstance(held, str) else []
     if not key:
         return former + [value for value in patch if value not in former]
@@ -97,4 +106,4 @@ def _is_keyed(item: Any, key: str) -> bool:
     return isinstance(item, Mapping) and isinstance(item.get(key), str | int)
 
 
-__all__ = ["BadDirective", "strategic_merge"]
+__all__ = ["MERGED", "BadDirective", "strategic_merge"]

@@ -1,4 +1,4 @@
-"""What is told of requests: counters with the API server's names and labels, and an audit line for each write."""
+"""Reports requests: counters with the API server's names and labels, and an audit line for each write."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Final
 
 from aiohttp import web
 
-from eventbus.api.limits import Limits, is_long
-from eventbus.api.shared import USER, require
+from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.limits import Limits, is_long, only_reads
+from eventbus.api.shared import USER, WHAT, require
 from eventbus.text import printable
 
 log = logging.getLogger("eventbus.audit")
@@ -20,7 +21,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Seconds; those of apiserver_request_duration_seconds that say something here.
 _BUCKETS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)
-_WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PREFIX: Final = "eventbus_apiserver_"
 _VERBS: Final = {"GET": "GET", "POST": "POST", "PUT": "PUT", "PATCH": "PATCH", "DELETE": "DELETE"}
 _LABELS: Final = ("verb", "group", "version", "resource", "scope")
@@ -31,14 +31,16 @@ ASKED: Final = web.RequestKey("asked", tuple[str, ...])
 class Telling:
     """Counts requests, and writes the audit. Lives in the loop."""
 
-    def __init__(self, *, limits: Limits, audit: bool) -> None:
+    def __init__(self, *, limits: Limits, audit: bool, rates: EventRateLimit | None = None) -> None:
         self._limits = limits
+        self._rates = rates
         self._audit = audit
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._durations: defaultdict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * (len(_BUCKETS) + 2))
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Measure each request until its answer has ended, and note it by its code; 0: no answer."""
         begun, code = time.monotonic(), 0
         try:
             answer = await handler(request)
@@ -62,16 +64,17 @@ class Telling:
                 found[place] += took_s <= most
             found[-2] += 1
             found[-1] += took_s
-        if self._audit and request.method in _WRITES:
+        if self._audit and not only_reads(request):
             user = request.get(USER)
             log.info(
-                "audit: user=%s from=%s %s %s -> %d in %.0f ms",
+                "audit: user=%s from=%s %s %s -> %d in %.0f ms%s",
                 printable(user.name) if user else "-",
                 request.remote or "unix",
                 request.method,
                 printable(request.rel_url.raw_path)[:500],
                 code,
                 took_s * 1000,
+                f": {what}" if (what := request.get(WHAT)) else "",
             )
 
     def _lines(self) -> Iterator[str]:
@@ -95,6 +98,12 @@ class Telling:
         yield f"# TYPE {_PREFIX}request_terminations_total counter"
         for sort, count in sorted(self._limits.refused.items()):
             yield f'{_PREFIX}request_terminations_total{{request_kind="{sort}",code="429"}} {count}'
+        if self._rates is not None:
+            yield f"# TYPE {_PREFIX}event_rate_limit_refused_total counter"
+            for sort, count in sorted(self._rates.refused.items()):
+                yield f'{_PREFIX}event_rate_limit_refused_total{{type="{sort}"}} {count}'
+            yield f"# TYPE {_PREFIX}event_rate_limit_unshared_total counter"
+            yield f"{_PREFIX}event_rate_limit_unshared_total {self._rates.unshared}"
 
 
 def _labels(labels: tuple[str, ...] | list[str]) -> str:

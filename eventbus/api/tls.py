@@ -26,7 +26,7 @@ _EARLIER: Final = timedelta(hours=1)
 
 
 class Files(NamedTuple):
-    """Where a certificate and its key lie."""
+    """The paths of a certificate and its key."""
 
     certificate: Path
     key: Path
@@ -99,7 +99,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _serves(leaf: Files, authority: Files, names: Sequence[str]) -> bool:
-    """Whether the leaf is of this CA, has all names, and lives for a while."""
+    """Return True if the leaf is of this CA, has all names, and lives for a while."""
     from cryptography import x509
 
     if not all(path.exists() for path in leaf):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,23 +13,25 @@ from eventbus.api import status
 from eventbus.api.bodies import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Body
 from eventbus.api.event_rules import event_causes, label_causes
 from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch
+from eventbus.api.lease_rules import lease_causes
 from eventbus.api.namespaces import NAMESPACE, get_namespace, list_namespaces
-from eventbus.api.options import WriteOptions
+from eventbus.api.options import WriteOptions, check_propagation
 from eventbus.api.request_info import Asked
 from eventbus.api.shared import Desk
 from eventbus.api.status import Cause
 from eventbus.api.strategic_merge import BadDirective, strategic_merge
 from eventbus.api.unknown_fields import unknown_fields
 from eventbus.errors import AlreadyExists, InvalidEvent, InvalidObject, NotFound
-from eventbus.kinds import EVENTS_V1, Kind
+from eventbus.kinds import EVENTS_V1, LEASE, Kind
 from eventbus.list_watch import ListOptions, ObjectList
+from eventbus.store.changes import AheadOfStore
 from eventbus.store.merge_patch import merge
-from eventbus.store.storage import conflict, replaced
+from eventbus.store.storage import replaced
 from eventbus.store.writer import ObjectWriter
 
 
 class Written(NamedTuple):
-    """What a write has stored; *made*: it was not there before. *warnings* are told the client."""
+    """The result of a write; *made*: it was not there before. *warnings* are told the client."""
 
     object: Any
     made: bool = False
@@ -39,6 +43,7 @@ class DeleteOptions(NamedTuple):
 
     uid: str = ""
     version: str = ""
+    grace_s: int | None = None  #: of a Pod; None: its own
 
 
 def get(desk: Desk, asked: Asked) -> Any:
@@ -53,12 +58,22 @@ def list_objects(desk: Desk, asked: Asked, options: ListOptions) -> ObjectList[A
     if asked.resource.kind is NAMESPACE:
         return list_namespaces(desk, options)
     kind = asked.resource.kind
-    return desk.objects(kind).list(store_version(desk, kind, options))
+    with in_client_versions(desk, kind, options.resource_version):
+        return desk.objects(kind).list(store_version(desk, kind, options))
+
+
+@contextmanager
+def in_client_versions(desk: Desk, kind: Kind[Any], asked: str) -> Iterator[None]:
+    """Have a version that is ahead named as the client did. Raises: AheadOfStore, in the place of the store's."""
+    try:
+        yield
+    except AheadOfStore as error:
+        raise AheadOfStore(asked, desk.versions(kind).of_list(error.newest)) from None
 
 
 def store_version(desk: Desk, kind: Kind[Any], options: ListOptions) -> ListOptions:
     """*options* with the version that the store knows for the client's. Raises: Expired."""
-    version = desk.versions(kind).to_store(options.resource_version)
+    version = desk.to_store(kind, options.resource_version)
     return (
         options if version == options.resource_version else msgspec.structs.replace(options, resource_version=version)
     )
@@ -72,6 +87,8 @@ def create(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
     """Raises: Refusal: 400, 409, 422, 429."""
     plain, warnings = _read(asked, body, options)
     made = _object_of(asked, plain)
+    if asked.name:  # it is applied
+        _check_name(asked, made)
     admit(made)
     _check_rules(asked, made)
     if asked.resource.kind is NAMESPACE and not made.metadata.generate_name:
@@ -83,13 +100,7 @@ def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
     """Replace an object; of events and leases, make it where it is not there. Raises: Refusal, Conflict, NotFound."""
     plain, warnings = _read(asked, body, options)
     new = _object_of(asked, plain)
-    if new.metadata.name != asked.name:
-        given = new.metadata.name
-        raise status.bad_request(
-            f"the name of the object ({given}) does not match the name on the URL ({asked.name})"
-            if given
-            else "name must be provided"
-        )
+    _check_name(asked, new)
     metadata = new.metadata
     admit(new)
 
@@ -112,6 +123,9 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
         problem = "Required value: is required for apply patch"
         cause = Cause("FieldValueRequired", problem, "fieldManager")
         raise status.invalid("PatchOptions", "", [cause], group="meta.k8s.io")
+    if body.media_type != APPLY_PATCH and options.force:
+        cause = Cause("FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force")
+        raise status.invalid("PatchOptions", "", [cause], group="meta.k8s.io")
     try:
         value = body.value()
     except ValueError as error:
@@ -133,8 +147,9 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
             shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
             cause = Cause("FieldValueInvalid", f'Invalid value: "{shown}": {error}', "patch")
             raise status.invalid("", "", [cause]) from None
-        if (new.metadata.name, new.metadata.namespace) != (asked.name, asked.namespace):
-            raise status.bad_request("the name of the object does not match the name on the URL")
+        _check_name(asked, new)
+        if new.metadata.namespace != asked.namespace:
+            raise status.bad_request("the namespace of the object does not match the namespace on the request")
         return _kept_part(asked, former, new)
 
     try:
@@ -151,46 +166,69 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
 def delete(desk: Desk, asked: Asked, preconditions: DeleteOptions, options: WriteOptions) -> dict[str, Any]:
     """The Status of success. Raises: NotFound. Refusal: 409, it is another object than the one that was meant."""
     found = get(desk, asked)
-    uid = found.metadata.uid
+    uid, version = found.metadata.uid, found.metadata.resource_version
     if preconditions.uid and preconditions.uid != uid:
-        problem = (
+        raise _another(
+            asked,
             f"the UID in the precondition ({preconditions.uid}) does not match the UID in record ({uid}). "
-            "The object might have been deleted and then recreated"
+            "The object might have been deleted and then recreated",
         )
-        kind = asked.resource.kind.name
-        message = f'Operation cannot be fulfilled on {kind} "{asked.name}": {problem}'
-        raise status.Refusal(409, "Conflict", message, details={"name": asked.name, "kind": kind})
+    if preconditions.version and desk.versions(asked.resource.kind).to_store(preconditions.version) != version:
+        raise _another(
+            asked,
+            f"the ResourceVersion in the precondition ({preconditions.version}) does not match the ResourceVersion in "
+            "record. The object might have been modified",
+        )
+    if not (preconditions.uid or preconditions.version):
+        version = ""
     # With the version that was compared: nobody may take its place meanwhile.
-    known = desk.versions(asked.resource.kind).own_to_store(preconditions.version)
-    version = known or (found.metadata.resource_version if preconditions.uid else "")
-    _objects(desk, asked, options).delete(asked.name, asked.namespace, version=version)
+    _objects(desk, asked, options).delete(asked.name, asked.namespace, version=version, grace_s=preconditions.grace_s)
     details = status.named(asked.resource.label, asked.name, uid=uid)
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def delete_collection(desk: Desk, asked: Asked, options: ListOptions, writing: WriteOptions) -> ObjectList[Any]:
-    """What was deleted, of a namespace or of all."""
+def _another(asked: Asked, problem: str) -> status.Refusal:
+    kind = asked.resource.kind.name
+    message = f'Operation cannot be fulfilled on {kind} "{asked.name}": {problem}'
+    return status.Refusal(409, "Conflict", message, details={"name": asked.name, "kind": kind})
+
+
+def delete_collection(
+    desk: Desk, asked: Asked, options: ListOptions, writing: WriteOptions, grace_s: int | None = None
+) -> ObjectList[Any]:
+    """Delete the objects of a namespace or of all, and answer what was deleted."""
     found = list_objects(desk, asked, options)
     objects = _objects(desk, asked, writing)
     for item in found.items:
         try:
-            objects.delete(item.metadata.name, item.metadata.namespace)
+            objects.delete(item.metadata.name, item.metadata.namespace, grace_s=grace_s)
         except NotFound:
             continue  # somebody else was quicker
     return found
 
 
 def read_delete_options(body: Body | None, query: Mapping[str, str]) -> tuple[DeleteOptions, tuple[str, ...]]:
-    """The preconditions, and the dryRun, of a delete's body. Raises: Refusal: 400."""
-    plain = body.read("DeleteOptions") if body is not None and body.data.strip() else {}
+    """The preconditions, grace time and dryRun of a delete's body, or of its query. Raises: Refusal: 400, 422."""
+    plain = body.read("DeleteOptions") if body is not None and body.data.strip() else query
     if not isinstance(plain, Mapping):
         raise status.bad_request("the body of a delete must be DeleteOptions")
+    check_propagation(plain.get("propagationPolicy"), plain.get("orphanDependents"))
     given = plain.get("preconditions") or {}
-    dry_run = plain.get("dryRun") or ()
+    dry_run = (plain.get("dryRun") or ()) if plain is not query else ()
     if not isinstance(given, Mapping) or not isinstance(dry_run, list | tuple):
         raise status.bad_request("preconditions must be an object, and dryRun a list")
-    wanted = DeleteOptions(str(given.get("uid") or ""), str(given.get("resourceVersion") or ""))
+    wanted = DeleteOptions(str(given.get("uid") or ""), str(given.get("resourceVersion") or ""), _grace_s(plain))
     return wanted, tuple(map(str, dry_run))
+
+
+def _grace_s(plain: Mapping[str, Any]) -> int | None:
+    """Raises: Refusal: 400."""
+    given = plain.get("gracePeriodSeconds")
+    if isinstance(given, str) and _SECONDS.fullmatch(given):  # of a query
+        return int(given)
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 1 << 31):
+        return given
+    raise status.bad_request(f"gracePeriodSeconds: a number of seconds is wanted, not {str(given)[:40]!r}")
 
 
 def _objects(desk: Desk, asked: Asked, options: WriteOptions) -> ObjectWriter[Any]:
@@ -201,18 +239,13 @@ def _objects(desk: Desk, asked: Asked, options: WriteOptions) -> ObjectWriter[An
 def _modify(
     desk: Desk, asked: Asked, options: WriteOptions, change: Callable[[Any], Any], *, version: str, uid: str
 ) -> Any:
-    versions = desk.versions(asked.resource.kind)
-    joined = versions.is_joined(version)
-
     def checked(former: Any) -> Any:
-        if joined and not versions.holds(version, former.metadata.resource_version):
-            raise conflict(asked.resource.kind, asked.name)
         new = change(former)
         _check_rules(asked, new, former)
         return new
 
     objects = _objects(desk, asked, options)
-    known = "" if joined else versions.own_to_store(version)
+    known = desk.versions(asked.resource.kind).to_store(version)
     return objects.modify(asked.name, checked, asked.namespace, version=known, uid=uid)
 
 
@@ -250,6 +283,7 @@ def _read(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, An
 
 
 _TELLING = ("Strict", "Warn")
+_SECONDS = re.compile(r"-?[0-9]{1,9}")
 
 
 def _warnings(
@@ -280,20 +314,36 @@ def _object_of(asked: Asked, plain: Mapping[str, Any]) -> Any:
     return found
 
 
+def _check_name(asked: Asked, new: Any) -> None:
+    """Raises: Refusal: 400: it is another object than the one that the path names."""
+    given = new.metadata.name
+    if given != asked.name:
+        raise status.bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({asked.name})"
+            if given
+            else "name must be provided"
+        )
+
+
 def _check_rules(asked: Asked, new: Any, former: Any = None) -> None:
-    """What the API server checks besides. Raises: Refusal: 422, with all that is wrong."""
+    """Check what the API server checks besides. Raises: Refusal: 422, with all that is wrong."""
     causes: list[Cause] = []
     if not (new.metadata.name or new.metadata.generate_name):
         causes.append(Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name"))
     causes += label_causes(new.metadata.labels)
     if asked.resource.is_events:
         causes += event_causes(new, new_api=asked.resource.kind is EVENTS_V1, former=former)
+    elif asked.resource.kind is LEASE:
+        causes += lease_causes(new.spec)
     if causes:
         raise status.invalid(asked.resource.kind.name, new.metadata.name, causes)
 
 
 def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
-    """What a patch does to an object's JSON. Raises: Refusal: 400, it is no patch; when called 422, it does not fit."""
+    """Return the function that patches an object's JSON.
+
+    Raises: Refusal: 400, it is no patch; when called 422, it does not fit.
+    """
     if media_type == JSON_PATCH:
         try:
             steps = read_patch(value)

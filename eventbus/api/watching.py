@@ -14,7 +14,7 @@ from eventbus.api.negotiation import JSON, Answer, Shape
 from eventbus.api.rendering import Renderer
 from eventbus.api.resources import Resource
 from eventbus.api.shared import BlockingPool, Desk
-from eventbus.api.verbs import store_version
+from eventbus.api.verbs import in_client_versions, store_version
 from eventbus.errors import EventBusError
 from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.changes import Change
@@ -27,7 +27,7 @@ STALLED_S: Final = 30.0
 
 
 class Outlet(Protocol):
-    """Where the lines of a watch go."""
+    """The sink of a watch's lines."""
 
     async def send(self, lines: bytes) -> None:
         """Returns once there is room for more. Raises: ConnectionError."""
@@ -133,7 +133,7 @@ class Watcher:
             self._pool.hub.detach(state, self._resource.kind)
 
     def _lacks_base(self, event: WatchEvent[Any]) -> bool:
-        """Whether the kind had no object before this one."""
+        """Return True if the kind had no object before this one."""
         versions = self._renderer.versions
         return event.object is not None and not versions.base and versions.partitions == 1
 
@@ -212,11 +212,12 @@ def error_frame(error: EventBusError) -> bytes:
 
 
 def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Callable[[], None]], WatchState[Any]]:
-    """What `Watcher.open` is given for a stored kind."""
+    """Return the function by which `Watcher.open` begins a watch of a stored kind."""
 
     def begin(desk: Desk, ready: Callable[[], None]) -> WatchState[Any]:
         objects = desk.objects(resource.kind)
-        return objects.open_watch(store_version(desk, resource.kind, options), ready)
+        with in_client_versions(desk, resource.kind, options.resource_version):
+            return objects.open_watch(store_version(desk, resource.kind, options), ready)
 
     return begin
 

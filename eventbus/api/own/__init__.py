@@ -1,1 +1,1 @@
-"""What is served under `/eventbus/v1/` and is no part of Kubernetes' API: a file an endpoint."""
+"""Endpoints under `/eventbus/v1/`, which are no part of Kubernetes' API: a file each."""

@@ -1,6 +1,4 @@
-"""What an event that comes in must keep: the rules of a recorder, and its partition. Checks packed events, as cheaply
-as a program can send them.
-"""
+"""Checks packed events that come in, as cheaply as a program can send them: a recorder's rules, and the partition."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ import msgspec
 from eventbus.broker.keys import partition_of
 from eventbus.encoding.wire import Count, Microseconds, to_event, unpack_wire
 from eventbus.errors import InvalidEvent, PoisonBatch
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.validation import MAX_NAME, validate_recorded
+from eventbus.event import ObjectReference
+from eventbus.validation import MAX_NAME, validate_call, validate_recorded
 
 #: What recorders repeat is looked at once: a source, an object, a type and a reason.
 _REMEMBERED: Final = 16_384
@@ -35,7 +33,7 @@ class _Plain(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unkn
 
 
 def check_packed(packed: bytes, *, partition: int, partitions: int) -> str:
-    """The namespace of the event whose bytes these are, which are no more than a batch may hold of one.
+    """Return the namespace of the event whose bytes these are, which are no more than a batch may hold of one.
 
     Raises: InvalidEvent: it is none, breaks a rule, or belongs into another partition.
     """
@@ -53,7 +51,7 @@ def check_packed(packed: bytes, *, partition: int, partitions: int) -> str:
 
 
 def _check_fully(packed: bytes, partition: int, partitions: int) -> str:
-    """The same of an event of any form."""
+    """Do the same for an event of any form."""
     try:
         wire = unpack_wire(packed)
         validate_recorded(to_event(wire))
@@ -68,19 +66,9 @@ def _check_fully(packed: bytes, partition: int, partitions: int) -> str:
 def _check_spoken(
     source: tuple[str, str], about: tuple[str, ...], kind: str, reason: str, namespace: str, partitions: int
 ) -> int:
-    """The partition that it belongs into. Raises: InvalidEvent."""
+    """Return the partition that it belongs into. Raises: InvalidEvent."""
     reference = ObjectReference(*about)
-    validate_recorded(
-        Event(
-            metadata=ObjectMeta(namespace=namespace),
-            involved_object=reference,
-            type=kind,
-            reason=reason,
-            source=EventSource(*source),
-            reporting_component=source[0],
-            reporting_instance=source[1],
-        )
-    )
+    validate_call(source, reference, namespace=namespace, type=kind, reason=reason)
     return partition_of(reference, partitions)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.own.body import read_body
+from eventbus.api.bodies import read_body
 from eventbus.api.own.record import Recording
 from eventbus.encoding.event_json import from_core
 from eventbus.errors import EventBusError, InvalidEvent, InvalidObject

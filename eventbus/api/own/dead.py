@@ -22,7 +22,10 @@ RESOURCE: Final = "dead"
 
 
 async def list_dead(request: web.Request) -> web.Response:
-    """Buried entries, oldest first, of *group* and *cause*; at most *limit*, and whether there are *more*."""
+    """Buried entries, oldest first, of *group* and *cause*; at most *limit*, and whether there are *more*.
+
+    Without their bytes, which one of them alone is shown with.
+    """
     require(request, "list", RESOURCE)
     limit = whole_number_of(request, "limit", LIMIT, MOST)
     group, cause = request.query.get("group"), request.query.get("cause")
@@ -36,9 +39,10 @@ async def list_dead(request: web.Request) -> web.Response:
 
 
 async def show_dead(request: web.Request) -> web.Response:
-    """One entry, with its events as far as they can be read."""
+    """One entry, with its events as far as they can be read, and its bytes."""
     require(request, "get", RESOURCE)
-    return _json(await request.app[API].pool.run(lambda desk: _plain(_letter(desk).get(_id_of(request)))))
+    entry = await request.app[API].pool.run(lambda desk: _letter(desk).get(_id_of(request)))
+    return _json(_plain(entry) | {"bytes": entry.body.hex()})
 
 
 async def replay_dead(request: web.Request) -> web.Response:
@@ -72,7 +76,7 @@ def _plain(entry: DeadEntry) -> dict[str, Any]:
         "cause": entry.cause,
         "deaths": entry.deaths,
         "why": entry.why,
-        "bytes": entry.body.hex(),
+        "size": len(entry.body),
         "events": [core for event in entry.events() if (core := _core(event)) is not None],
     }
 

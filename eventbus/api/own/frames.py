@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
 from eventbus.api.own.check import check_packed
 from eventbus.broker.frames import Frame
-from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest, Transport
-from eventbus.encoding.wire import Batch, pack_batch, unpack_batch
+from eventbus.encoding.wire import Batch, rename_batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
+from eventbus.event import Event
 
 #: Causes of losses that recorders tell. A cause is a field for ever, so no one else makes any.
 CAUSES = frozenset({"destroyed", "dropped", "lost", "missed", "refused", "uncertain", "unsent"})
@@ -55,7 +56,7 @@ class FramePublisher:
         return [answer for answer in answers if answer is not None]
 
     def _checked(self, frame: Frame) -> PublishRequest | PublishReply | EventBusError:
-        """What to publish; or why the frame is not taken."""
+        """Return what to publish, or why the frame is not taken."""
         if frame.partition >= self._partitions:
             return BusRefused(f"the bus has {self._partitions} partitions, and no partition {frame.partition}")
         try:
@@ -71,7 +72,7 @@ class FramePublisher:
             bound_secret(self._user, frame.producer),
             frame.first,
             frame.events,
-            pack_batch(bound_id(self._user, batch.producer), batch.first, batch.events),
+            rename_batch(frame.body, bound_id(self._user, batch.producer)),
             frame.generation,
             frame.silent_ms,
             _known(frame.losses),
@@ -92,7 +93,7 @@ class FramePublisher:
         return tuple(refused)
 
     def _settle_refused(self, frames: Sequence[Frame], answers: list[PublishReply | EventBusError | None]) -> None:
-        """What was published before the user lost the right to is a repeat, and not refused."""
+        """Answer OK for what was published before the user lost the right to: it is a repeat."""
         doubtful = [
             i
             for i, answer in enumerate(answers)
@@ -105,6 +106,16 @@ class FramePublisher:
             frame = frames[i]
             if last is not None and frame.first + frame.events - 1 <= last:
                 answers[i] = PublishReply(PublishStatus.DUP, generation=frame.generation)
+
+
+def events_of(frames: Iterable[Frame]) -> Iterator[Event]:
+    """The events that frames hold, as far as they can be read: for who counts them."""
+    for frame in frames:
+        try:
+            for packed in unpack_batch(frame.body).events:
+                yield to_event(unpack_wire(packed))
+        except PoisonBatch:
+            continue
 
 
 @lru_cache(maxsize=65_536)
@@ -128,4 +139,4 @@ def _known(losses: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple((cause if cause in CAUSES else "other", n) for cause, n in losses)
 
 
-__all__ = ["CAUSES", "FramePublisher", "bound_id"]
+__all__ = ["CAUSES", "FramePublisher", "bound_id", "bound_secret", "events_of"]

@@ -1,4 +1,4 @@
-"""`GET /eventbus/v1/histogram`: how often things happened, by time and by any of namespace, kind, type, reason."""
+"""`GET /eventbus/v1/histogram`: how often things happened, by time, namespace, kind, type, reason and source."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import instant_of, whole_number_of
-from eventbus.api.shared import API, Desk, require
+from eventbus.api.shared import Desk, require
 from eventbus.encoding.event_json import seconds_to_json
 from eventbus.store.occurrences import MINUTE_S, Occurrences, OccurrencesRead, read_occurrences
 
-FACETS: Final = ("namespace", "kind", "type", "reason")
+FACETS: Final = ("namespace", "kind", "type", "reason", "source")
 #: What is shown where nothing is asked for.
 LAST: Final = timedelta(hours=1)
 #: Buckets of one answer.
@@ -26,8 +27,8 @@ MOST_BUCKETS: Final = 20_160
 async def histogram(request: web.Request) -> web.Response:
     """Counts a bucket of *step* seconds (a whole number of minutes), from *since* to *until*.
 
-    *by* names what to tell apart, with commas; each of namespace, kind, type, reason may be given to count only that.
-    Of what had no name of its own in its minute all words are "". Buckets in which nothing happened are left out.
+    *by* names what to tell apart, with commas; each of `FACETS` may be given to count only that. Of what had no name
+    of its own in its minute all words are "". Buckets in which nothing happened are left out.
     """
     namespace = request.query.get("namespace", "")
     require(request, "list", "events", namespace)
@@ -45,7 +46,7 @@ async def histogram(request: web.Request) -> web.Response:
         found = read_occurrences(desk.bus, desk.client, since, until)
         return msgspec.json.encode(summed(found, by=by, only=only, step_s=step_s)) + b"\n"
 
-    return web.Response(body=await request.app[API].pool.run(work), content_type="application/json")
+    return await answer_json(request, work)
 
 
 def summed(found: OccurrencesRead, *, by: Sequence[str], only: dict[str, str], step_s: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 from eventbus.api.own.intake import Packed, spread
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
-from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.transport import PublishRequest, Transport
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch

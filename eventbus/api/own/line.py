@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from eventbus.api.own.intake import Packed
-from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
@@ -21,7 +21,7 @@ ROUNDS = 4
 
 
 class _Job:
-    """What one request has to say, and, when it is *done*, what of it was not taken, by index, and why."""
+    """One request's events, and, when it is *done*, what of it was not taken, by index, and why."""
 
     def __init__(self, packed: Sequence[Packed]) -> None:
         self.packed = packed

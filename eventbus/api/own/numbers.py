@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from eventbus.api.shared import API, Desk, require
+from eventbus.api.own.answer import answer_json
+from eventbus.api.shared import Desk, require
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.health.bus_status import read_status
@@ -23,7 +24,7 @@ async def bus_status(request: web.Request) -> web.Response:
 
 
 async def suppressed(request: web.Request) -> web.Response:
-    """What was held back, folded, not created and evicted, by component, kind, type and reason, the most first."""
+    """Answer what was held back, folded, not created, evicted, by component, kind, type and reason, the most first."""
     require(request, "list", "suppressed")
     return await _read(request, lambda bus, client: {"items": read_sources(bus, client)})
 
@@ -38,8 +39,7 @@ async def _read(request: web.Request, read: Callable[[Bus, Client], Any]) -> web
     def work(desk: Desk) -> bytes:
         return msgspec.json.encode(read(desk.bus, desk.client)) + b"\n"
 
-    body = await request.app[API].pool.run(work)
-    return web.Response(body=body, content_type="application/json")
+    return await answer_json(request, work)
 
 
 __all__ = ["bus_status", "sinks", "suppressed"]

@@ -9,10 +9,15 @@ import msgspec
 from eventbus.api.own.cloud_events import BATCH, STRUCTURED
 from eventbus.api.own.histogram import FACETS
 from eventbus.api.own.intake import Refused
+from eventbus.api.own.verdicts import Asked
 from eventbus.broker.frames import FRAMES_TYPE
 from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus
 from eventbus.broker.health.suppressed import SourceCounts
+from eventbus.event import ObjectReference
+from eventbus.story.rhythm import Rhythm
+from eventbus.story.story import Link
+from eventbus.story.verdict import Verdict
 
 #: Under which it is found in /openapi/v3.
 PATH: Final = "eventbus/v1"
@@ -27,14 +32,14 @@ _EVENT: Final = {"type": "object", "description": "a core/v1 Event", "required":
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What was taken of a request, and what was not."""
+    """The answer to events: what was taken of the request, and what was not."""
 
     accepted: int
     refused: list[Refused]
 
 
 class Bus(msgspec.Struct, frozen=True, rename="camel"):
-    """What a recorder must know."""
+    """The facts about the bus that a recorder must know."""
 
     id: str
     partitions: int
@@ -48,13 +53,13 @@ class Last(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a stream begins; opaque."""
+    """The place where a stream begins; opaque."""
 
     position: str
 
 
-class Dead(msgspec.Struct, frozen=True):
-    """One buried entry; *bytes* in hex."""
+class Buried(msgspec.Struct, frozen=True):
+    """One buried entry in a list; *size* in bytes."""
 
     id: str
     time: str
@@ -62,19 +67,25 @@ class Dead(msgspec.Struct, frozen=True):
     cause: str
     deaths: int
     why: str
-    bytes: str
+    size: int
     events: list[dict[str, Any]]
+
+
+class Dead(Buried, frozen=True):
+    """One buried entry, whole; *bytes* in hex."""
+
+    bytes: str
 
 
 class DeadList(msgspec.Struct, frozen=True):
     """Some of them, oldest first."""
 
-    items: list[Dead]
+    items: list[Buried]
     more: bool
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What became of a buried entry."""
+    """The fate of a buried entry."""
 
     id: str
     done: str
@@ -92,6 +103,68 @@ class Sources(msgspec.Struct, frozen=True):
     items: list[SourceCounts]
 
 
+class Found(msgspec.Struct, frozen=True, rename="camel"):
+    """The events found, the one last seen first."""
+
+    resource_version: str
+    begins: str
+    examined: int
+    more: bool
+    items: list[dict[str, Any]]
+
+
+class Near(msgspec.Struct, frozen=True):
+    """An event about something else, and its link to the object."""
+
+    link: Link
+    event: dict[str, Any]
+
+
+class Why(msgspec.Struct, frozen=True, rename="camel"):
+    """One object's story."""
+
+    object: ObjectReference
+    stored: dict[str, Any] | None
+    owners: list[ObjectReference]
+    owned: list[ObjectReference]
+    hosts: list[str]
+    since: str | None
+    until: str | None
+    begins: str | None
+    verdicts: list[Verdict]
+    events: list[dict[str, Any]]
+    of_owned: list[dict[str, Any]]
+    around: list[Near]
+    rhythms: list[Rhythm]
+    resource_version: str
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """Of each object that has Warnings."""
+
+    items: list[Verdict]
+
+
+class Rights(msgspec.Struct, frozen=True, rename="camel"):
+    """The parts of the page that its user may use."""
+
+    replay: bool
+    discard: bool
+    see_health: bool
+
+
+class SessionOf(msgspec.Struct, frozen=True, rename="camel"):
+    """The page's user; *namespaces*: where events may be listed, null: everywhere."""
+
+    user: str
+    signed_in: bool
+    namespaces: list[str] | None
+    may: Rights
+    event_ttl_s: int
+    occurrences_s: int
+    build: str
+
+
 class Histogram(msgspec.Struct, frozen=True, rename="camel"):
     """Counts a bucket; a row has `time`, the words of *by*, and `count`."""
 
@@ -104,6 +177,7 @@ class Histogram(msgspec.Struct, frozen=True, rename="camel"):
 def own_document() -> dict[str, Any]:
     """All paths under /eventbus/v1/, with their schemas. OpenAPI 3.1, whose schemas are JSON Schema."""
     shapes = [Recorded, Bus, Last, Place, BusStatus, Dead, DeadList, Done, Sinks, Sources, Histogram]
+    shapes += [Found, Why, Asked, Verdicts, SessionOf]
     _, schemas = msgspec.json.schema_components(shapes, ref_template=_REF)
     return {
         "openapi": "3.1.0",
@@ -124,7 +198,21 @@ def _paths() -> dict[str, dict[str, Any]]:
     entry = [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in ("partition", "entry")]
     listing = [_query("group"), _query("cause"), _query("limit", schema=_NUMBER)]
     buckets = [since, _query("until"), _query("by"), _query("step", schema=_NUMBER), *map(_query, FACETS)]
+    search = [
+        *(namespace, since, _query("until"), _query("q", "words, each in any field"), _query("limit", schema=_NUMBER)),
+        *(_query("labelSelector"), _query("fieldSelector")),
+    ]
+    about = [_query("kind"), namespace, _query("name"), _query("before", "how long before its first Warning: 10m")]
+    token = {"type": "object", "properties": {"token": _TEXT}, "required": ["token"]}
     return {
+        "events": {"get": _operation("Stored events, the one last seen first.", Found, search)},
+        "why": {"get": _operation("One object's story, and what happened around it.", Why, about)},
+        "verdicts": {"post": _operation("Does it still?", Verdicts, (), {_JSON: {"$ref": _REF.format(name="Asked")}})},
+        "session": {
+            "get": _operation("Who a page's user is.", SessionOf),
+            "post": _operation("Sign in by a token, for a cookie.", SessionOf, (), {_JSON: token}),
+            "delete": {"summary": "Sign out.", "responses": {"204": {"description": "the cookie is taken back"}}},
+        },
         "bus": {"get": _operation("What a recorder must know of the bus.", Bus)},
         "record": {"post": _operation("Record events.", Recorded, [key], record)},
         "producers": {"post": _operation("What the bus has of producers.", Last, (), {_JSON: asked})},

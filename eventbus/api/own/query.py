@@ -1,4 +1,4 @@
-"""What stands in the query of a request, read or refused."""
+"""Reads the query of a request, or refuses it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ def instant_of(request: web.Request, name: str) -> datetime | None:
     raise status.bad_request(f"{name}: {text[:80]!a} is no time: give 2026-01-02T15:04:05Z, or 15m for how long ago")
 
 
+def seconds_of(request: web.Request, name: str, default: int, most: int) -> int:
+    """A duration, as 90s, 15m, 6h, 2d. Raises: Refusal: 400."""
+    text = request.query.get(name, "")
+    if not text:
+        return default
+    found = _AGO.fullmatch(text)
+    if found is None or int(found[1]) * _UNITS_S[found[2]] > most:
+        raise status.bad_request(f"{name}: {text[:80]!a} is no duration like 90s, 15m, 6h, of {most} s at the most")
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
 def whole_number_of(request: web.Request, name: str, default: int, most: int) -> int:
     """A number of at least 1. Raises: Refusal: 400."""
     text = request.query.get(name, "")
@@ -39,4 +50,4 @@ def whole_number_of(request: web.Request, name: str, default: int, most: int) ->
     return int(text)
 
 
-__all__ = ["instant_of", "whole_number_of"]
+__all__ = ["instant_of", "seconds_of", "whole_number_of"]

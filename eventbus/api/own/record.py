@@ -10,18 +10,20 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import Access, User
+from eventbus.api.bodies import decode_as, read_body
 from eventbus.api.doors import is_from_browser
-from eventbus.api.own.body import read_body
-from eventbus.api.own.frames import FramePublisher, bound_secret
+from eventbus.api.own.frames import FramePublisher, bound_secret, events_of
 from eventbus.api.own.idempotency import know, publish_known
 from eventbus.api.own.intake import Refused, pack_events, read_json, read_lines
 from eventbus.api.own.line import Line
-from eventbus.api.shared import API, USER, Desk
+from eventbus.api.own_export import refuse_own_export
+from eventbus.api.shared import API, USER, WHAT, Desk
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
-from eventbus.broker.publish import PRODUCER_LIFE_MS
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.clock import Clock, SystemClock
+from eventbus.encoding.wire import to_event, unpack_wire
 from eventbus.errors import BusFull, EventBusError
 
 JSON_TYPES: Final = frozenset({"application/json", "text/json"})
@@ -67,7 +69,8 @@ class Recording:
     ) -> web.Response:
         """Record what *read* finds in *body*. *same* is what has to be the same under one *key*; b"": the body."""
         api, user = request.app[API], request[USER]
-        may_record = may_record_of(api.access, user)
+        refuse_own_export(api.bus, request)
+        may_record, rates = may_record_of(api.access, user), api.rates
         now_ns = self._clock.time_ns()
 
         def work(desk: Desk) -> web.Response:
@@ -83,23 +86,23 @@ class Recording:
                 now_ns=known.time_ns if known else now_ns,
                 may_record=may_record,
             )
+            if rates is not None and packed:  # repeats too: else a key would be a way around
+                rates.admit_all(user.name, (to_event(unpack_wire(one.body)) for one in packed), desk.functions)
             if known is None:
                 failed = self._line.publish(transport, packed) if packed else {}
             else:
                 failed = publish_known(transport, known, packed)
             headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
+            request[WHAT] = f"accepted {len(packed) - len(failed)} of {len(found)} events"
             return _answer(len(packed) - len(failed), refused, failed, headers)
 
         return await api.pool.run(work)
 
     async def producers(self, request: web.Request) -> web.Response:
-        """What the bus has of each (partition, producer) of this user: last sequence number, 0 where it knows none."""
+        """Answer the last sequence number that the bus has of each (partition, producer) of this user; 0: none."""
         api, user = request.app[API], request[USER]
         body = await read_body(request)
-        try:
-            asked = msgspec.json.decode(body, type=Producers)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise status.bad_request(f'the body must be {{"producers": [[partition, id], …]}}: {error}') from None
+        asked = decode_as(Producers, body, 'the body must be {"producers": [[partition, id], …]}')
         if len(asked.producers) > 1024 or any(not 0 <= p < api.bus.partitions for p, _ in asked.producers):
             raise status.bad_request(f"at most 1024 producers, of partitions 0 to {api.bus.partitions - 1}")
         ours = [(partition, bound_secret(user.name, producer)) for partition, producer in asked.producers]
@@ -121,28 +124,32 @@ class Recording:
     async def _record_frames(self, request: web.Request) -> web.Response:
         api, user = request.app[API], request[USER]
         body = await read_body(request)
-        may_record = may_record_of(api.access, user)
+        may_record, rates = may_record_of(api.access, user), api.rates
 
         def work(desk: Desk) -> bytes:
+            frames = unpack_frames(body)
+            if rates is not None:
+                rates.admit_all(user.name, events_of(frames), desk.functions)
+            request[WHAT] = f"sent {sum(frame.events for frame in frames)} events"
             publisher = FramePublisher(
                 transport=RedisTransport(desk.bus, desk.client),
                 partitions=desk.bus.partitions,
                 user=user.name,
                 may_record=may_record,
             )
-            return pack_answers(publisher.publish(unpack_frames(body)))
+            return pack_answers(publisher.publish(frames))
 
         return web.Response(body=await api.pool.run(work), content_type=FRAMES_TYPE)
 
 
 async def describe_bus(request: web.Request) -> web.Response:
-    """What a recorder must know of the bus, and how long events are kept."""
+    """Answer what a recorder must know of the bus, and how long events are kept."""
     bus = request.app[API].bus
     return _json({"id": bus.id, "partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s})
 
 
 def may_record_of(access: Access, user: User) -> Callable[[str], bool]:
-    """Whether *user* may create events in a namespace; asked once each."""
+    """Return a function that tells whether *user* may create events in a namespace; asked once each."""
     known: dict[str, bool] = {}
 
     def may_record(namespace: str) -> bool:
@@ -166,7 +173,7 @@ def _answer(
 
 
 def _nothing_taken(failed: Mapping[int, EventBusError]) -> EventBusError:
-    """What may be tried again at once is told last: an event of which nobody knows may be there."""
+    """Choose the error of a request of which nothing was taken; what may be tried again at once comes last."""
     uncertain = [error for error in failed.values() if not isinstance(error, BusFull)]
     return (uncertain or list(failed.values()))[0]
 

@@ -42,7 +42,7 @@ class RawStream:
         self._waker = StreamWaker(bus)
 
     async def position(self, request: web.Request) -> web.Response:
-        """Where a stream that is opened later begins so that nothing after now, or *since*, is missed."""
+        """Answer the place from which a stream that is opened later misses nothing after now, or *since*."""
         require(request, "watch", "events", request.query.get("namespace", ""))
         positions = await self._positions(request)
         body = _ENCODE({"position": ",".join(map(str, positions))}) + b"\n"

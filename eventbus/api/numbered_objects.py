@@ -1,0 +1,152 @@
+"""Events of a bus of several partitions, with one growing number as version: see `checkpoint_line`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from eventbus.api.numbering import Numbering
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.event import Event
+from eventbus.kinds import Kind
+from eventbus.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.store.change_hub import Hub
+from eventbus.store.changes import Versions
+from eventbus.store.continue_token import Continue
+from eventbus.store.event_storage import EventStorage
+from eventbus.store.selection import Selection
+from eventbus.store.storage import ChangeType, Found, Storage, with_metadata
+from eventbus.store.writer import ObjectWriter
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class NumberedStorage:
+    """Implements `Storage` over the one of events: what is found and written has a number as version."""
+
+    def __init__(self, storage: EventStorage, numbering: Numbering) -> None:
+        self._storage = storage
+        self._numbering = numbering
+        self.kind = storage.kind
+        self.partitions: Sequence[int] = storage.partitions
+        self.letters: Mapping[str, ChangeType] = storage.letters
+
+    def decode(self, packed: bytes) -> Event | None:
+        """With the version that the partition has for it."""
+        return self._storage.decode(packed)
+
+    def index(self, partition: int, selection: Selection[Event]) -> tuple[bytes, bytes]:
+        return self._storage.index(partition, selection)
+
+    def find(self, namespace: str, name: str) -> Found[Event] | None:
+        found = self._storage.find(namespace, name)
+        if found is None:
+            return None
+        return Found(found.place, self._numbered(found.object, found.place.partition), found.packed)
+
+    def check(self, found: Event) -> None:
+        self._storage.check(found)
+
+    def as_stored(self, found: Event) -> Event:
+        return self._storage.as_stored(found)
+
+    def new_uid(self) -> str:
+        return self._storage.new_uid()
+
+    def create(self, found: Event) -> Event:
+        made = self._storage.create(found)
+        place = self._storage.written_place(made.metadata.namespace, made.metadata.name)
+        return self._numbered(made, place.partition)
+
+    def replace(self, former: Found[Event], new: Event) -> Event:
+        return self._numbered(self._storage.replace(self._own(former), new), former.place.partition)
+
+    def remove(self, former: Found[Event], version: str) -> str:
+        own = self._own(former)
+        # Who names a version has been held against the number that was found.
+        removed = self._storage.remove(own, version and own.object.metadata.resource_version)
+        return str(self._numbering.number(former.place.partition, int(removed)))
+
+    def _own(self, found: Found[Event]) -> Found[Event]:
+        event = self._storage.decode(found.packed)
+        return Found(found.place, event if event is not None else found.object, found.packed)
+
+    def _numbered(self, found: Event, partition: int) -> Event:
+        number = self._numbering.number(partition, int(found.metadata.resource_version))
+        return with_metadata(found, resource_version=str(number))
+
+
+class NumberedObjects(ObjectWriter[T]):
+    """Reads and writes as `ObjectWriter` does; of lists and watches only what is inside has numbers."""
+
+    def __init__(
+        self, *, bus: Bus, client: Client, hub: Hub, kind: Kind[T], numbering: Numbering, remember: bool = False
+    ) -> None:
+        super().__init__(bus=bus, client=client, hub=hub, kind=kind, remember=remember)
+        self._numbering = numbering
+        numbered = NumberedStorage(cast("EventStorage", self._storage), numbering)
+        self._storage = cast("Storage[T]", numbered)
+
+    def newest(self) -> Versions:
+        """The newest checkpoint, once it covers all that is there. Redis: GET on version, FCALL checkpoint."""
+        return Versions(self._numbering.newest(self._client))
+
+    def list(self, options: ListOptions | None = None) -> ObjectList[T]:
+        found = super().list(options)
+        items = (numbered for numbered, _ in self._numbered(found.items))
+        return ObjectList(tuple(items), found.resource_version, found.continue_, found.remaining)
+
+    def versioned(self, found: Iterable[tuple[int, T]]) -> Sequence[T]:
+        return [numbered for numbered, _ in self._numbered(_tagged(partition, one) for partition, one in found)]
+
+    def _list_first(self, options: ListOptions) -> tuple[tuple[T, ...], tuple[int, ...], str]:
+        found = super().list(options)
+        pairs = sorted(self._numbered(found.items), key=lambda pair: int(pair[0].metadata.resource_version))
+        return tuple(item for item, _ in pairs), tuple(own for _, own in pairs), found.resource_version
+
+    def _path(self, after: Sequence[int], until: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Along the checkpoints: so what is read behind comes in the order of the numbers."""
+        with self._numbering.line() as line:
+            path: Any = []
+            for checkpoint in line.behind(after):
+                if any(there > last for there, last in zip(checkpoint, until, strict=True)):
+                    break
+                path.append(checkpoint)
+        return [*path, until]
+
+    def _scan(self, selection: Selection[T], start: Continue, limit: int) -> Iterator[tuple[int, bytes, T]]:
+        """The version tells the partition, too: `_numbered` makes a number of both."""
+        for partition, member, found in super()._scan(selection, start, limit):
+            yield partition, member, _tagged(partition, found)
+
+    def _numbered(self, items: Iterable[T]) -> Sequence[tuple[T, int]]:
+        """Each item with its number, and its own version."""
+        tags: Any = []
+        highest = [0] * self.partitions
+        for item in items:
+            version, _, partition = item.metadata.resource_version.partition("@")
+            tags.append((item, int(partition), int(version)))
+            highest[int(partition)] = max(highest[int(partition)], int(version))
+        self._numbering.cover(highest)  # what was written while it was listed
+        with self._numbering.line() as line:
+            return [
+                (with_metadata(item, resource_version=str(line.number(partition, version))), version)
+                for item, partition, version in tags
+            ]
+
+
+def _tagged(partition: int, found: T) -> T:
+    return with_metadata(found, resource_version=f"{found.metadata.resource_version}@{partition}")
+
+
+def open_objects(
+    *, bus: Bus, client: Client, hub: Hub, kind: Kind[Any], numbering: Numbering | None
+) -> ObjectWriter[Any]:
+    """Objects of *kind* for a server; with a *numbering* its versions are numbers."""
+    if numbering is None:
+        return ObjectWriter(bus=bus, client=client, hub=hub, kind=kind, remember=True)
+    return NumberedObjects(bus=bus, client=client, hub=hub, kind=kind, numbering=numbering, remember=True)
+
+
+__all__ = ["NumberedObjects", "NumberedStorage", "open_objects"]

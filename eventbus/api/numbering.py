@@ -1,0 +1,131 @@
+"""The numbers of events' versions over HTTP, where a bus has several partitions: one line for all API workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from eventbus.api.checkpoint_line import CheckpointLine, Vector
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.broker.keys import EVENTS
+from eventbus.errors import Expired
+from eventbus.store.changes import read_versions
+
+#: The line lies on this partition.
+PARTITION: Final = 0
+#: Rounds in which somebody else may have begun the line anew meanwhile.
+ATTEMPTS: Final = 5
+
+
+class Numbering:
+    """Keeps the line of checkpoints of a bus, and adds to it what is not on it yet. Thread-safe.
+
+    One call at a time: who waits for it has mostly been covered by it.
+
+    Raises, from what calls: BusUnavailable, BusRefused.
+    Redis: FCALL checkpoint, on the partition 0.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._line = CheckpointLine(bus.partitions)
+        self._reading = threading.Lock()  # held for a look at the line
+        self._calling = threading.Lock()  # held for a call
+        self._wanted: list[int] = [0] * bus.partitions
+        self._client: Client | None = None
+
+    def newest(self, client: Client) -> Vector:
+        """Read the versions of all partitions; the newest checkpoint, which covers them. What is listed now has it all.
+
+        Redis: GET on version, in a pipeline; FCALL checkpoint if something has changed.
+        """
+        for _ in range(ATTEMPTS):
+            with self._reading:
+                known = (self._line.newest, self._line.versions) if len(self._line) else None
+            found = read_versions(self._bus, client, EVENTS, range(self._bus.partitions))
+            # Known before they were read, and higher: a partition has lost what these versions were of.
+            is_lost = known is not None and any(now < then for now, then in zip(found, known[1], strict=True))
+            self._cover(found, lost=known[0] if known and is_lost else None)
+            if not is_lost:
+                break
+        with self._reading:
+            return self._line.versions
+
+    def cover(self, versions: Sequence[int]) -> None:
+        """Have a checkpoint that is at *versions* or behind them; 0: whatever it is."""
+        self._cover(versions)
+
+    def number(self, partition: int, version: int) -> int:
+        """The number of a change, which is there."""
+        wanted = [0] * self._bus.partitions
+        wanted[partition] = version
+        self._cover(wanted)
+        with self._reading:
+            return self._line.number(partition, version)
+
+    def position(self, number: int) -> Vector:
+        """Return the position behind everything up to *number*. Raises: Expired."""
+        with self._reading:
+            knows = bool(len(self._line)) and number <= self._line.newest
+        if not knows:  # another worker may have given it
+            self._call([0] * self._bus.partitions)
+        with self._reading:
+            return self._line.position(number)
+
+    @contextmanager
+    def line(self) -> Iterator[CheckpointLine]:
+        """The line, for a look: nothing is added meanwhile."""
+        with self._reading:
+            yield self._line
+
+    def close(self) -> None:
+        """Close the client."""
+        with self._calling:
+            client, self._client = self._client, None
+            if client is not None:
+                client.close()
+
+    def _cover(self, versions: Sequence[int], *, lost: int | None = None) -> None:
+        with self._reading:
+            if lost is None and self._line.covers(versions):
+                return
+            self._wanted = [max(pair) for pair in zip(self._wanted, versions, strict=True)]
+        if lost is not None:
+            self._call(versions, whole=True, lost=lost)
+            return
+        with self._calling:
+            with self._reading:
+                if self._line.covers(versions):
+                    return
+                wanted, self._wanted = self._wanted, [0] * len(versions)
+            self._ask(wanted)
+        with self._reading:
+            if not self._line.covers(versions):
+                raise Expired("the store was made anew meanwhile")
+
+    def _call(self, versions: Sequence[int], *, whole: bool = False, lost: int | None = None) -> None:
+        with self._calling:
+            self._ask(versions, whole=whole, lost=lost)
+
+    def _ask(self, versions: Sequence[int], *, whole: bool = False, lost: int | None = None) -> None:
+        if self._client is None:
+            self._client = self._bus.client(name="eventbus-api-numbers")
+        functions = self._bus.functions(self._client, PARTITION)
+        more = True
+        while more:
+            with self._reading:
+                after = self._line.newest if len(self._line) else None
+            reply = functions.checkpoint(versions, after=after, whole=whole, lost=lost)
+            if reply is None:
+                versions = read_versions(self._bus, self._client, EVENTS, range(self._bus.partitions))
+                whole = True
+                continue
+            with self._reading:
+                self._line.take(reply.oldest, reply.entries)
+            lost, more = None, bool(reply.entries)
+
+
+__all__ = ["Numbering"]

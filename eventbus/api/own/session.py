@@ -1,0 +1,89 @@
+"""`/eventbus/v1/session`: who a page's user is and may do; signing in by a token, and out.
+
+A browser keeps the token in a cookie that no script can read and that goes to no other host. So there is nothing to
+remember here: any worker of the bus knows its user, and a token that is taken out of the file is signed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.access import User
+from eventbus.api.authentication import Authenticator, cookie_name, cookie_value
+from eventbus.api.bodies import decode_as
+from eventbus.api.kubernetes import reply_json, typed_body
+from eventbus.api.negotiation import JSON
+from eventbus.api.shared import API, USER
+
+#: A wrong token is answered so much later, seconds.
+_WRONG_S: Final = 1.0
+#: Seconds that a token may take to arrive: whoever sends it is nobody yet.
+_BODY_S: Final = 5.0
+
+
+class _SignIn(msgspec.Struct):
+    token: str
+
+
+class Session:
+    """The handlers. GET asks for a user like all else; POST and DELETE make and end one."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Answer who asks, and which parts of the page he may use."""
+        return reply_json(
+            _session(request, request[USER], signed_in=self._authenticator.signed_in(request) is not None)
+        )
+
+    async def sign_in(self, request: web.Request) -> web.Response:
+        """Take {"token": …}, and give the cookie. Raises: Refusal: 401, nobody's token."""
+        body = await typed_body(request, (JSON,), within_s=_BODY_S)
+        token = decode_as(_SignIn, body.data, 'a body like {"token": "…"} is needed').token.strip()
+        tokens = self._authenticator.tokens
+        user = tokens.user(token) if tokens else None
+        if user is None:
+            await asyncio.sleep(_WRONG_S)
+            raise status.Refusal(401, "Unauthorized", "nobody has this token" if tokens else "nobody has a token here")
+        answer = reply_json(_session(request, user, signed_in=True))
+        answer.set_cookie(
+            cookie_name(request), cookie_value(token), path="/", httponly=True, samesite="Strict", secure=request.secure
+        )
+        return answer
+
+    async def sign_out(self, request: web.Request) -> web.Response:
+        """Take the cookie back."""
+        answer = web.Response(status=204)
+        secure = request.secure or None
+        answer.del_cookie(cookie_name(request), path="/", httponly=True, samesite="Strict", secure=secure)
+        return answer
+
+
+def _session(request: web.Request, user: User, *, signed_in: bool) -> dict[str, Any]:
+    api = request.app[API]
+    allowed, options = api.access.allowed, api.bus.options
+    everywhere = allowed(user, "list", "events")
+    places = sorted({grant.namespace for grant in api.access.grants_of(user) if grant.namespace})
+    return {
+        "user": user.name,
+        "signedIn": signed_in,
+        "namespaces": None if everywhere else [name for name in places if allowed(user, "list", "events", name)],
+        "may": {
+            "replay": allowed(user, "update", "dead"),
+            "discard": allowed(user, "delete", "dead"),
+            "seeHealth": allowed(user, "get", "status"),
+        },
+        "eventTtlS": options.event_ttl_s,
+        "occurrencesS": options.occurrences_s,
+        "build": version("eventbus"),
+    }
+
+
+__all__ = ["Session"]

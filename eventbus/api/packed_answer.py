@@ -1,0 +1,31 @@
+"""Compresses answers in the thread that made them, for clients that take gzip."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+
+from aiohttp import web
+
+from eventbus.api.shared import BlockingPool, Desk
+
+
+async def run_packed(
+    request: web.Request, pool: BlockingPool, work: Callable[[Desk], bytes], *, from_bytes: int, level: int
+) -> tuple[bytes, bool]:
+    """Return what *work* makes in *pool*, and whether it is compressed: from *from_bytes*, at gzip's *level*.
+
+    Raises: whatever *work* raises.
+    """
+    compress = "gzip" in request.headers.get("Accept-Encoding", "").lower()
+
+    def made(desk: Desk) -> tuple[bytes, bool]:
+        data = work(desk)
+        if compress and len(data) >= from_bytes:
+            return gzip.compress(data, level, mtime=0), True
+        return data, False
+
+    return await pool.run(made)
+
+
+__all__ = ["run_packed"]

@@ -1,0 +1,1 @@
+"""The page for people: its files, as they are served. No code of Python."""

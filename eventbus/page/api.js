@@ -1,0 +1,56 @@
+// Requests to the worker that served this page: the API that kubectl uses, and /eventbus/v1.
+
+/** What the API refused, with its Status' own words. */
+export class Refused extends Error {
+  constructor(code, message, retryAfter) {
+    super(message);
+    this.code = code;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** GET, or another method, of a path with its query; resolves to the JSON. Rejects: Refused, TypeError: no answer. */
+export async function call(path, query = {}, { method = "GET", body, signal } = {}) {
+  const response = await fetch(withQuery(path, query), {
+    method,
+    signal,
+    cache: "no-store",
+    credentials: "same-origin",
+    headers: body ? { "Content-Type": "application/json", Accept: "application/json" } : { Accept: "application/json" },
+    body: body ? JSON.stringify(body) : undefined,
+  });
+  if (!response.ok) throw await refusalOf(response);
+  return response.status === 204 ? null : response.json();
+}
+
+/** The lines of a watch, parsed, as an async iterator over what arrived at once. Ends with the response. */
+export async function* watchLines(path, query, signal, onOpen) {
+  const response = await fetch(withQuery(path, query), { signal, cache: "no-store", headers: { Accept: "application/json" } });
+  if (!response.ok) throw await refusalOf(response);
+  onOpen();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    const frames = lines.filter(Boolean).map((text) => JSON.parse(text));
+    if (frames.length) yield frames;
+  }
+}
+
+async function refusalOf(response) {
+  let message = `${response.status} ${response.statusText}`;
+  try {
+    message = (await response.json()).message || message;
+  } catch {
+    // no Status: a proxy's answer
+  }
+  return new Refused(response.status, message, Number(response.headers.get("Retry-After")) || 0);
+}
+
+function withQuery(path, query) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+}

@@ -1,0 +1,28 @@
+"""Fetches one object's story through an API worker: what `read_story` is over Redis."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import urlencode
+
+import msgspec
+
+from eventbus.errors import BusUnavailable, InvalidEvent
+from eventbus.event import ObjectReference
+from eventbus.remote.connection import ApiConnection
+from eventbus.story.reading import BEFORE
+from eventbus.story.story import Story, story_from_json
+
+
+def fetch_story(connection: ApiConnection, about: ObjectReference, *, before: timedelta = BEFORE) -> Story:
+    """As `read_story`."""
+    asked = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
+    query = urlencode({**asked, "before": f"{int(before.total_seconds())}s"})
+    body = connection.call("GET", f"/eventbus/v1/why?{query}")
+    try:
+        return story_from_json(body)
+    except (msgspec.DecodeError, InvalidEvent) as error:
+        raise BusUnavailable(f"{connection.address} answered in a form of another version: {error}") from None
+
+
+__all__ = ["fetch_story"]

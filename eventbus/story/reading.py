@@ -1,0 +1,202 @@
+"""Reads one object's story from the store."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.client import Client
+from eventbus.event import Event, EventType, ObjectReference
+from eventbus.kinds import KINDS
+from eventbus.store.events_about import read_events_about, read_placed_about
+from eventbus.store.newest import NewestFirst, happened_in
+from eventbus.store.occurrences import read_minutes
+from eventbus.store.reader import ObjectReader
+from eventbus.story.relations import Relations
+from eventbus.story.rhythm import Rhythm, repeated, rhythms_of, words_of
+from eventbus.story.story import Around, Link, Story, hosts_of, start_of
+from eventbus.story.times import first_seen
+from eventbus.story.verdict import Verdict, verdict_of
+
+#: An event with its partition.
+_Placed: TypeAlias = tuple[int, Event]
+
+#: What of the same host is told as a change: the words that begin or end the reasons of starts, installs, edits.
+_CHANGES: Final = re.compile(
+    r"^(Start|Creat|Install|Upgrad|Remov|Upda|Chang|Config|Deploy|Scal|Restart|Reboot|Kill|Pull|Sched|Dele|Reload"
+    r"|Roll|Mount|Attach|Apply|Appli|Evict|Drain|Cordon|Successful|Replac|Renew)",
+    re.IGNORECASE,
+)
+#: How long before the first Warning, and after it, is looked at.
+BEFORE: Final = timedelta(minutes=10)
+_AFTER: Final = timedelta(minutes=1)
+#: Of each link that are told, those nearest to the Warning.
+MOST_OF_A_LINK: Final = 20
+#: Found before these, of a busy bus; events the longest ago are missing then.
+MOST_READ: Final = 5_000
+
+
+def read_story(
+    bus: Bus,
+    client: Client,
+    about: ObjectReference,
+    *,
+    before: timedelta = BEFORE,
+    reader: ObjectReader[Event] | None = None,
+) -> Story:
+    """Read all that is known of *about*, and what happened around it from *before* its first Warning on.
+
+    *about* needs kind, name and, if it is in one, namespace; nothing known of it makes an empty story. One that has
+    had no Warning is looked around from its first event. Versions of events are those that *reader* gives, else the
+    store's own.
+
+    Raises: BusUnavailable, BusRefused.
+    Redis:  ZRANGE on index:object, index:expiry, index:refresh; MGET and GET on objects; HMGET on occurrences.
+    """
+    relations, versioned = Relations(bus, client), reader.versioned if reader else _as_stored
+
+    def events_about(objects: Sequence[ObjectReference]) -> tuple[Event, ...]:
+        return _sorted(versioned([one for placed in read_placed_about(bus, client, objects) for one in placed]))
+
+    events = events_about([about])
+    about = _as_recorded(about, events)
+    stored = relations.stored(about)
+    owners, owned = relations.owners(about, stored), relations.owned(about)
+    of_owned = events_about(owned)
+    plain = None if stored is None else _plain(about, stored)
+    hosts = hosts_of((*events, *of_owned), plain)
+    start = start_of(events, of_owned)
+    since, until = (first_seen(start) - before, first_seen(start) + _AFTER) if start else (None, None)
+    around: tuple[Around, ...] = ()
+    if start is not None and since is not None and until is not None:
+        linker = _Linker((about, *owned), owners, hosts, start)
+        walk = NewestFirst(bus=bus, client=client, since=since, wanted=linker.may_be_linked)
+        near = (one for one in islice(walk.placed(), MOST_READ) if happened_in(one[1], since, until))
+        linked = _nearest(((linker.link(one[1]), one) for one in near), first_seen(start))
+        around = tuple(map(Around, (link for link, _ in linked), versioned([one for _, one in linked])))
+    return Story(
+        object=about,
+        stored=plain,
+        owners=tuple(owners),
+        owned=tuple(owned),
+        hosts=tuple(hosts),
+        events=events,
+        of_owned=of_owned,
+        around=around,
+        since=since,
+        until=until,
+        begins=datetime.now(UTC) - timedelta(seconds=bus.options.event_ttl_s),
+        rhythms=_rhythms(bus, client, repeated((*events, *of_owned))),
+    )
+
+
+def _rhythms(bus: Bus, client: Client, events: Sequence[Event]) -> tuple[Rhythm, ...]:
+    if not events:
+        return ()
+    since, now = min(map(first_seen, events)), datetime.now(UTC)
+    return rhythms_of(events, read_minutes(bus, client, {words_of(event) for event in events}, since, now))
+
+
+def read_verdicts(
+    bus: Bus, client: Client, objects: Sequence[ObjectReference], *, now: datetime | None = None
+) -> list[Verdict]:
+    """Judge each of *objects*, which need what `read_story` asks for; those without a Warning are left out.
+
+    Raises: BusUnavailable, BusRefused.
+    Redis:  as `read_events_about`.
+    """
+    at = now or datetime.now(UTC)
+    found = (verdict_of(events, at) for events in read_events_about(bus, client, objects))
+    return [verdict for verdict in found if verdict is not None]
+
+
+class _Linker:
+    """Says how an event about something else is linked to an object and those that it owns, its *family*."""
+
+    def __init__(
+        self,
+        family: Iterable[ObjectReference],
+        owners: Iterable[ObjectReference],
+        hosts: Sequence[str],
+        start: Event,
+    ) -> None:
+        self._family = {_named(one) for one in family}
+        self._owners = {_named(one) for one in owners}
+        self._hosts = frozenset(hosts)
+        self._reason = start.reason if start.type == EventType.WARNING else ""
+        words = [*hosts, *(one[2] for one in self._owners), self._reason]
+        self._words = [word.encode("utf-8", "replace") for word in words if word]
+
+    def may_be_linked(self, packed: bytes) -> bool:
+        """Return False if `link` would surely find none. For packed events, which cost much to open."""
+        return any(word in packed for word in self._words)
+
+    def link(self, event: Event) -> Link | None:
+        about = event.involved_object
+        named, warns = _named(about), event.type == EventType.WARNING
+        if named in self._family:
+            return None
+        if about.kind == "Node" and about.name in self._hosts:
+            return Link.NODE
+        if named in self._owners:
+            return Link.OWNER
+        if warns and event.reason == self._reason:
+            return Link.SAME_REASON
+        if event.source.host in self._hosts:
+            if warns:
+                return Link.TROUBLE
+            if _CHANGES.match(event.reason):
+                return Link.CHANGE
+        return None
+
+
+def _nearest(linked: Iterable[tuple[Link | None, _Placed]], when: datetime) -> list[tuple[Link, _Placed]]:
+    """Keep, of each link, those that began nearest to *when*; in the order of their time."""
+    nearest = sorted((one for one in linked if one[0]), key=lambda one: abs(first_seen(one[1][1]) - when))
+    told: Counter[Link] = Counter()
+    kept = []
+    for link, placed in nearest:
+        if link is not None and told[link] < MOST_OF_A_LINK:
+            told[link] += 1
+            kept.append((link, placed))
+    return sorted(kept, key=lambda one: first_seen(one[1][1]))
+
+
+def _as_stored(found: Iterable[_Placed]) -> Sequence[Event]:
+    return [event for _, event in found]
+
+
+def _as_recorded(about: ObjectReference, events: Sequence[Event]) -> ObjectReference:
+    """Spell the kind as its events do, else as the store does.
+
+    A namespace that was asked for stays: events of what is in none lie in one, and only what is there was asked for.
+    """
+    if events:
+        newest = events[-1].involved_object
+        namespace = about.namespace or newest.namespace
+        return ObjectReference(newest.kind, namespace, newest.name, newest.uid, newest.api_version)
+    kind = KINDS.named(about.kind)
+    return about if kind is None else msgspec.structs.replace(about, kind=kind.name)
+
+
+def _plain(about: ObjectReference, stored: Any) -> dict[str, Any]:
+    kind = KINDS.named(about.kind)
+    return {} if kind is None else kind.encode(stored)
+
+
+def _named(one: ObjectReference) -> tuple[str, str, str]:
+    return one.namespace or "default", one.kind.lower(), one.name
+
+
+def _sorted(events: Iterable[Event]) -> tuple[Event, ...]:
+    return tuple(sorted(events, key=first_seen))
+
+
+__all__ = ["BEFORE", "read_story", "read_verdicts"]

@@ -1,0 +1,181 @@
+"""The story of one object, as a value, and as the JSON that the API answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from eventbus.encoding.event_json import from_core, to_core
+from eventbus.errors import InvalidEvent
+from eventbus.event import Event, EventType, Instant, ObjectReference
+from eventbus.story.rhythm import Rhythm
+from eventbus.story.times import first_seen
+from eventbus.story.verdict import Verdict, verdicts_of
+
+
+class Link(StrEnum):
+    """The relation of another object to this one."""
+
+    NODE = "node"  #: it is the machine that the object's events come from
+    OWNER = "owner"  #: the object belongs to it
+    CHANGE = "change"  #: something was started, installed, changed on the same host
+    TROUBLE = "trouble"  #: another Warning on the same host
+    SAME_REASON = "same-reason"  #: the same went wrong with something else, at the same time
+
+
+class Around(msgspec.Struct, frozen=True):
+    """An event about something else, near the object's first Warning, and its link to the object."""
+
+    link: Link
+    event: Event
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one object. Events are in the order of their first time.
+
+    *stored*: the object's own JSON, where the store has it. *owned*: those objects that belong to it, *owners*: those
+    that it belongs to. *since*, *until*: the period that *around* is of; None: there is nothing to look around for.
+    *begins*: what was last seen before is forgotten. *rhythms*: of those events that were repeated, as far as known.
+    """
+
+    object: ObjectReference
+    stored: Mapping[str, Any] | None = None
+    owners: tuple[ObjectReference, ...] = ()
+    owned: tuple[ObjectReference, ...] = ()
+    hosts: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    of_owned: tuple[Event, ...] = ()
+    around: tuple[Around, ...] = ()
+    since: Instant | None = None
+    until: Instant | None = None
+    begins: Instant | None = None
+    rhythms: tuple[Rhythm, ...] = ()
+
+    @property
+    def first_warning(self) -> Event | None:
+        """Return the Warning that came first, of the object or of what it owns; None: there was none."""
+        return _first_warning((*self.events, *self.of_owned))
+
+    def verdict(self, now: datetime) -> Verdict | None:
+        """Judge it, or that of what it owns which is worse off. None: there was no Warning."""
+        return next(iter(self.verdicts(now)), None)
+
+    def verdicts(self, now: datetime) -> list[Verdict]:
+        """Judge it and what it owns, the worst first; without those that had no Warning."""
+        return verdicts_of((*self.events, *self.of_owned), now)
+
+    def within(self, namespace: str) -> Story:
+        """Return it without what lies in other namespaces: for who may read in this one alone."""
+        of_owned = tuple(event for event in self.of_owned if event.metadata.namespace == namespace)
+        told = {event.metadata.uid for event in (*self.events, *of_owned)}
+        since, until = self.since, self.until
+        former, start = start_of(self.events, self.of_owned), start_of(self.events, of_owned)
+        if former is not start:
+            later = first_seen(start) - first_seen(former) if former and start else None
+            since = since + later if since and later else None
+            until = until + later if until and later else None
+        return msgspec.structs.replace(
+            self,
+            owners=tuple(one for one in self.owners if one.namespace == namespace),
+            owned=tuple(one for one in self.owned if one.namespace == namespace),
+            hosts=tuple(hosts_of((*self.events, *of_owned), self.stored)),
+            of_owned=of_owned,
+            around=tuple(one for one in self.around if one.event.metadata.namespace == namespace),
+            since=since,
+            until=until,
+            rhythms=tuple(rhythm for rhythm in self.rhythms if rhythm.uid in told),
+        )
+
+
+def start_of(events: tuple[Event, ...], of_owned: tuple[Event, ...]) -> Event | None:
+    """Return what is looked around: the first Warning of the object and what it owns, else its first event."""
+    return _first_warning((*events, *of_owned)) or next(iter(events), None)
+
+
+def hosts_of(events: Iterable[Event], stored: Mapping[str, Any] | None) -> list[str]:
+    """Return the machines that the events come from, and the one that the object was given to."""
+    spec = (stored or {}).get("spec")
+    node = spec.get("nodeName") if isinstance(spec, Mapping) else None
+    found = [node if isinstance(node, str) else "", *(event.source.host for event in events)]
+    return list(dict.fromkeys(host for host in found if host))
+
+
+def _first_warning(events: tuple[Event, ...]) -> Event | None:
+    warnings = [event for event in events if event.type == EventType.WARNING]
+    return min(warnings, key=first_seen, default=None)
+
+
+def story_to_json(story: Story, now: datetime, encode: Callable[[Event], dict[str, Any]] = to_core) -> dict[str, Any]:
+    """Return the plain dict that is its JSON, events as *encode* has them. Those that cannot be JSON are left out."""
+    plain: dict[str, Any] = msgspec.to_builtins(
+        {
+            name: getattr(story, name)
+            for name in ("object", "stored", "owners", "owned", "hosts", "since", "until", "begins", "rhythms")
+        }
+    )
+    return plain | {
+        "verdicts": msgspec.to_builtins(story.verdicts(now)),
+        "events": _plains(story.events, encode),
+        "ofOwned": _plains(story.of_owned, encode),
+        "around": [
+            {"link": one.link.value, "event": plain} for one in story.around for plain in _plains((one.event,), encode)
+        ],
+    }
+
+
+class _Shape(msgspec.Struct, rename="camel"):
+    object: ObjectReference
+    stored: dict[str, Any] | None
+    owners: tuple[ObjectReference, ...]
+    owned: tuple[ObjectReference, ...]
+    hosts: tuple[str, ...]
+    since: Instant | None
+    until: Instant | None
+    begins: Instant | None
+    events: list[dict[str, Any]]
+    of_owned: list[dict[str, Any]]
+    rhythms: tuple[Rhythm, ...]
+    around: list[dict[str, Any]]
+
+
+def story_from_json(data: bytes) -> Story:
+    """Read what `story_to_json` made. Raises: InvalidEvent, msgspec.DecodeError: it is something else."""
+    shape = msgspec.json.decode(data, type=_Shape)
+    fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
+    try:
+        around = tuple(Around(Link(one["link"]), from_core(one["event"])) for one in shape.around)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidEvent("around", str(error)) from error
+    return Story(
+        **fields
+        | {
+            "events": tuple(map(from_core, shape.events)),
+            "of_owned": tuple(map(from_core, shape.of_owned)),
+            "around": around,
+        }
+    )
+
+
+def _plains(events: tuple[Event, ...], encode: Callable[[Event], dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for event in events:
+        try:
+            found.append(encode(event))
+        except InvalidEvent:
+            continue
+    return found
+
+
+__all__ = [
+    "Around",
+    "Link",
+    "Story",
+    "hosts_of",
+    "start_of",
+    "story_from_json",
+    "story_to_json",
+]
