@@ -19,6 +19,10 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # not for what `nohup` and the like have ignored
         signal.signal(signal.SIGINT, _end)
+    if sys.argv[1:2] == ["exec"] and "_EVENTBUS_COMPLETE" not in os.environ:
+        from eventbus.cli.lean_exec import run_lean
+
+        run_lean(sys.argv[2:], on_imported=lambda: signal.signal(signal.SIGINT, handler))
     _import_our_workers()
     from workers.cli import main as program
 

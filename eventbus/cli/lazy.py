@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from eventbus.cli.input.global_options import add_to_command, add_to_program, check_context
 from eventbus.cli.input.kubectl_habits import as_click_reads
+from eventbus.cli.lean import import_later
 from eventbus.errors import EventBusError
 from eventbus.text import printable
 
@@ -32,6 +34,7 @@ class LazyGroup(click.Group):
     """A click group of `Lazy` commands; also of plain ones. Some may be called by other words too: *aliases*.
 
     *unknown* may say more of a word that is no command, given the commands there are; '' where it has nothing to say.
+    *reworded* returns the words of a command that is typed in another way.
     """
 
     def __init__(self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
@@ -39,9 +42,13 @@ class LazyGroup(click.Group):
         self.lazy = dict(lazy or {})
         self.aliases: dict[str, str] = {}
         self.unknown: Callable[[str, Sequence[str]], str] = lambda word, commands: ""
+        self.reworded: Callable[[list[str]], list[str]] = list
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self.lazy})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self.reworded(args))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,11 +75,13 @@ class LazyGroup(click.Group):
         return f"No such command {word!r}.{meant}"
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module now, once, and return the command; None: there is none."""
         cmd_name = self.aliases.get(cmd_name, cmd_name)
         if cmd_name in self.lazy and cmd_name not in self.commands:
             module, _, attribute = self.lazy[cmd_name].target.partition(":")
             command = getattr(import_module(module), attribute)
             assert isinstance(command, click.Command), f"{self.lazy[cmd_name].target} is not a command"
+            add_to_command(command)
             self.add_command(command, cmd_name)
         return super().get_command(ctx, cmd_name)
 
@@ -99,6 +108,8 @@ class Program(LazyGroup):
     """
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program; a file or terminal that fails ends it with one line and exit code 1."""
+        import_later()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -108,7 +119,14 @@ class Program(LazyGroup):
             _forget_output()
             sys.exit(1)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        check_context(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; its error becomes one line and its exit code."""
         try:
             return super().invoke(ctx)
         except EventBusError as error:
@@ -137,16 +155,19 @@ def command_tree(
     help: str,
     aliases: Mapping[str, str] | None = None,
     unknown: Mapping[str, Callable[[str, Sequence[str]], str]] | None = None,
+    reworded: Mapping[str, Callable[[list[str]], list[str]]] | None = None,
 ) -> Program:
     """Build the program from two tables keyed by the words a person types, like `get events`.
 
     Args: groups: words → help.  commands: words → `Lazy`; all words but the last are a group of the table.
           aliases: other words → the words of a command in the same group.  unknown: group → its `LazyGroup.unknown`.
+          reworded: group → its `LazyGroup.reworded`.
     """
     program = Program(
         name, help=help, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
     )
     click.version_option(package_name="eventbus", prog_name=name, message="%(prog)s %(version)s")(program)
+    add_to_program(program)
     made: dict[str, LazyGroup] = {"": program}
     for words, group_help in sorted(groups.items()):
         above, _, last = words.rpartition(" ")
@@ -160,4 +181,6 @@ def command_tree(
         made[above].aliases[last] = meant.rpartition(" ")[2]
     for words, say in (unknown or {}).items():
         made[words].unknown = say
+    for words, reword in (reworded or {}).items():
+        made[words].reworded = reword
     return program

@@ -1,4 +1,4 @@
-"""The doctor's checks of this machine: free space on the embedded server's disk, and the spool."""
+"""The doctor's checks of this machine: the embedded server's disk, who keeps that server running, and the spool."""
 
 from __future__ import annotations
 
@@ -32,6 +32,35 @@ def judge_disk(directory: Path, free: int) -> Finding:
     if free < DISK_ERROR:
         return error("disk", text, cure)
     return warning("disk", text, cure) if free < DISK_WARNING else ok("disk", text)
+
+
+def check_keepers(environ: Mapping[str, str]) -> Finding:
+    """Check that each `eventbus up` which keeps the embedded server running is a process that lives."""
+    from eventbus.broker.embedded.keeper_lock import held_locks
+    from eventbus.broker.embedded.server import default_directory
+
+    locks = held_locks(default_directory(environ))
+    for lock in locks:
+        if lock.is_stale:
+            text = f"{lock.path} names process {lock.named}, which is gone; what it left behind holds it"
+            left = " ".join(lock.holders)
+            return warning("up", text, f"kill {left}" if left else f"end the processes that have {lock.path} open")
+    living = ", ".join(pid for lock in locks for pid in lock.holders)
+    return ok("up", f"process {living} keeps the embedded server running" if living else "none keeps it running")
+
+
+def check_left_lines(environ: Mapping[str, str]) -> Finding:
+    """Check that no lines run which an `eventbus up` that was killed has left."""
+    from eventbus.broker.embedded.server import default_directory
+
+    directory = default_directory(environ)
+    if any(directory.glob("up*.lock")):
+        from eventbus.agent.pods.left_lines import left_lines
+
+        if left := left_lines(directory):
+            cure = "eventbus down, or an `eventbus up` there, ends them"
+            return warning("lines", f"an `eventbus up` that was killed has left running: {', '.join(left)}", cure)
+    return ok("lines", "none was left by an `eventbus up`")
 
 
 def check_spool(spool: str) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from eventbus.cli.input.get_words import get_words
 from eventbus.cli.input.no_such_command import no_such_command
 from eventbus.cli.input.no_such_kind import no_such_kind
 from eventbus.cli.lazy import Lazy, command_tree
@@ -18,7 +19,9 @@ Where the bus is:
   EVENTBUS_REDIS_PASSWORD, EVENTBUS_REDIS_PASSWORD_FILE   kept out of the url
   EVENTBUS_STATE_DIR     where the embedded server lives
   EVENTBUS_URL           https://host, http://127.0.0.1:6480 or http+unix:/path of an API worker:
-                         record, exec, get, events, describe and status go there, not to Redis
+                         record, exec, get, events, describe, why and status go there, not to Redis
+  EVENTBUS_CONTEXT       a bus by its name, as --context; see `eventbus config`
+  EVENTBUS_NAMESPACE     the namespace where -n is not given
   EVENTBUS_TOKEN_FILE, EVENTBUS_CLIENT_CERT, EVENTBUS_CA_FILE   who we are there, whom we trust
 
 \b
@@ -37,6 +40,18 @@ Examples:
 """
 
 GROUPS: dict[str, str] = {
+    "config": """Buses by name, each with its own namespace: contexts, as kubectl has them.
+
+    They are in ~/.config/eventbus/config.json, or in the file that EVENTBUS_CONFIG names. A context that is named, by
+    --context or EVENTBUS_CONTEXT, says all about where the bus is. The current one is used where the environment has
+    chosen no bus by EVENTBUS_REDIS_URL, EVENTBUS_URL or EVENTBUS_STATE_DIR.
+
+    \b
+    Examples:
+      eventbus config set-context prod --redis-url rediss://redis-1/0 -n shop
+      eventbus config use-context prod
+      eventbus config set-context --current -n billing
+    """,
     "dead": """The dead letter: events that no worker could handle.
 
     \b
@@ -80,11 +95,20 @@ GROUPS: dict[str, str] = {
 COMMANDS: dict[str, Lazy] = {
     "acl": Lazy("eventbus.cli.commands.acl:acl", "Print the ACL line for a user of one role."),
     "api-resources": Lazy("eventbus.cli.commands.api_resources:api_resources", "List the kinds that the store holds."),
+    "apply": Lazy("eventbus.cli.commands.apply:apply", "Make stored objects be as files say."),
     "completion": Lazy("eventbus.cli.completion:completion", "Print the script that makes a shell complete all this."),
+    "config current-context": Lazy("eventbus.cli.commands.config:current_context", "Print the current context."),
+    "config delete-context": Lazy("eventbus.cli.commands.config:delete_context", "Forget a context."),
+    "config get-contexts": Lazy("eventbus.cli.commands.config:get_contexts", "List the contexts."),
+    "config rename-context": Lazy("eventbus.cli.commands.config:rename_context", "Give a context another name."),
+    "config set-context": Lazy("eventbus.cli.commands.config:set_context", "Make a context, or change one."),
+    "config use-context": Lazy("eventbus.cli.commands.config:use_context", "Make a context the current one."),
+    "config view": Lazy("eventbus.cli.commands.config:view", "Show the contexts, without passwords."),
     "dead discard": Lazy("eventbus.cli.commands.dead:discard_dead", "Let buried entries go for good."),
     "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List entries that no worker could handle."),
     "dead replay": Lazy("eventbus.cli.commands.dead:replay_dead", "Give buried entries back to their group."),
     "dead show": Lazy("eventbus.cli.commands.dead:show_dead", "Show one buried entry."),
+    "create": Lazy("eventbus.cli.commands.create:create", "Store the objects of a file."),
     "delete": Lazy(
         "eventbus.cli.commands.delete:delete", "Take an object out of the store: a node, a lease, an event."
     ),
@@ -93,11 +117,16 @@ COMMANDS: dict[str, Lazy] = {
     "events": Lazy("eventbus.cli.commands.events:events", "Events as `kubectl events` shows them."),
     "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server; its data stays."),
     "exec": Lazy("eventbus.cli.commands.exec:exec_", "Run a command and record its life."),
+    "explain": Lazy("eventbus.cli.commands.explain:explain", "Show the fields of a kind."),
+    "get all": Lazy("eventbus.cli.commands.get_all:get_all", "Everything that the store holds."),
     "get events": Lazy(
         "eventbus.cli.commands.get_events:get_events", "Events, the latest last; -w shows them as they come."
     ),
     "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "Leases: who holds what, and until when."),
     "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "Nodes, as kubectl shows them."),
+    "get configmaps": Lazy("eventbus.cli.commands.get_objects:get_configmaps", "ConfigMaps: settings of pods."),
+    "get pods": Lazy("eventbus.cli.commands.get_objects:get_pods", "Pods: what runs where, and how it is."),
+    "get secrets": Lazy("eventbus.cli.commands.get_objects:get_secrets", "Secrets: their names, never their values."),
     "get suppressed": Lazy(
         "eventbus.cli.commands.get_suppressed:get_suppressed", "Show how much was held back or folded, by source."
     ),
@@ -108,6 +137,7 @@ COMMANDS: dict[str, Lazy] = {
         "eventbus.cli.commands.heartbeat:heartbeat", "Make anything a node that is missed when it falls silent."
     ),
     "kubeconfig": Lazy("eventbus.cli.commands.kubeconfig:kubeconfig", "How kubectl reaches the API of this bus."),
+    "logs": Lazy("eventbus.cli.commands.logs:logs", "Print what the processes of a pod have printed."),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
@@ -115,6 +145,8 @@ COMMANDS: dict[str, Lazy] = {
     "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send it, and remove it."),
     "status": Lazy("eventbus.cli.commands.status:status", "Groups, workers, fullness and counters of the bus."),
     "version": Lazy("eventbus.cli.commands.version:version", "Show the version of this program."),
+    "wait": Lazy("eventbus.cli.commands.wait:wait", "Wait until stored objects are as asked."),
+    "why": Lazy("eventbus.cli.commands.why:why", "Show why an object fails, and what happened around it."),
 }
 
 #: What people who know kubectl type as well.
@@ -124,9 +156,17 @@ ALIASES: dict[str, str] = {
     "get node": "get nodes",
     "get no": "get nodes",
     "get lease": "get leases",
+    "get pod": "get pods",
+    "get po": "get pods",
+    "get configmap": "get configmaps",
+    "get cm": "get configmaps",
+    "get secret": "get secrets",
 }
 
 #: Groups that have more to say of a word that is none of their commands.
 UNKNOWN: dict[str, Callable[[str, Sequence[str]], str]] = {"": no_such_command, "get": no_such_kind}
 
-cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN)
+#: Groups that are typed in other ways as well.
+REWORDED: dict[str, Callable[[list[str]], list[str]]] = {"get": get_words}
+
+cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN, reworded=REWORDED)

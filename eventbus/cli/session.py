@@ -1,4 +1,4 @@
-"""What a command needs of the bus, from the environment: settings, the opened bus, a client, the store.
+"""Opens what a command needs of the bus, from the environment: settings, the opened bus, a client, the store.
 
 Where EVENTBUS_URL names an API worker there is only the store, and a command that needs more says that it needs Redis.
 """
@@ -15,14 +15,18 @@ from eventbus.errors import ConfigError
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from eventbus.broker.bus import Bus
     from eventbus.broker.connection.client import Client
     from eventbus.broker.health.bus_status import BusStatus
     from eventbus.broker.health.export_status import SinkStatus
     from eventbus.broker.health.suppressed import SourceCounts
     from eventbus.broker.transport import Transport
+    from eventbus.event import ObjectReference
     from eventbus.remote.store import RemoteStore
     from eventbus.store.object_store import ObjectStore
+    from eventbus.story.story import Story
 
 
 class Session:
@@ -71,7 +75,7 @@ class Session:
         return ObjectStore(self.bus, self.client)
 
     def transport(self) -> Transport:
-        """What an outbox needs, on a connection of its own."""
+        """Open what an outbox needs, on a connection of its own."""
         if self.remote is not None:
             from eventbus.remote.transport import open_http_transport
 
@@ -101,7 +105,7 @@ class Session:
         return export_status(self.bus, self.client)
 
     def read_sources(self) -> tuple[SourceCounts, ...]:
-        """What was held back, folded, not created, evicted, by source. Raises: BusUnavailable, BusRefused."""
+        """Read what was held back, folded, not created, evicted, by source. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
             from eventbus.remote.numbers import fetch_sources
 
@@ -110,8 +114,18 @@ class Session:
 
         return read_sources(self.bus, self.client)
 
+    def read_story(self, about: ObjectReference, before: timedelta) -> Story:
+        """Return what is known of one object, and what happened around it. Raises: BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.story.fetching import fetch_story
+
+            return fetch_story(self.remote.connection, about, before=before)
+        from eventbus.story.reading import read_story
+
+        return read_story(self.bus, self.client, about, before=before)
+
     def event_ttl_s(self) -> int:
-        """How long an event is kept after it was last seen."""
+        """Return how long an event is kept after it was last seen."""
         if self.remote is not None:
             from eventbus.remote.transport import read_bus
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from email.utils import format_datetime
 from typing import Any
 
 import msgspec
 
-from eventbus.event import Event
+from eventbus.event import SUPPRESSED_REASON, Event
 from eventbus.kinds import KINDS
 from eventbus.printers.event_table import by_last_seen, describe_events
 from eventbus.printers.human_duration import age
+from eventbus.printers.local_time import local_time
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.output import core_of
 from eventbus.printers.stored_object import Line, Stored, stored_lines, stored_sections
 from eventbus.text import printable
 
 #: The events by which the store itself says what it held back.
-SUPPRESSED_REASON = "EventsSuppressed"
 #: Lines of a list; the rest is counted.
 LINES = 8
 
@@ -172,7 +171,7 @@ def _line(label: str, values: Sequence[str], width: int) -> str:
 
 
 def _when(time: datetime | None, now: datetime) -> str:
-    return "<unknown>" if time is None else f"{format_datetime(time)} ({age(now, time)} ago)"
+    return "<unknown>" if time is None else f"{local_time(time)} ({age(now, time)} ago)"
 
 
 def _json_time(time: datetime | None) -> str | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from email.utils import format_datetime
 from typing import Any, Final, NamedTuple
 
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
 from eventbus.printers.event_table import DESCRIPTION
 from eventbus.printers.human_duration import age
+from eventbus.printers.local_time import local_time
 from eventbus.printers.table import format_table
 from eventbus.text import printable
 
@@ -23,7 +23,7 @@ _SUFFIXES: Final = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
 
 
 class Around(NamedTuple):
-    """What is stored besides a node: its lease, and its pods as JSON."""
+    """The objects stored besides a node: its lease, and its pods as JSON."""
 
     lease: Lease | None = None
     pods: Sequence[Mapping[str, Any]] = ()
@@ -64,7 +64,7 @@ def _lease(node: Node, lease: Lease | None, now: datetime) -> str:
         return f"Lease:  {printable(problem)}\n"
 
     def when(moment: datetime | None) -> str:
-        return "<unset>" if moment is None else f"{format_datetime(moment)} ({age(now, moment)} ago)"
+        return "<unset>" if moment is None else f"{local_time(moment)} ({age(now, moment)} ago)"
 
     spec = lease.spec
     rows = [
@@ -81,7 +81,7 @@ def _conditions(node: Node) -> str:
         return ""
 
     def when(moment: datetime | None) -> str:
-        return format_datetime(moment) if moment else "<unknown>"
+        return local_time(moment) if moment else "<unknown>"
 
     rows = [
         (one.type, one.status, when(one.last_heartbeat_time), when(one.last_transition_time), one.reason, one.message)

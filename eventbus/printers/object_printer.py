@@ -10,6 +10,7 @@ import msgspec
 
 from eventbus.event import Event
 from eventbus.kinds import Kind
+from eventbus.printers.forms import FORMS
 from eventbus.printers.jsonpath import Path, Template, go_text, relaxed_path
 from eventbus.printers.object_table import NONE, columns_of, object_name
 from eventbus.printers.output import core_of, dump_json
@@ -19,7 +20,6 @@ from eventbus.text import printable
 
 #: Characters of `MODIFIED`; kubectl pads the other words to it, so that what comes later stands in line.
 _WORD = 8
-FORMS = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,…"
 
 
 class PrintedChange(NamedTuple):
@@ -69,6 +69,12 @@ def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
             return _Documents(kind, look, dump_yaml, "---\n")
         case "name":
             return _Names(kind)
+    if form in ("go-template", "go-template-file", "template", "templatefile"):
+        # Nobody keeps a library for Go's templates in Python, and half of one would surprise.
+        raise ValueError(f"there is no {form} here: use -o jsonpath=TEMPLATE, or -o json and jq")
+    if form in ("jsonpath-file", "custom-columns-file", "jsonpath-as-json"):
+        plain = form.removesuffix("-file").removesuffix("-as-json")
+        raise ValueError(f'there is no {form} here: use -o {plain}=…, of a file "$(cat FILE)"')
     raise ValueError(f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}")
 
 
@@ -189,4 +195,4 @@ def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["FORMS", "PrintOptions", "Printer", "PrintedChange", "make_printer", "plain_of"]
+__all__ = ["PrintOptions", "Printer", "PrintedChange", "make_printer", "plain_of"]

@@ -7,11 +7,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from eventbus.event import Event
-from eventbus.kinds import EVENT, LEASE, NODE, Kind
+from eventbus.kinds import CONFIGMAP, EVENT, LEASE, NODE, POD, SECRET, Kind
+from eventbus.objects.configmap import ConfigMap
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
+from eventbus.objects.secret import Secret
 from eventbus.printers.event_table import get_headers, get_row
 from eventbus.printers.human_duration import age
+from eventbus.printers.pod_table import HEADERS, WIDE_HEADERS, pod_row
 from eventbus.printers.table import Row
 
 _ROLE = "node-role.kubernetes.io/"
@@ -82,6 +85,15 @@ def _event(event: Event, now: datetime, wide: bool, colour: bool) -> Row:
     return get_row(event, now=now, wide=wide, colour=colour)
 
 
+def _config_map(found: ConfigMap, now: datetime, _wide: bool, _colour: bool) -> Row:
+    number = len(found.data) + len(found.binary_data)
+    return found.metadata.name, str(number), age(now, found.metadata.creation_timestamp)
+
+
+def _secret(found: Secret, now: datetime, _wide: bool, _colour: bool) -> Row:
+    return found.metadata.name, found.type, str(len(found.data)), age(now, found.metadata.creation_timestamp)
+
+
 def _plain(found: Any, now: datetime, _wide: bool, _colour: bool) -> Row:
     return found.metadata.name, age(now, found.metadata.creation_timestamp)
 
@@ -93,6 +105,9 @@ _COLUMNS = {
     EVENT.plural: Columns(get_headers(), get_headers(wide=True), _event),
     NODE.plural: Columns(_NODE_HEADERS, (*_NODE_HEADERS, *_WIDE_NODE_HEADERS), _node),
     LEASE.plural: Columns(("Name", "Holder", "Age"), ("Name", "Holder", "Age"), _lease),
+    POD.plural: Columns(HEADERS, WIDE_HEADERS, pod_row),
+    CONFIGMAP.plural: Columns(("Name", "Data", "Age"), ("Name", "Data", "Age"), _config_map),
+    SECRET.plural: Columns(("Name", "Type", "Data", "Age"), ("Name", "Type", "Data", "Age"), _secret),
 }
 
 __all__ = ["NONE", "Columns", "columns_of", "node_roles", "node_status", "object_name"]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import msgspec
 
-from eventbus.encoding.event_json import to_core
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event
 from eventbus.text import repair
+
+if TYPE_CHECKING:
+    from eventbus.event import Event
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -61,12 +61,16 @@ def dump_json(value: Any, *, indent: int | None = 4) -> str:
     """Format JSON in ASCII, keys sorted as kubectl does; *indent* None: one line without a space.
 
     No newline at its end."""
+    import json
+
     separators = (",", ":") if indent is None else None
     return json.dumps(value, ensure_ascii=True, allow_nan=False, sort_keys=True, indent=indent, separators=separators)
 
 
 def core_of(event: Event) -> dict[str, Any]:
     """Return an event's core/v1 JSON; NUL in its texts, which a foreign producer may send, is repaired."""
+    from eventbus.encoding.event_json import to_core
+
     try:
         return to_core(event)
     except InvalidEvent:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from email.utils import format_datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from eventbus.kinds import NODE, Kind
+from eventbus.kinds import NODE, POD, SECRET, Kind
 from eventbus.objects.node import Node
+from eventbus.objects.pod import Pod
+from eventbus.printers.local_time import local_time
 from eventbus.printers.node_description import Around, node_sections
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.object_table import node_roles
+from eventbus.printers.pod_description import pod_lines, pod_sections
 from eventbus.text import printable
 
 #: A label of the page, and its values, one a line.
 Line: TypeAlias = tuple[str, list[str]]
 
 _WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+#: What `eventbus apply` and kubectl keep for themselves.
+_UNSHOWN: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SPELLED: Final = {"Api": "API", "Id": "ID", "Os": "OS", "Uid": "UID", "Url": "URL"}
 
 
@@ -39,11 +43,14 @@ def stored_lines(stored: Stored) -> list[Line]:
     """Return the lines at the top of the page, a label each."""
     found, metadata = stored.object, stored.object.metadata
     created = metadata.creation_timestamp
+    annotations = {key: value for key, value in metadata.annotations.items() if key != _UNSHOWN}
     lines: list[Line] = [
         ("Labels", [f"{key}={value}" for key, value in sorted(metadata.labels.items())]),
-        ("Annotations", [f"{key}: {value}" for key, value in sorted(metadata.annotations.items())]),
-        ("CreationTimestamp", [format_datetime(created)] if created else []),
+        ("Annotations", [f"{key}: {value}" for key, value in sorted(annotations.items())]),
+        ("CreationTimestamp", [local_time(created)] if created else []),
     ]
+    if isinstance(found, Pod):
+        return [*lines, *pod_lines(found)]
     if not isinstance(found, Node):
         return lines
     taints = [f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in found.spec.taints]
@@ -55,8 +62,16 @@ def stored_sections(stored: Stored, now: datetime) -> str:
     """The rest of it. Source: kubectl's describeNode; any other kind as its generic describer does it."""
     if stored.kind is NODE:
         return node_sections(stored.object, stored.around, now)
+    if stored.kind is POD:
+        return pod_sections(stored.object)
     plain = plain_of(stored.kind, stored.object)
+    if stored.kind is SECRET:  # how long each value is, and no more
+        plain["data"] = {key: f"{_bytes(value)} bytes" for key, value in sorted((plain.get("data") or {}).items())}
     return _tree({key: plain[key] for key in sorted(plain.keys() - {"kind", "apiVersion", "metadata"})})
+
+
+def _bytes(value: str) -> int:
+    return len(value.rstrip("=")) * 3 // 4
 
 
 def _words(key: str) -> str:

@@ -10,11 +10,18 @@ import click
 from eventbus.printers.output import dump_json, write
 from eventbus.settings import Settings
 
-ROLES = ["producer", "reader", "worker", "metrics", "deploy"]
+ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy"]
 
 
 @click.command()
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What the user is for.")
+@click.option(
+    "--role",
+    "roles",
+    type=click.Choice(ROLES),
+    required=True,
+    multiple=True,
+    help="What the user is for; several times for a user of several roles.",
+)
 @click.option("--user", metavar="NAME", help="Name of the user; PREFIX-ROLE if not given.")
 @click.option(
     "--password-file",
@@ -23,14 +30,16 @@ ROLES = ["producer", "reader", "worker", "metrics", "deploy"]
 )
 @click.option("--format", "form", type=click.Choice(["setuser", "aclfile"]), default="setuser", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["json"]), help="User and rules as JSON.")
-def acl(role: str, user: str | None, password_file: Path | None, form: str, output: str | None) -> None:
-    """Print the ACL line for a user of one role. Nothing is sent anywhere.
+def acl(roles: tuple[str, ...], user: str | None, password_file: Path | None, form: str, output: str | None) -> None:
+    """Print the ACL line for a user of one role, or of several. Nothing is sent anywhere.
 
     \b
     Roles:
       producer   records events; reads none
       reader     lists and watches; writes nothing
       worker     runs the workers; also records and reads
+      agent      keeps nodes and leases; also records
+      operator   owns pods, config maps and secrets: what agents run; also what agent and reader may
       metrics    reads the numbers of status and doctor; writes nothing
       deploy     makes the bus: loads functions, sets options, deletes groups
 
@@ -46,10 +55,11 @@ def acl(role: str, user: str | None, password_file: Path | None, form: str, outp
     from eventbus.broker.access.roles import Role, acl_setuser
 
     prefix = Settings.from_environ(os.environ).prefix
+    role, *more = (Role(one) for one in dict.fromkeys(roles))
     name = user or f"{prefix}-{role}"
     if not name.isprintable() or any(character.isspace() for character in name) or not name.isascii():
         raise click.BadParameter("a user's name has no spaces and only ASCII in it", param_hint="--user")
-    words = acl_setuser(Role(role), user=name, password=_password(password_file), prefix=prefix)
+    words = acl_setuser(role, user=name, password=_password(password_file), prefix=prefix, also=more)
     if output == "json":
         write(dump_json({"user": name, "role": role, "rules": list(words[1:])}) + "\n")
         return

@@ -8,36 +8,47 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventbus.cli.completion import complete_namespaces, complete_objects
-from eventbus.cli.input.kind_names import object_from_words
-from eventbus.cli.input.lookup import stored_kind
+from eventbus.cli.completion import complete_objects
+from eventbus.cli.input.kind_names import objects_from_words
+from eventbus.cli.input.lookup import demanded_kind
+from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
-from eventbus.kinds import KINDS, LEASE, NODE, Kind
-from eventbus.names import is_dns_label
-from eventbus.objects.conditions import NODE_LEASES
-from eventbus.printers.object_table import object_name
 from eventbus.printers.output import dump_json, write
 from eventbus.text import printable
 
 if TYPE_CHECKING:
     from eventbus.event import ObjectReference
+    from eventbus.kinds import Kind
+
+#: kubectl's words.
+_NOT_WAITED_FOR = (
+    "Warning: Immediate deletion does not wait for confirmation that the running resource has been terminated. "
+    "The resource may continue to run on the cluster indefinitely."
+)
 
 
 @click.command()
 @click.argument("objects", nargs=-1, required=True, metavar="KIND/NAME...", shell_complete=complete_objects)
-@click.option(
-    "-n",
-    "--namespace",
-    default="default",
-    show_default=True,
-    help="Where the objects are.",
-    shell_complete=complete_namespaces,
-)
+@namespace_option("Where the objects are.")
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+@click.option(
+    "--grace-period",
+    "grace_s",
+    type=int,
+    default=-1,
+    metavar="SECONDS",
+    help="How long a pod has to end; 0 only with --force.  [default: as long as it says]",
+)
+@click.option("--force", is_flag=True, help="Take pods out of the store at once, without waiting for their agent.")
 @click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Names only, or what was taken out as JSON.")
-def delete(objects: tuple[str, ...], namespace: str, ignore_not_found: bool, output: str | None) -> None:
-    """Take objects out of the store: nodes with their leases, leases, events.
+def delete(
+    objects: tuple[str, ...], namespace: str, ignore_not_found: bool, grace_s: int, force: bool, output: str | None
+) -> None:
+    """Take objects out of the store: pods, nodes with their leases, leases, events.
+
+    A pod of the bus is Terminating until its agent has ended it, in the grace time that it names or --grace-period
+    does. With --force it is gone at once, as when its machine is lost for good; an agent that is there ends it soon.
 
     A node leaves without noise: nobody is told that it fell silent. One whose agent still runs comes back. KIND NAME
     works as well, and kubectl's plurals and short names.
@@ -48,6 +59,8 @@ def delete(objects: tuple[str, ...], namespace: str, ignore_not_found: bool, out
       eventbus delete node n1
       eventbus delete lease/n1 -n kube-node-lease
       eventbus delete event/web-0.17f3a2 -n shop
+      eventbus delete pod/web-0 --grace-period=5
+      eventbus delete pod/web-0 --force
 
     \b
     Exit codes:
@@ -55,14 +68,15 @@ def delete(objects: tuple[str, ...], namespace: str, ignore_not_found: bool, out
       1  one of them was not there, or Redis does not answer
       2  wrong usage, or no such kind
     """
-    if not is_dns_label(namespace):
-        raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
-    found = [_meant(reference) for reference in _references(objects)]
+    from eventbus.printers.object_table import object_name
+
+    asked_s = _asked_s(grace_s, force=force)
+    found = [_meant(reference) for reference in objects_from_words(objects)]
     missing, gone = 0, []
     with open_session() as session:
         for kind, name in found:
             try:
-                _delete(session, kind, name, namespace)
+                _delete(session, kind, name, namespace, asked_s)
             except NotFound as error:
                 missing += not ignore_not_found
                 if not ignore_not_found:
@@ -70,40 +84,41 @@ def delete(objects: tuple[str, ...], namespace: str, ignore_not_found: bool, out
                 continue
             gone.append({"kind": kind.name, "apiVersion": kind.api_version, "name": name})
             if output != "json":
-                click.echo(printable(object_name(kind, name)) if output == "name" else _deleted(kind, name))
+                click.echo(printable(object_name(kind, name)) if output == "name" else _deleted(kind, name, force))
     if output == "json":
         write(dump_json({"deleted": gone}) + "\n")
     sys.exit(NotFound.exit_code if missing else 0)
 
 
-def _references(words: tuple[str, ...]) -> list[ObjectReference]:
-    """`node/a node/b`, or `node a b`."""
-    if "/" in words[0]:
-        return [object_from_words((word,), "") for word in words]
-    names = words[1:]
-    return [object_from_words((words[0], name), "") for name in names] or [object_from_words(words, "")]
+def _asked_s(grace_s: int, *, force: bool) -> int | None:
+    """Return the grace time to ask for; None: as long as the pod says. Raises: UsageError."""
+    if not force:
+        return None if grace_s < 0 else max(1, grace_s)  # as kubectl, against accidents
+    if grace_s > 0:
+        raise click.UsageError("--force and --grace-period greater than 0 cannot be specified together")
+    click.echo(_NOT_WAITED_FOR, err=True)
+    return 0
 
 
 def _meant(reference: ObjectReference) -> tuple[Kind[Any], str]:
-    kind = stored_kind(reference.kind)
-    if kind is None:
-        known = ", ".join(sorted(kind.plural for kind in KINDS))
-        raise click.UsageError(f"the store holds no {printable(reference.kind)}: it has {known}")
-    return kind, reference.name
+    return demanded_kind(reference.kind), reference.name
 
 
-def _delete(session: Session, kind: Kind[Any], name: str, namespace: str) -> None:
+def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_s: int | None) -> None:
+    from eventbus.kinds import LEASE, NODE
+    from eventbus.objects.conditions import NODE_LEASES
+
     place = namespace if kind.namespaced else ""
     if kind is NODE:
         # First, or a lifecycle worker would make the node anew for a lease that has none.
         session.store.objects(NODE).get(name)
         with suppress(NotFound):
             session.store.objects(LEASE).delete(name, NODE_LEASES)
-    session.store.objects(kind).delete(name, place)
+    session.store.objects(kind).delete(name, place, grace_s=grace_s)
 
 
-def _deleted(kind: Kind[Any], name: str) -> str:
+def _deleted(kind: Kind[Any], name: str, force: bool) -> str:
     """kubectl's line."""
     group = kind.api_version.rpartition("/")[0]
     word = f"{kind.name.lower()}.{group}" if group else kind.name.lower()
-    return f'{word} "{printable(name)}" deleted'
+    return f'{word} "{printable(name)}" {"force deleted" if force else "deleted"}'

@@ -5,31 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from eventbus.cli.completion import complete_namespaces, complete_objects
-from eventbus.cli.input.kind_names import meant_kinds, object_from_words
-from eventbus.cli.input.lookup import elsewhere, find_stored, find_stored_beginning, list_about, stored_kind, waiting
+from eventbus.cli.completion import complete_objects
+from eventbus.cli.input.kind_names import known_kinds, meant_kinds, object_from_words
+from eventbus.cli.input.lookup import (
+    elsewhere,
+    find_stored,
+    find_stored_beginning,
+    list_about,
+    readable_kind,
+    waiting,
+)
+from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.event import ObjectReference
-from eventbus.names import is_dns_label
-from eventbus.printers.description import Description, describe_objects, description_to_json, format_description
 from eventbus.printers.output import dump_json, wants_colour, write
-from eventbus.printers.yaml import dump_yaml
+
+if TYPE_CHECKING:
+    from eventbus.printers.description import Description
 
 
 @click.command()
 @click.argument("object", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
-@click.option(
-    "-n",
-    "--namespace",
-    default="default",
-    show_default=True,
-    help="Where the object is.",
-    shell_complete=complete_namespaces,
-)
+@namespace_option("Where the object is.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in every namespace.")
 @click.option("--show-events/--hide-events", default=True, show_default=True, help="The Events section.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
@@ -38,22 +40,24 @@ def describe(
 ) -> None:
     """Show an object, if it is stored, and its events: since when, how often, and from which source.
 
-    KIND NAME works as well, and kubectl's plurals and short names. If no object has that name, all whose names begin
-    with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`); everything else is known only
-    from stored events, which expire an hour after they were last seen.
+    KIND NAME works as well, KIND alone for all of them, and kubectl's plurals and short names. If no object has that
+    name, all whose names begin with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`);
+    everything else is known only from stored events, which expire an hour after they were last seen.
 
     \b
     Examples:
       eventbus describe pod/web-0
       eventbus describe pod web-0 -n shop
+      eventbus describe pods                     # all that events are about
       eventbus describe node n1
       eventbus describe deploy/web -o json
     """
-    if not all_namespaces and not is_dns_label(namespace):
-        raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
-    reference = object_from_words(object, "")
+    place = None if all_namespaces else namespace
     with open_session() as session:
-        found = _find(session, reference, None if all_namespaces else namespace)
+        if len(object) == 1 and "/" not in object[0]:
+            found = _find_kind(session, object[0], place)
+        else:
+            found = _find(session, object_from_words(object, ""), place)
         hint = waiting(session)
     _write(found, show_events=show_events, output=output)
     if hint:
@@ -61,6 +65,9 @@ def describe(
 
 
 def _write(found: Sequence[Description], *, show_events: bool, output: str | None) -> None:
+    from eventbus.printers.description import description_to_json, format_description
+    from eventbus.printers.yaml import dump_yaml
+
     if output:
         items = [description_to_json(one) for one in found]
         data = items[0] if len(items) == 1 else {"kind": "List", "items": items}
@@ -71,9 +78,30 @@ def _write(found: Sequence[Description], *, show_events: bool, output: str | Non
     write("\n\n".join(pages))
 
 
+def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Description]:
+    """Find all objects of a kind, by their events and in the store. Raises: NotFound: none."""
+    from eventbus.printers.description import describe_objects
+
+    store, kind = session.store, readable_kind(session.store, typed)
+    kinds = frozenset(meant_kinds(typed))
+    anywhere = kind is not None and not kind.namespaced
+    events = store.list(None if anywhere else namespace).items
+    itself = find_stored_beginning(store, kind, namespace, "") if kind else []
+    found = describe_objects((one for one in events if one.involved_object.kind.lower() in kinds), itself)
+    if not found:
+        if kind is None and not kinds & frozenset(known_kinds()):
+            object_from_words((typed,), "")  # a name without its kind
+        place = "" if namespace is None else f" in namespace {namespace}"
+        hint = f": {waiting(session)}" if waiting(session) else ""
+        raise NotFound(f"no event about any {typed} is stored{place}{hint}; one of them: {typed}/NAME")
+    return found
+
+
 def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:
     """Find the object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
-    store, kind = session.store, stored_kind(reference.kind)
+    from eventbus.printers.description import describe_objects
+
+    store, kind = session.store, readable_kind(session.store, reference.kind)
     # Events about an object that is in no namespace lie in default.
     anywhere = kind is not None and not kind.namespaced and namespace is not None
     places = dict.fromkeys((namespace, "default")) if anywhere else (namespace,)

@@ -25,9 +25,9 @@ def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
 
     It checks the connection, TLS, users; the server's version, eviction, persistence and clock; the functions; memory
     against the bounds of the options; full streams and groups without workers; keys of another type, and calls that
-    were cut off half-way; the current user's rights, command by command; the embedded server's disk; the spool; a
-    package `workers` that is not ours. It changes nothing. Without EVENTBUS_REDIS_URL it starts the embedded server if
-    need be, as every command does.
+    were cut off half-way; the current user's rights, command by command; the embedded server's disk, and who keeps it
+    running; the spool; a package `workers` that is not ours. It changes nothing. Without EVENTBUS_REDIS_URL it starts
+    the embedded server if need be, as every command does.
 
     \b
     Exit codes:
@@ -55,7 +55,7 @@ def look(role: str | None) -> list[Finding]:
         settings = Settings.from_environ(os.environ)
     except ConfigError as problem:
         return [error("settings", str(problem), "correct that variable")]
-    return [*_look_at_server(settings, role), _disk(), *_spool(settings)]
+    return [*_look_at_server(settings, role), *_embedded(), *_spool(settings)]
 
 
 def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
@@ -78,13 +78,15 @@ def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
     return examine(url, settings, role=None if role is None else Role(role))
 
 
-def _disk() -> Finding:
-    from eventbus.cli.local_checks import check_disk
+def _embedded() -> list[Finding]:
+    from eventbus.cli.local_checks import check_disk, check_keepers, check_left_lines
 
     try:
-        return check_disk(os.environ)
+        disk = check_disk(os.environ)
+        lines = check_left_lines(os.environ)
+        return [disk, lines] if os.environ.get("EVENTBUS_REDIS_URL") else [disk, check_keepers(os.environ), lines]
     except (EventBusError, OSError) as problem:
-        return warning("disk", str(problem), "set EVENTBUS_STATE_DIR to a folder of yours")
+        return [warning("disk", str(problem), "set EVENTBUS_STATE_DIR to a folder of yours")]
 
 
 def _spool(settings: Settings) -> list[Finding]:

@@ -14,8 +14,8 @@ def down(state_dir: str | None) -> None:
     """Stop the embedded server that some command started when it was missing. Its data stays.
 
     Programs that still use it wait until it is back; the next command starts it again. An `eventbus up` would do so at
-    once: while one keeps the server running, end that one instead. A server named by EVENTBUS_REDIS_URL is not the
-    embedded one, and is left alone.
+    once: while one keeps the server running, end that one instead. What one that was killed has left running, lines of
+    its Procfile, is ended first. A server named by EVENTBUS_REDIS_URL is not the embedded one, and is left alone.
 
     \b
     Examples:
@@ -33,6 +33,7 @@ def down(state_dir: str | None) -> None:
     from eventbus.errors import BusUnavailable
 
     server = EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ))
+    _end_left_lines(server.directory)
     running = server.running()
     if processes := holders(server.directory):
         raise BusUnavailable(
@@ -44,3 +45,12 @@ def down(state_dir: str | None) -> None:
         return
     server.stop()
     click.echo(f"stopped the embedded server in {server.directory}; its data stays there")
+
+
+def _end_left_lines(directory: Path) -> None:
+    if not any(directory.glob("up*.lock")):
+        return  # spares the import
+    from eventbus.agent.pods.left_lines import end_left_lines
+
+    if ended := end_left_lines(directory):
+        click.echo(f"ended what an `eventbus up` that was killed had left: {', '.join(ended)}")

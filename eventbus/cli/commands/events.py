@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from eventbus.cli.completion import complete_forms
 from eventbus.cli.input.event_options import (
     about_option,
     all_namespaces_option,
     events_about,
-    namespace_option,
+    events_namespace_option,
+    last_seen_between,
+    since_events_option,
     types_option,
 )
+from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.input.kind_names import object_from_words
 from eventbus.cli.input.lookup import list_about, waiting
-from eventbus.cli.object_follower import ObjectFollower
 from eventbus.cli.session import open_session
 from eventbus.event import Event, ObjectReference
-from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
-from eventbus.names import is_dns_label
-from eventbus.printers.event_table import by_last_seen, events_headers, events_row
-from eventbus.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
+from eventbus.printers.forms import FORMS
 from eventbus.printers.output import wants_colour, write
-from eventbus.printers.table import Table
 
 if TYPE_CHECKING:
+    from eventbus.cli.object_follower import ObjectFollower
+    from eventbus.printers.object_printer import PrintedChange, Printer
     from eventbus.store.object_store import AnyStore
 
 
 @click.command()
-@namespace_option
+@events_namespace_option
 @all_namespaces_option
 @click.option("-w", "--watch", is_flag=True, help="After the list, show events as they are written, until Ctrl-C.")
 @about_option
 @types_option
-@click.option("-o", "--output", type=click.Choice(["json", "yaml", "name"]), help="Another form than the table.")
+@since_events_option
+@click.option("--sort-by", metavar="JSONPATH", help="Order of the list; else by when they were last seen.")
+@click.option(
+    "-o", "--output", default="", metavar="FORM", help=f"Another form: {FORMS}.", shell_complete=complete_forms
+)
 @click.option("--no-headers", is_flag=True, help="A table without its first line.")
 def events(
     namespace: str,
@@ -48,7 +53,9 @@ def events(
     watch: bool,
     about: str | None,
     types: frozenset[str],
-    output: str | None,
+    since: datetime | None,
+    sort_by: str | None,
+    output: str,
     no_headers: bool,
 ) -> None:
     """Show events with how often and since when they happened, the latest last.
@@ -60,27 +67,30 @@ def events(
       eventbus events
       eventbus events --for pod/web-0
       eventbus events --for pod/web-0 -w
-      eventbus events -A --types=Warning
+      eventbus events -A --types=Warning --since 10m
+      eventbus events --sort-by=.count
     """
-    if not all_namespaces and not is_dns_label(namespace):
-        raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
+    from eventbus.cli.getting import order_option, printer_option
+    from eventbus.kinds import EVENT
+    from eventbus.printers.object_printer import PrintedChange
+
     place = None if all_namespaces else namespace
     reference = None if about is None else object_from_words((about,), "")
-    printer: Printer = (
-        make_printer(EVENT, PrintOptions(form=output))
-        if output
-        else _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
-    )
+    asked = GetOptions(output=output, no_headers=no_headers, sort_by=sort_by)
+    rows = _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
+    printer: Printer = printer_option(EVENT, asked) if output else rows
+    order = order_option(EVENT, asked)
     with open_session() as session:
-        follower = _follower(session.store, place, reference, types)
-        found = by_last_seen(follower.fetch())
+        is_about, is_recent = events_about(reference, types), last_seen_between(since, None)
+        follower = _follower(session.store, place, reference, lambda event: is_about(event) and is_recent(event))
+        found = order(follower.fetch())
         if watch:
             write(printer.watched([PrintedChange(WatchEventType.ADDED, event) for event in found]))
             _say(waiting(session))
             for told in follower.follow():
                 write(printer.watched([one for one in told if one.type != WatchEventType.DELETED]))
         hint = waiting(session)
-    if found or output in ("json", "yaml"):
+    if found or output not in ("", "wide", "name"):
         write(printer.listed(found))
     elif output != "name":
         click.echo("No events found." if place is None else f"No events found in {place} namespace.", err=True)
@@ -88,11 +98,13 @@ def events(
 
 
 def _follower(
-    store: AnyStore, place: str | None, reference: ObjectReference | None, types: frozenset[str]
+    store: AnyStore, place: str | None, reference: ObjectReference | None, is_one: Callable[[Event], bool]
 ) -> ObjectFollower:
     """Make a follower that lists and watches the chosen events of the namespace *place* (None: of all)."""
+    from eventbus.cli.object_follower import ObjectFollower
+    from eventbus.kinds import EVENT
+
     changed = ListOptions(namespace=place or "", allow_bookmarks=True)
-    is_one = events_about(reference, types)
 
     def list_all() -> ObjectList[Event]:
         found = store.list(place) if reference is None else list_about(store, place, reference)
@@ -112,15 +124,19 @@ def _say(hint: str) -> None:
 
 class _Rows:
     def __init__(self, *, all_namespaces: bool, no_headers: bool, colour: bool) -> None:
+        from eventbus.printers.event_table import events_headers
+        from eventbus.printers.table import Table
+
         self._all_namespaces = all_namespaces
         self._colour = colour
         self._table = Table(events_headers(all_namespaces=all_namespaces), no_headers=no_headers)
 
     def listed(self, events: Sequence[Event]) -> str:
+        from eventbus.printers.event_table import events_row
+
         now = datetime.now(UTC)
         return self._table.text(
-            events_row(event, now=now, all_namespaces=self._all_namespaces, colour=self._colour)
-            for event in by_last_seen(events)
+            events_row(event, now=now, all_namespaces=self._all_namespaces, colour=self._colour) for event in events
         )
 
     def watched(self, told: Sequence[PrintedChange]) -> str:

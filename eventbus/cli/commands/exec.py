@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import PurePath
@@ -15,21 +12,23 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.completion import complete_files
+from eventbus.cli.exec_recorder import object_of
 from eventbus.cli.input.finite import Finite
-from eventbus.cli.input.kind_names import recorded_reference
-from eventbus.event import ObjectReference
-from eventbus.process.crash_backoff import BASE_S, MAX_S, Backoff
-from eventbus.process.outcome import BY_SIGNAL, Outcome
-from eventbus.reference import reference_from_text
-from eventbus.text import cut_bytes, printable
-from eventbus.validation import MAX_NAME
+from eventbus.cli.input.namespaces import namespace_option
+from eventbus.process.outcome import BY_SIGNAL, Outcome, end_as, say
+from eventbus.text import printable
 
 if TYPE_CHECKING:
+    from eventbus.agent.runtime.restart_backoff import RestartBackoff
     from eventbus.cli.commands.exec_events import CommandEvents
     from eventbus.process.command import Command
     from eventbus.process.signal_queue import SignalQueue
 
 Pause = Callable[[float], int]
+#: The least pause, seconds: Ctrl-C ends the command before the thread that takes our signals has told of it.
+_SETTLE_S = 0.1
+#: There is one command only.
+_KEY = "command"
 
 
 class Restart(StrEnum):
@@ -47,15 +46,15 @@ class Restart(StrEnum):
 @click.option(
     "--object", "about", metavar="KIND/NAME", help="What the events are about.  [default: Command/<its name>]"
 )
-@click.option("-n", "--namespace", default="default", show_default=True, help="Of the object; '' is cluster-scoped.")
+@namespace_option("Of the object; '' is cluster-scoped.", may_be_empty=True)
 @click.option("--restart", type=click.Choice([str(way) for way in Restart]), default="never", show_default=True)
 @click.option(
     "--read-stderr/--keep-stderr",
     default=None,
     help="Read along with standard error, or leave it alone.  [default: read it, unless it is a terminal]",
 )
-@click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
-@click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
+@click.option("--backoff-base", type=Finite(min=0, min_open=True), hidden=True)
+@click.option("--backoff-max", type=Finite(min=0, min_open=True), hidden=True)
 @click.argument(
     "words",
     metavar="[--] COMMAND [ARGS]...",
@@ -69,8 +68,8 @@ def exec_(
     namespace: str,
     restart: str,
     read_stderr: bool | None,
-    backoff_base: float,
-    backoff_max: float,
+    backoff_base: float | None,
+    backoff_max: float | None,
     words: Sequence[str],
 ) -> None:
     """Run COMMAND and record its life: Started, then Completed or Failed.
@@ -82,8 +81,8 @@ def exec_(
 
     A signal sent to exec is passed on, and recorded as Killing if it asks programs to end. Signals that nobody can
     catch, KILL and STOP, and those of exec's own faults, like SEGV, are not passed on: COMMAND goes on without exec.
-    --restart runs it again after it failed (or always), unless it was asked to end; the pauses are the kubelet's, 10 s
-    doubling to 300 s, anew after 10 min up, and recorded as BackOff.
+    --restart runs it again after it failed (or always), unless it was asked to end; the pauses are the kubelet's, none,
+    then 10 s doubling to 300 s, anew after 10 min up, and recorded as BackOff.
 
     To know the last line, exec stands between COMMAND and its standard error (and its standard output, if both are one
     pipe or file; then it is the last line of both). Processes that COMMAND leaves in the background lose these streams
@@ -106,33 +105,67 @@ def exec_(
       128+n  signal n ended it; we end by the same signal
       2      wrong usage of `eventbus exec` itself
     """
+    object_of(about, namespace, "command")  # what is wrong with it is said before anything runs
+    if read_stderr is None:
+        read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
+    name = printable(PurePath(words[0]).name or words[0])
+    end_as(
+        _run(
+            words,
+            name,
+            about,
+            namespace,
+            read_stderr=read_stderr,
+            restart=Restart(restart),
+            backoff=_backoff(backoff_base, backoff_max) if restart != Restart.NEVER else None,
+        )
+    )
+
+
+def _backoff(base_s: float | None, max_s: float | None) -> RestartBackoff:
+    """The agent's pauses; imported only by who wants another run."""
+    from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
+    from eventbus.clock import SystemClock
+
+    return RestartBackoff(SystemClock(), base_s or BASE_S, max_s or MAX_S)
+
+
+def _run(
+    words: Sequence[str],
+    name: str,
+    about: str | None,
+    namespace: str,
+    *,
+    read_stderr: bool,
+    restart: Restart,
+    backoff: RestartBackoff | None,
+) -> Outcome:
+    """Run the command, say what went wrong with it and with its events, and return its last outcome."""
     from eventbus.cli.commands.exec_events import CommandEvents
     from eventbus.clock import SystemClock
     from eventbus.process.command import CannotStart, Command
     from eventbus.process.signal_queue import SignalQueue, passed_on
 
-    name = printable(PurePath(words[0]).name or words[0])
-    diary = CommandEvents(_reference(about, namespace, name), name)
+    diary = CommandEvents(about, namespace, name)
     signals = SignalQueue(passed_on())
-    if read_stderr is None:
-        read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
     command = Command(words, signals=signals, clock=SystemClock(), read_stderr=read_stderr, on_signal=diary.killing)
     try:
-        outcome = supervise(
-            command, diary, restart=Restart(restart), backoff=Backoff(backoff_base, backoff_max), pause=_pause(signals)
-        )
+        outcome = supervise(command, diary, restart=restart, backoff=backoff, pause=_pause(signals))
     except CannotStart as error:
         outcome = error.outcome
-        _say(f"error: {printable(words[0])}: {error}")
+        say(f"error: {printable(words[0])}: {error}")
     if unsent := diary.close():
-        _say(f"eventbus exec: {unsent}")
-    _end_as(outcome)
+        say(f"eventbus exec: {unsent}")
+    return outcome
 
 
-def supervise(command: Command, diary: CommandEvents, *, restart: Restart, backoff: Backoff, pause: Pause) -> Outcome:
+def supervise(
+    command: Command, diary: CommandEvents, *, restart: Restart, backoff: RestartBackoff | None, pause: Pause
+) -> Outcome:
     """Run *command* until *restart* or a signal ends it; return the last outcome.
 
-    Args:   pause: waits for so many seconds; the number of the signal that ended it before, or 0.
+    Args:   backoff: None if it is never run again.
+            pause: waits for so many seconds; the number of the signal that ended it before, or 0.
     Raises: CannotStart: not even once. Later it counts as a failed run: the program may be about to be replaced.
     """
     from eventbus.process.command import CannotStart
@@ -148,20 +181,16 @@ def supervise(command: Command, diary: CommandEvents, *, restart: Restart, backo
             diary.cannot_start(outcome)
             if not ran:
                 raise
-        if command.asked_to_end or not restart.wants(outcome):
+        if command.asked_to_end or backoff is None or not restart.wants(outcome):
             return outcome
-        pause_s = backoff.pause_after(outcome.ran_s)
-        diary.backing_off(pause_s)
+        ended_s = backoff.now_s()
+        pause_s = backoff.left_s(_KEY, ended_s)
+        if pause_s:
+            diary.backing_off()
         if number := pause(pause_s):
             diary.not_restarting(number)
             return Outcome(BY_SIGNAL + number, number)
-
-
-def _reference(about: str | None, namespace: str, name: str) -> ObjectReference:
-    if about is not None:
-        return recorded_reference(about, namespace)
-    checked = reference_from_text("Command/command", namespace)
-    return ObjectReference(kind=checked.kind, namespace=checked.namespace, name=cut_bytes(name, MAX_NAME))
+        backoff.next(_KEY, ended_s)
 
 
 def _pause(signals: SignalQueue) -> Pause:
@@ -171,31 +200,14 @@ def _pause(signals: SignalQueue) -> Pause:
     from eventbus.process.signal_queue import ENDING
 
     def pause(seconds: float) -> int:
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            caught = signals.wait(left)
+        left = max(seconds, _SETTLE_S)
+        deadline = time.monotonic() + left
+        while (caught := signals.wait(max(left, 0.0))) or left > 0:
             if caught and caught.number in ENDING:
                 return caught.number
             if caught and caught.number == signal.SIGTSTP:
                 signals.suspend()
+            left = deadline - time.monotonic()
         return 0
 
     return pause
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(OSError, AttributeError):  # standard error may be closed
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
-
-
-def _end_as(outcome: Outcome) -> None:
-    """End the way the command did: a shell asks whether it was Ctrl-C, and goes on or not."""
-    if outcome.by_signal:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has dumped its core; ours is of no use
-            if outcome.by_signal not in (signal.SIGKILL, signal.SIGSTOP):
-                signal.signal(outcome.by_signal, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {outcome.by_signal})
-            os.kill(os.getpid(), outcome.by_signal)
-    sys.exit(outcome.code)

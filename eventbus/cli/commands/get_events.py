@@ -5,37 +5,38 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventbus.cli.commands.get_objects import GetOptions, Request, common_options, run_get
 from eventbus.cli.input.event_options import (
     about_option,
     all_namespaces_option,
     events_about,
-    namespace_option,
+    events_namespace_option,
+    last_seen_between,
+    since_events_option,
     types_option,
 )
+from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.kind_names import object_from_words
 from eventbus.cli.input.lookup import list_about, no_worker, waiting
 from eventbus.cli.input.since import since_option
 from eventbus.cli.session import Session
 from eventbus.event import Event, ObjectReference
-from eventbus.kinds import EVENT
 from eventbus.list_watch import ObjectList
-from eventbus.printers.event_groups import groups_table
-from eventbus.printers.human_duration import human_duration
-from eventbus.printers.object_printer import PrintedChange
 from eventbus.printers.output import wants_colour
+
+if TYPE_CHECKING:
+    from eventbus.printers.object_printer import PrintedChange
 
 
 @click.command()
-@namespace_option
+@events_namespace_option
 @all_namespaces_option
 @about_option
 @types_option
-@click.option("--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then.")
+@since_events_option
 @click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen until then.")
 @click.option("--group", is_flag=True, help="One line a reason and kind of object, with counts.")
 @common_options
@@ -60,6 +61,9 @@ def get_events(
       eventbus get events --field-selector type=Warning,reason!=BackOff -o json
       eventbus get events -o custom-columns=REASON:.reason,COUNT:.count --sort-by=.count
     """
+    from eventbus.cli.getting import Request, run_get
+    from eventbus.kinds import EVENT
+
     asked = GetOptions(**common)
     if group and (asked.watches or asked.names or asked.output not in ("", "wide")):
         raise click.UsageError("--group is a table of a list: it goes with neither -w, -o nor a name")
@@ -89,6 +93,8 @@ class _Groups:
         self._no_headers = asked.no_headers
 
     def listed(self, items: Sequence[Any]) -> str:
+        from eventbus.printers.event_groups import groups_table
+
         now, colour = datetime.now(UTC), wants_colour(sys.stdout)
         return groups_table(items, now=now, no_headers=self._no_headers, colour=colour)
 
@@ -98,6 +104,7 @@ class _Groups:
 
 def _list_about(session: Session, asked: GetOptions, reference: ObjectReference) -> ObjectList[Event]:
     """List by the index of objects if there is a namespace; the other conditions are checked here."""
+    from eventbus.kinds import EVENT
     from eventbus.store.selection import Selection
 
     options = asked.list_options(EVENT)
@@ -109,21 +116,14 @@ def _list_about(session: Session, asked: GetOptions, reference: ObjectReference)
 def _filter(
     reference: ObjectReference | None, types: frozenset[str], since: datetime | None, until: datetime | None
 ) -> Callable[[Event], bool]:
-    is_one = events_about(reference, types)
-
-    def wanted(event: Event) -> bool:
-        if not is_one(event):
-            return False
-        if since is None and until is None:
-            return True
-        seen = event.last_seen
-        return seen is not None and (since is None or seen >= since) and (until is None or seen <= until)
-
-    return wanted
+    is_about, is_recent = events_about(reference, types), last_seen_between(since, until)
+    return lambda event: is_about(event) and is_recent(event)
 
 
 def _hints(session: Session) -> list[str]:
-    """What an empty list may mean."""
+    """List what an empty list may mean."""
+    from eventbus.printers.human_duration import human_duration
+
     kept = human_duration(session.event_ttl_s())
     hints = [f"An event is kept for {kept} after it was last seen."]
     if hint := no_worker(session):

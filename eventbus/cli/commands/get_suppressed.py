@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from eventbus.broker.health.suppressed import COUNTED, SourceCounts
 from eventbus.cli.session import open_session
 from eventbus.printers.output import dump_json, write
 from eventbus.printers.table import format_table
+
+if TYPE_CHECKING:
+    from eventbus.broker.health.suppressed import SourceCounts
 
 
 @click.command()
@@ -23,6 +27,8 @@ def get_suppressed(output: str | None, no_headers: bool) -> None:
       eventbus get suppressed
       eventbus get suppressed -o json
     """
+    from eventbus.broker.health.suppressed import COUNTED
+
     with open_session() as session:
         sources = session.read_sources()
     if output == "json":
@@ -37,5 +43,7 @@ def get_suppressed(output: str | None, no_headers: bool) -> None:
 
 
 def _plain(source: SourceCounts) -> dict[str, str | int]:
+    from eventbus.broker.health.suppressed import COUNTED
+
     named = zip(("component", "kind", "type", "reason"), source.names, strict=True)
     return dict(named) | {what: getattr(source, what) for what in COUNTED.values()}

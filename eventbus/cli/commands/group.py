@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from eventbus.broker.health.bus_status import Group
 from eventbus.cli.completion import complete_deletable
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.printers.output import dump_json, wants_colour, write
 from eventbus.printers.table import format_table
+
+if TYPE_CHECKING:
+    from eventbus.broker.health.bus_status import Group
 
 #: The store's own group: without it nothing is correlated. As `broker.bus.SINK_GROUP`, which would import redis.
 STORE_GROUP = "sink"

@@ -100,9 +100,9 @@ def _until_ended(beats: Heartbeat) -> None:
 
 def _with_command(beats: Heartbeat, words: Sequence[str]) -> None:
     """The command runs whether or not there is a bus."""
-    from eventbus.cli.commands.exec import _end_as
     from eventbus.clock import SystemClock
     from eventbus.process.command import CannotStart, Command
+    from eventbus.process.outcome import end_as
     from eventbus.process.signal_queue import SignalQueue, passed_on
 
     signals = SignalQueue(passed_on())
@@ -114,7 +114,7 @@ def _with_command(beats: Heartbeat, words: Sequence[str]) -> None:
         click.echo(f"error: {words[0]}: {error}", err=True)
         sys.exit(error.outcome.code)
     beats.stop(leave=not outcome.failed or command.asked_to_end)
-    _end_as(outcome)
+    end_as(outcome)
 
 
 def _log_to_stderr() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
-from eventbus.broker.bus import open_bus
-from eventbus.broker.connection.client import Client, connect
-from eventbus.broker.options import change_options, read_values
 from eventbus.cli.completion import complete_options
 from eventbus.cli.input.option_values import named, parse_pairs, shown, shown_value, with_changes
 from eventbus.cli.session import find_url
@@ -18,6 +16,9 @@ from eventbus.errors import ConfigError
 from eventbus.printers.output import dump_json, write
 from eventbus.printers.table import format_table
 from eventbus.settings import Options, Settings
+
+if TYPE_CHECKING:
+    from eventbus.broker.connection.client import Client
 
 
 @click.command("get")
@@ -30,6 +31,8 @@ def get_options(output: str | None) -> None:
       eventbus options get
       EVENTBUS_OPTIONS="$(eventbus options get -o json | jq .options)" eventbus worker sink
     """
+    from eventbus.broker.options import read_values
+
     with _open_bus_key() as (client, prefix):
         values, version = read_values(client, prefix) or ({}, 0)
     found, defaults = named(values), shown(Options())
@@ -59,6 +62,8 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
       eventbus options set exempt_namespaces=kube-system,audit spam_key=object+type+reason
       eventbus options set exempt_namespaces=
     """
+    from eventbus.broker.options import change_options
+
     changes = parse_pairs(pairs)
     with_changes({}, changes)  # what can never be right is said without asking Redis
     with _open_bus_key() as (client, prefix):
@@ -75,6 +80,10 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
 @contextmanager
 def _open_bus_key() -> Iterator[tuple[Client, str]]:
     """Yield a client and the prefix of a bus; a missing bus is made, one that exists is not opened."""
+    from eventbus.broker.bus import open_bus
+    from eventbus.broker.connection.client import connect
+    from eventbus.broker.options import read_values
+
     settings = Settings.from_environ(os.environ)
     url = find_url(settings)
     client = connect(url, name="eventbus-cli")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 from collections.abc import Sequence
@@ -10,17 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from eventbus.cli.completion import complete_namespaces, complete_objects
+from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.kind_names import recorded_reference
+from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.since import instant_option
-from eventbus.cli.session import Session, open_session
+from eventbus.cli.session import open_session
 from eventbus.clock import SystemClock
-from eventbus.errors import BusUnavailable, InvalidEvent
+from eventbus.errors import InvalidEvent
 from eventbus.event import EventType
-from eventbus.record.losses import Losses
-from eventbus.record.outbox import Outbox
-from eventbus.record.pending import Pending, pack
-from eventbus.record.recorder import MOST_PAST
 from eventbus.text import is_clean
 
 TYPES = [kind.value for kind in EventType]
@@ -30,14 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @click.command()
 @click.argument("about", metavar="KIND/NAME", shell_complete=complete_objects)
-@click.option(
-    "-n",
-    "--namespace",
-    default="default",
-    show_default=True,
-    help="Of the object; '' is cluster-scoped.",
-    shell_complete=complete_namespaces,
-)
+@namespace_option("Of the object; '' is cluster-scoped.", may_be_empty=True)
 @click.option(
     "--type",
     "kind",
@@ -74,6 +63,9 @@ def record(
       eventbus record Pod/web-0 -n shop --type Warning --reason BackOff --message "restarting failed container"
       eventbus record Node/n1 -n '' --reason Rebooted --message "kernel update" --at 2024-01-01T12:00:00Z
     """
+    from eventbus.cli.sending import send
+    from eventbus.record.pending import Pending, pack
+
     _refuse_unclean(about=about, namespace=namespace, reason=reason, message=message, component=component)
     pending = Pending(
         (component, socket.gethostname()),
@@ -89,36 +81,9 @@ def record(
     if not _CAMEL.fullmatch(reason):
         click.echo(f"warning: reason {reason[:80]!a} is not CamelCase, like BackOff; programs select by it", err=True)
     with open_session() as session:
-        _send(session, pending)
+        send(session, pending)
     if verbose:
         click.echo("event recorded", err=True)
-
-
-def _send(session: Session, pending: Pending) -> None:
-    # The exit code and the line below say what happened; the outbox's own lines would say it twice.
-    logging.getLogger("eventbus").addHandler(logging.NullHandler())
-    clock = SystemClock()
-    losses = _Losses(clock)
-    outbox = Outbox(connect=session.transport, settings=session.settings, clock=clock, losses=losses)
-    outbox.put(pending)
-    arrived = outbox.flush(session.settings.flush_s)
-    outbox.close(0.1)
-    if not arrived:
-        cause = f": {losses.last_line}" if losses.last_line else ""
-        who = "Redis" if session.remote is None else "the API"
-        raise BusUnavailable(
-            f"not recorded: {who} did not take the event within {session.settings.flush_s:g} s{cause}; try again "
-            "(it may still have arrived, if only the answer was lost)"
-        )
-
-
-class _Losses(Losses):
-    """Keeps the last line instead of logging it, without what follows in brackets."""
-
-    last_line = ""
-
-    def tell(self, cause: str, line: str) -> None:
-        self.last_line = line.partition(" (")[0]
 
 
 def _refuse_unclean(**texts: str) -> None:
@@ -147,6 +112,8 @@ def _pairs(annotations: Sequence[str]) -> dict[str, str]:
 
 
 def _past_ns(at: datetime) -> int:
+    from eventbus.record.recorder import MOST_PAST
+
     if abs(datetime.now(UTC) - at) > MOST_PAST:
         raise InvalidEvent("at", f"{at.isoformat()} is more than ten years off")
     return (at - _EPOCH) // timedelta(microseconds=1) * 1000

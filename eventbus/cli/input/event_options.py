@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import click
 
-from eventbus.cli.completion import complete_namespaces, complete_objects, complete_types
+from eventbus.cli.completion import complete_objects, complete_types
 from eventbus.cli.input.kind_names import meant_kinds
 from eventbus.cli.input.lookup import is_about
+from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.since import since_option
 from eventbus.event import Event, EventType, ObjectReference
 
 
@@ -23,14 +26,7 @@ def _parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None)
         raise click.UsageError("valid --types are Normal or Warning") from None
 
 
-namespace_option = click.option(
-    "-n",
-    "--namespace",
-    default="default",
-    show_default=True,
-    help="Events of this namespace.",
-    shell_complete=complete_namespaces,
-)
+events_namespace_option = namespace_option("Events of this namespace.")
 all_namespaces_option = click.option("-A", "--all-namespaces", is_flag=True, help="Events of every namespace.")
 about_option = click.option(
     "--for",
@@ -46,6 +42,23 @@ types_option = click.option(
     help="Only these: Normal, Warning; in any case.",
     shell_complete=complete_types,
 )
+
+
+since_events_option = click.option(
+    "--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then."
+)
+
+
+def last_seen_between(since: datetime | None, until: datetime | None) -> Callable[[Event], bool]:
+    """Return a test: was an event last seen then? None: no bound."""
+
+    def is_one(event: Event) -> bool:
+        if since is None and until is None:
+            return True
+        seen = event.last_seen
+        return seen is not None and (since is None or seen >= since) and (until is None or seen <= until)
+
+    return is_one
 
 
 def events_about(reference: ObjectReference | None, types: frozenset[str]) -> Callable[[Event], bool]:

@@ -110,6 +110,13 @@ def object_from_words(words: tuple[str, ...], namespace: str) -> ObjectReference
     return reference_from_text("/".join(words), namespace)
 
 
+def objects_from_words(words: tuple[str, ...]) -> list[ObjectReference]:
+    """Parse `node/a node/b`, or `node a b`. Raises: InvalidEvent: neither."""
+    if "/" in words[0]:
+        return [object_from_words((word,), "") for word in words]
+    return [object_from_words((words[0], name), "") for name in words[1:]] or [object_from_words(words, "")]
+
+
 def meant_kinds(typed: str) -> Iterator[str]:
     """Yield the kinds, in lower case, that *typed* may mean, the likeliest first. A group behind a dot is ignored."""
     word = typed.lower()

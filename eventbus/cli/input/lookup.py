@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eventbus.cache.pager import list_all
+import click
+
 from eventbus.cli.input.kind_names import meant_kinds
 from eventbus.cli.session import Session
 from eventbus.errors import EventBusError, NotFound
 from eventbus.event import Event, ObjectReference
-from eventbus.kinds import KINDS, LEASE, NODE, Kind
 from eventbus.list_watch import ListOptions
-from eventbus.objects.conditions import NODE_LEASES
-from eventbus.printers.node_description import Around
-from eventbus.printers.stored_object import Stored
-from eventbus.store.object_store import AnyStore, EventList
+from eventbus.text import printable
+
+if TYPE_CHECKING:
+    from eventbus.kinds import Kind
+    from eventbus.printers.node_description import Around
+    from eventbus.printers.stored_object import Stored
+    from eventbus.store.object_store import AnyStore, EventList
 
 #: Other places named in a hint.
 HINTS = 5
@@ -24,6 +27,8 @@ HINTS = 5
 
 def list_about(store: AnyStore, namespace: str | None, reference: ObjectReference) -> EventList:
     """The events about *reference* in *namespace* (None: all), its kind as people type it."""
+    from eventbus.store.object_store import EventList
+
     lists = [
         store.list(namespace, kind=kind, name=reference.name) for kind in dict.fromkeys(meant_kinds(reference.kind))
     ]
@@ -33,30 +38,68 @@ def list_about(store: AnyStore, namespace: str | None, reference: ObjectReferenc
 
 def stored_kind(typed: str) -> Kind[Any] | None:
     """Return the kind of stored objects that *typed* means, if any."""
+    from eventbus.kinds import KINDS
+
     return next((kind for word in meant_kinds(typed) if (kind := KINDS.named(word))), None)
+
+
+def demanded_kind(typed: str, *, else_do: str = "") -> Kind[Any]:
+    """As `stored_kind`. Raises: UsageError: there is none; it names those that there are, and what to do."""
+    from eventbus.kinds import KINDS
+
+    kind = stored_kind(typed)
+    if kind is None:
+        known = ", ".join(sorted(kind.plural for kind in KINDS))
+        raise click.UsageError(f"the store holds no {printable(typed)}: it has {known}{else_do}")
+    return kind
+
+
+def readable_kind(store: AnyStore, typed: str) -> Kind[Any] | None:
+    """As `stored_kind`; one that this user may not read counts as not stored, and a line on stderr says so."""
+    from eventbus.store.permitted import may_read
+
+    kind = stored_kind(typed)
+    if kind is None or may_read(store, kind):
+        return kind
+    click.echo(
+        f"{kind.plural} themselves are not shown, only their events: this user lacks the role operator", err=True
+    )
+    return None
 
 
 def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
     """The object *name* as it is stored; namespace None: those of all of them."""
+    from eventbus.cache.pager import list_all
+    from eventbus.printers.stored_object import Stored
+    from eventbus.selectors.fields import escape_value
+
     objects = store.objects(kind)
     if namespace is None and kind.namespaced:
-        found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={name}"))
+        found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={escape_value(name)}"))
         return [Stored(kind, one) for one in found.items]
     try:
         found = objects.get(name, namespace if namespace and kind.namespaced else "")
     except NotFound:
         return []
-    return [Stored(kind, found, _around(store, name) if kind is NODE else Around())]
+    return [Stored(kind, found, _around(store, kind, name))]
 
 
-def _around(store: AnyStore, node: str) -> Around:
-    """What there is of a node besides itself."""
+def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
+    """Fetch what there is of a node besides itself; of any other kind nothing."""
+    from eventbus.cache.pager import list_all
+    from eventbus.kinds import KINDS, LEASE, NODE
+    from eventbus.objects.conditions import NODE_LEASES
+    from eventbus.printers.node_description import Around
+    from eventbus.store.permitted import may_read
+
+    if kind is not NODE:
+        return Around()
     try:
         lease = store.objects(LEASE).get(node, NODE_LEASES)
     except NotFound:
         lease = None
     pods = KINDS.get("pods")
-    if pods is None:
+    if pods is None or not may_read(store, pods):
         return Around(lease)
     listed, _ = list_all(store.objects(pods), ListOptions())
     plain = [pods.encode(one) for one in listed.items]
@@ -65,10 +108,13 @@ def _around(store: AnyStore, node: str) -> Around:
 
 def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
     """All objects whose names begin so."""
+    from eventbus.cache.pager import list_all
+    from eventbus.printers.stored_object import Stored
+
     place = namespace if namespace and kind.namespaced else ""
     found, _ = list_all(store.objects(kind), ListOptions(namespace=place))
     begun = [one for one in found.items if one.metadata.name.startswith(begin)]
-    return [Stored(kind, one, _around(store, one.metadata.name) if kind is NODE else Around()) for one in begun]
+    return [Stored(kind, one, _around(store, kind, one.metadata.name)) for one in begun]
 
 
 def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
@@ -118,7 +164,7 @@ _START = "no sink worker is alive: start one with `eventbus worker sink`"
 
 
 def _sink_group(session: Session) -> tuple[int, int]:
-    """How many events wait for it, and its live workers; who may not know it is told that all is well."""
+    """Return how many events wait for it, and its live workers; who may not know it is told that all is well."""
     from eventbus.broker.keys import SINK_GROUP
 
     try:

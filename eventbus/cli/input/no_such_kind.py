@@ -16,8 +16,9 @@ def no_such_kind(word: str, stored: Sequence[str]) -> str:
     kind = next((kind for kind in meant_kinds(typed) if kind in known_kinds()), None)
     if kind is None and typed != "all":
         return ""
+    kinds = [word for word in stored if word != "all"]
     about = f"{kind}/{name or 'NAME'}" if kind else "KIND/NAME"
     whose = f"a {kind}" if kind else "an object"
     return (
-        f'the store has no "{typed}"; it has {", ".join(stored)}. Events of {whose}: eventbus get events --for {about}'
+        f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {whose}: eventbus get events --for {about}'
     )

@@ -1,0 +1,195 @@
+"""`eventbus apply -f`: makes stored objects be as files say, as kubectl does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from eventbus.cli.completion import complete_files
+from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.session import Session, open_session
+from eventbus.errors import InvalidObject, NotFound
+from eventbus.kinds import EVENT, KINDS, POD, Kind
+from eventbus.printers.object_table import object_name
+from eventbus.printers.output import dump_json, write
+from eventbus.text import printable
+
+#: What was applied last, as kubectl keeps it: what it had and the file has not any more is taken away.
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+#: What a store decides, and no file.
+_NOT_APPLIED: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
+
+
+@click.command()
+@click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE",
+              help="A file, a folder of them, or - for standard input; may be repeated.",
+              shell_complete=complete_files)  # fmt: skip
+@namespace_option("Of objects that name none.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Names only, or the objects as JSON.")
+def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | None) -> None:
+    """Make stored objects be as files say: create what is missing, change what is different.
+
+    YAML with any number of documents, or JSON: Pods, ConfigMaps, Secrets, Nodes, Leases. What was in the file that was
+    applied before and is not in this one is taken away; all else that the object has stays. A Pod runs on the node
+    that its spec.nodeName names, if the agent there takes pods of its namespace (`eventbus worker agent
+    --pods-from-bus`). Who may write Pods runs programs: the role is operator.
+
+    \b
+    Examples:
+      eventbus apply -f pod.yaml
+      eventbus apply -f manifests/ -n shop
+      kubectl get pod web -o yaml | eventbus apply -f -
+
+    \b
+    Exit codes:
+      0  all of them are as the files say
+      1  Redis does not answer, or somebody else writes the same object all the time
+      2  wrong usage, an object that cannot be read, or no right to write it
+    """
+    wanted = [_wanted(plain, namespace) for file in files for plain in _documents(file)]
+    applied = []
+    with open_session() as session:
+        for kind, plain in wanted:
+            found, done = _apply(session, kind, plain, dry_run=dry_run)
+            applied.append(kind.encode(found))
+            if output != "json":
+                name = printable(object_name(kind, found.metadata.name))
+                click.echo(name if output == "name" else f"{name} {done}{' (dry run)' if dry_run else ''}")
+    if output == "json":
+        write(
+            dump_json(applied[0] if len(applied) == 1 else {"kind": "List", "apiVersion": "v1", "items": applied})
+            + "\n"
+        )
+    if not applied:
+        click.echo("error: no objects passed to apply", err=True)
+        sys.exit(2)
+
+
+def _documents(file: str) -> Iterator[Mapping[str, Any]]:
+    from eventbus.agent.config.manifest import read_documents
+
+    path = Path(file)
+    if file != "-" and path.is_dir():
+        for one in sorted(path.iterdir()):
+            if one.suffix in _SUFFIXES:
+                yield from _documents(str(one))
+        return
+    with click.open_file(file, "rb") as opened:
+        yield from read_documents(opened.read(), file)
+
+
+def _wanted(plain: Mapping[str, Any], namespace: str) -> tuple[Kind[Any], dict[str, Any]]:
+    """Return the kind of an object, and what is asked for of it. Raises: InvalidObject."""
+    said = plain.get("apiVersion"), plain.get("kind")
+    kind = next((one for one in KINDS if one is not EVENT and said == (one.api_version, one.name)), None)
+    if kind is None:
+        known = ", ".join(f"{one.name} ({one.api_version})" for one in KINDS if one is not EVENT)
+        raise InvalidObject(f"no {said[1]} of {said[0]} can be applied: there are {known}")
+    given = plain.get("metadata") if isinstance(plain.get("metadata"), Mapping) else {}
+    metadata = {key: value for key, value in (given or {}).items() if key not in _NOT_APPLIED}
+    if kind.namespaced:
+        metadata["namespace"] = metadata.get("namespace") or namespace
+    else:
+        metadata.pop("namespace", None)
+    wanted = {key: value for key, value in plain.items() if key != "status"} | {"metadata": metadata}
+    found = kind.decode(wanted)
+    if kind is POD:
+        from eventbus.agent.config.pod_validation import check_pod
+
+        check_pod(found)
+    if not found.metadata.name:
+        raise InvalidObject(f"a {kind.name} without metadata.name")
+    return kind, wanted
+
+
+def _apply(session: Session, kind: Kind[Any], wanted: dict[str, Any], *, dry_run: bool) -> tuple[Any, str]:
+    """Apply one object. Returns: it, and what was done."""
+    objects: Any = session.store.objects(kind)
+    metadata = wanted["metadata"]
+    name, place = metadata["name"], metadata.get("namespace", "")
+    noted = with_note(wanted)
+    try:
+        held = objects.get(name, place)
+    except NotFound:
+        # As the API server begins it; the agent tells the rest.
+        made = kind.decode(noted | ({"status": {"phase": "Pending"}} if kind is POD else {}))
+        return (made if dry_run else objects.create(made)), "created"
+    plain = kind.encode(held)
+    patch = three_way(_last_applied(plain), noted, plain)
+    done = "unchanged" if not patch or patch == _note_alone(noted) else "configured"
+    return (objects.patch(name, patch, place) if patch and not dry_run else held), done
+
+
+def three_way(last: Mapping[str, Any], wanted: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that makes *held* what is *wanted*, and takes away what only *last* had.
+
+    Lists are replaced whole.
+    """
+    patch: dict[str, Any] = {key: None for key in last if key not in wanted and key in held}
+    for key, value in wanted.items():
+        former = held.get(key)
+        if isinstance(value, Mapping):
+            before = last.get(key)
+            inner = three_way(
+                before if isinstance(before, Mapping) else {}, value, former if isinstance(former, Mapping) else {}
+            )
+            if inner or (former is None and value):
+                patch[key] = inner
+        elif value is not None and former != value and not _same_but_defaults(last.get(key), value, former):
+            patch[key] = value
+    return patch
+
+
+def _same_but_defaults(last: Any, wanted: Any, held: Any) -> bool:
+    """True of lists whose items have got defaults since: compared by what the file says, and said before, of them."""
+    if not isinstance(wanted, list) or not isinstance(held, list | tuple) or len(wanted) != len(held):
+        return False
+    before = last if isinstance(last, list) else []
+    return all(
+        not three_way(said if isinstance(said, Mapping) else {}, one, other)
+        if isinstance(one, Mapping) and isinstance(other, Mapping)
+        else one == other or _same_but_defaults(said, one, other)
+        for said, one, other in zip([*before, *[None] * len(held)], wanted, held, strict=False)
+    )
+
+
+def with_note(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *wanted* with a note of itself; that of a Secret has names alone: its values belong in no annotation."""
+    metadata = wanted["metadata"]
+    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    plain = {**wanted, "metadata": {**metadata, "annotations": annotations} if annotations else _bare(metadata)}
+    noted = _names_alone(plain) if plain.get("kind") == "Secret" else plain
+    note = msgspec.json.encode(noted, order="sorted").decode() + "\n"
+    return {**plain, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: note}}}
+
+
+def _bare(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in metadata.items() if key != "annotations"}
+
+
+def _names_alone(value: Any) -> Any:
+    return {key: _names_alone(inner) for key, inner in value.items()} if isinstance(value, Mapping) else ""
+
+
+def _last_applied(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    note = (plain["metadata"].get("annotations") or {}).get(LAST_APPLIED, "")
+    try:
+        found = msgspec.json.decode(note)
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _note_alone(noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the patch that changes the note and nothing else."""
+    return {"metadata": {"annotations": {LAST_APPLIED: noted["metadata"]["annotations"][LAST_APPLIED]}}}
+
+
+__all__ = ["LAST_APPLIED", "apply", "three_way", "with_note"]

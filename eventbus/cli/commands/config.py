@@ -1,0 +1,194 @@
+"""`eventbus config …`: buses by name, in kubectl's words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from eventbus.cli.contexts import (
+    BUS_FIELDS,
+    CONTEXT_VARIABLE,
+    Context,
+    Contexts,
+    read_contexts,
+    shown,
+    write_contexts,
+)
+from eventbus.cli.input.global_options import complete_contexts
+from eventbus.errors import ConfigError
+from eventbus.names import is_dns_label
+from eventbus.printers.output import dump_json, write
+from eventbus.printers.table import Table
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What `set-context --current` makes where there is no context yet.
+FIRST = "default"
+_HELP = {
+    "redis_url": "As EVENTBUS_REDIS_URL; the file is this user's alone.",
+    "redis_password_file": "File with the password for Redis.",
+    "prefix": "Prefix of the bus's keys.",
+    "state_dir": "Where the embedded server lives.",
+    "url": "Of an API worker, in the place of Redis.",
+    "token_file": "File with the token for the API.",
+    "ca_file": "Authorities that are trusted for the API.",
+    "client_cert": "Certificate for the API.",
+    "client_key": "Its key.",
+}
+
+
+def _bus_options(command: F) -> F:
+    for field in reversed(BUS_FIELDS):
+        command = click.option(f"--{field.replace('_', '-')}", metavar="TEXT", help=_HELP[field])(command)
+    return command
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=complete_contexts)
+@click.option("--current", is_flag=True, help="Change the current context, instead of a named one.")
+@click.option("-n", "--namespace", metavar="TEXT", help="Where -n is not given.")
+@_bus_options
+def set_context(name: str | None, current: bool, namespace: str | None, **bus: str | None) -> None:
+    """Make a context, or change what is given of one; an empty value takes it away.
+
+    \b
+    Examples:
+      eventbus config set-context prod --redis-url rediss://eventbus@redis-1/0 --redis-password-file /etc/eventbus/pw
+      eventbus config set-context edge --url https://events.example.com --token-file ~/.eventbus-token
+      eventbus config set-context --current -n shop      # remember a namespace
+    """
+    if (name is None) is not current:
+        raise click.UsageError("give the NAME of a context, or --current")
+    if namespace and not is_dns_label(namespace):
+        raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
+    contexts = read_contexts(os.environ)
+    name = name if name is not None else _current(contexts) or FIRST
+    known = next((one for one in contexts.contexts if one.name == name), None)
+    given = {field: value for field, value in {"namespace": namespace, **bus}.items() if value is not None}
+    changed = contexts.with_context(msgspec.structs.replace(known or Context(name=name), **given))
+    if current and known is None:
+        changed = msgspec.structs.replace(changed, current_context=name)
+    write_contexts(changed, os.environ)
+    click.echo(f'Context "{name}" {"created" if known is None else "modified"}.')
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_contexts)
+def use_context(name: str) -> None:
+    """Make a context the current one: for every command, until another is used.
+
+    EVENTBUS_REDIS_URL, EVENTBUS_URL or EVENTBUS_STATE_DIR, where set, win over the current context; EVENTBUS_CONTEXT
+    and --context win over them.
+
+    \b
+    Examples:
+      eventbus config use-context prod
+      eventbus --context staging get events      # only this once
+    """
+    contexts = read_contexts(os.environ)
+    contexts.named(name)
+    write_contexts(msgspec.structs.replace(contexts, current_context=name), os.environ)
+    click.echo(f'Switched to context "{name}".')
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_contexts)
+def delete_context(name: str) -> None:
+    """Forget a context. The bus itself is left alone.
+
+    \b
+    Examples:
+      eventbus config delete-context staging
+    """
+    contexts = read_contexts(os.environ)
+    contexts.named(name)
+    write_contexts(contexts.without(name), os.environ)
+    click.echo(f'deleted context "{name}"')
+
+
+@click.command()
+@click.argument("old", shell_complete=complete_contexts)
+@click.argument("new")
+def rename_context(old: str, new: str) -> None:
+    """Give a context another name.
+
+    \b
+    Examples:
+      eventbus config rename-context default laptop
+    """
+    contexts = read_contexts(os.environ)
+    found = contexts.named(old)
+    if any(one.name == new for one in contexts.contexts):
+        raise click.UsageError(f'context "{new}" exists already')
+    renamed = tuple(msgspec.structs.replace(one, name=new) if one is found else one for one in contexts.contexts)
+    current = new if contexts.current_context == old else contexts.current_context
+    write_contexts(Contexts(current_context=current, contexts=renamed), os.environ)
+    click.echo(f'Context "{old}" renamed to "{new}".')
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Another form than the table.")
+@click.option("--no-headers", is_flag=True, help="A table without its first line.")
+def get_contexts(output: str | None, no_headers: bool) -> None:
+    """List the contexts; the current one has a star.
+
+    \b
+    Examples:
+      eventbus config get-contexts
+      eventbus config get-contexts -o name
+    """
+    contexts = read_contexts(os.environ)
+    if output == "name":
+        write("".join(f"{one.name}\n" for one in contexts.contexts))
+        return
+    if output == "json":
+        write(dump_json(msgspec.to_builtins([shown(one, raw=False) for one in contexts.contexts])) + "\n")
+        return
+    current = _current(contexts)
+    rows = [("*" * (one.name == current), one.name, one.where, one.namespace) for one in contexts.contexts]
+    table = Table(("Current", "Name", "Bus", "Namespace"), no_headers=no_headers)
+    write(table.text(rows, even_without_rows=True))
+
+
+@click.command()
+def current_context() -> None:
+    """Print the name of the current context.
+
+    \b
+    Examples:
+      eventbus config current-context
+    """
+    name = _current(read_contexts(os.environ))
+    if not name:
+        cure = "eventbus config use-context NAME sets it"
+        raise ConfigError(f"current-context is not set; {cure}", cure=cure)
+    click.echo(name)
+
+
+@click.command()
+@click.option("--raw", is_flag=True, help="With the passwords in urls.")
+@click.option("--minify", is_flag=True, help="Only the current context.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+def view(raw: bool, minify: bool, output: str) -> None:
+    """Show the contexts, without their passwords.
+
+    \b
+    Examples:
+      eventbus config view
+      eventbus config view --minify
+    """
+    from eventbus.printers.yaml import dump_yaml
+
+    contexts = read_contexts(os.environ)
+    current = _current(contexts)
+    kept = [shown(one, raw=raw) for one in contexts.contexts if not minify or one.name == current]
+    data = msgspec.to_builtins(Contexts(current_context=current, contexts=tuple(kept)))
+    write(dump_json(data) + "\n" if output == "json" else dump_yaml(data))
+
+
+def _current(contexts: Contexts) -> str:
+    return os.environ.get(CONTEXT_VARIABLE) or contexts.current_context

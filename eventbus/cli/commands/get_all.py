@@ -1,0 +1,136 @@
+"""`eventbus get all` and `get events,nodes`: objects of several kinds, one table a kind, or one list."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import click
+import msgspec
+
+from eventbus.cache.pager import list_all
+from eventbus.cli.input.get_options import GetOptions, common_options
+from eventbus.cli.input.kind_names import meant_kinds
+from eventbus.cli.input.lookup import demanded_kind, waiting
+from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.session import Session, open_session
+from eventbus.errors import NotFound
+from eventbus.printers.output import write
+from eventbus.text import printable
+
+if TYPE_CHECKING:
+    from eventbus.kinds import Kind
+
+#: Forms that look different for each kind.
+_TABLES: Final = ("", "wide", "name")
+
+
+@click.command()
+@namespace_option("Objects of this namespace, and those in none.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Objects of every namespace.")
+@click.option("--kinds", default="", metavar="KIND,…", help="Only these, as in `eventbus get events,nodes`.")
+@common_options
+def get_all(kinds: str, **common: Any) -> None:
+    """Show objects of all kinds that the store holds, or of those named; a table for each.
+
+    \b
+    Examples:
+      eventbus get all
+      eventbus get events,nodes -A
+      eventbus get node/n1 lease/n1 -n kube-node-lease -o json
+    """
+    from eventbus.kinds import KINDS
+
+    asked = GetOptions(**common)
+    if asked.watches:
+        raise click.UsageError("you may only specify a single resource type with -w")
+    wanted = [_kind(word) for word in kinds.split(",") if word] or list(KINDS)
+    asked_for = _named(asked, wanted) if asked.names else [(kind, ()) for kind in wanted]
+    with open_session() as session:
+        if not kinds and not asked.names:  # what is named is asked for, and refused
+            asked_for = _permitted(session, asked_for)
+        found, missing = _find(session, asked, asked_for)
+        hint = waiting(session)
+    _print(found, asked)
+    if not missing and not any(items for _, items in found) and asked.output in ("", "wide"):
+        place = "" if asked.all_namespaces else f" in {asked.namespace} namespace."
+        click.echo(f"No resources found{place}", err=True)
+    if hint:
+        click.echo(hint, err=True)
+    for problem in missing:
+        click.echo(f"Error from server (NotFound): {printable(str(problem))}", err=True)
+    sys.exit(NotFound.exit_code if missing else 0)
+
+
+def _kind(word: str) -> Kind[Any]:
+    about = printable(next(meant_kinds(word)))
+    return demanded_kind(word, else_do=f". Events of one: eventbus get events --for {about}/NAME")
+
+
+def _named(asked: GetOptions, kinds: Sequence[Kind[Any]]) -> list[tuple[Kind[Any], tuple[str, ...]]]:
+    """`node/n1 lease/n1`, or names that are looked for among each of *kinds*."""
+    found: dict[str, tuple[Kind[Any], list[str]]] = {}
+    for word in asked.names:
+        typed, slash, name = word.partition("/")
+        for kind in [_kind(typed)] if slash else kinds:
+            found.setdefault(kind.plural, (kind, []))[1].append(name if slash else word)
+    return [(kind, tuple(names)) for kind, names in found.values()]
+
+
+def _permitted(
+    session: Session, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
+) -> list[tuple[Kind[Any], tuple[str, ...]]]:
+    """Leave out, with a line on stderr, what this user may not read: "all" is all that can be seen."""
+    from eventbus.store.permitted import may_read
+
+    permitted = [one for one in asked_for if may_read(session.store, one[0])]
+    hidden = ", ".join(kind.plural for kind, names in asked_for if (kind, names) not in permitted)
+    if hidden:
+        click.echo(f"left out: {hidden}: this user lacks the role operator", err=True)
+    return permitted
+
+
+def _find(
+    session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
+) -> tuple[list[tuple[Kind[Any], list[Any]]], list[NotFound]]:
+    from eventbus.cli.getting import order_option
+
+    found: list[tuple[Kind[Any], list[Any]]] = []
+    missing: list[NotFound] = []
+    for kind, names in asked_for:
+        objects = session.store.objects(kind)
+        one_kind = msgspec.structs.replace(asked, names=names)
+        items: list[Any] = []
+        if names:
+            for name in one_kind.names_of(kind):
+                try:
+                    items.append(objects.get(name, one_kind.place(kind)))
+                except NotFound as problem:
+                    missing.append(problem)
+        else:
+            items = list(list_all(objects, one_kind.list_options(kind))[0].items)
+        found.append((kind, order_option(kind, asked)(items) if items else []))
+    return found, missing
+
+
+def _print(found: Sequence[tuple[Kind[Any], list[Any]]], asked: GetOptions) -> None:
+    from eventbus.cli.getting import printer_option
+    from eventbus.printers.object_printer import plain_of
+
+    some = [(kind, items) for kind, items in found if items]
+    if asked.output in _TABLES:
+        between = "\n" if asked.output != "name" else ""
+        write(between.join(printer_option(kind, asked).listed(items) for kind, items in some))
+        return
+    plain = [plain_of(kind, one) for kind, items in found for one in items]
+    write(printer_option(cast("Kind[Any]", _AsItIs()), asked).listed(plain))
+
+
+class _AsItIs:
+    """A kind whose objects are JSON already."""
+
+    namespaced = True
+
+    def encode(self, plain: dict[str, Any]) -> dict[str, Any]:
+        return plain

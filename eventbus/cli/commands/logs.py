@@ -1,0 +1,132 @@
+"""`eventbus logs`: what the processes of a pod have printed, on the machine where it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from eventbus.cli.input.namespaces import namespace_option
+from eventbus.errors import EventBusError, NotFound
+from eventbus.text import printable
+
+if TYPE_CHECKING:
+    from eventbus.agent.pods.local_pods import LocalPods
+    from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
+
+
+@click.command()
+@click.argument("pod", metavar="POD")
+@click.option("-c", "--container", default="", metavar="NAME", help="Of a pod of several containers.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is printed, until the process ends.")
+@click.option("-p", "--previous", is_flag=True, help="Of the run before: why did it crash?")
+@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only so many lines at the end.")
+@namespace_option("Of the pod.")
+def logs(pod: str, container: str, follow: bool, previous: bool, tail: int | None, namespace: str) -> None:
+    """Print what the processes of a pod have printed, both streams together.
+
+    Logs stay on the machine where the pod runs, 5 pieces of 10 MiB a run; elsewhere this names that machine. A pod of
+    a file may be called without the node's name at its end, and so may a line of `eventbus up`. EVENTBUS_STATE_DIR must
+    be the agent's, or that of `up`.
+
+    \b
+    Examples:
+      eventbus logs web
+      eventbus logs web -f --tail 20
+      eventbus logs pod/web -c init -p
+
+    \b
+    Exit codes:
+      0  printed
+      1  no such pod, container or run here
+      2  wrong usage, or a container has to be chosen
+    """
+    from eventbus.agent.pods.left_lines import line_folders
+    from eventbus.agent.pods.local_pods import LocalPods
+    from eventbus.agent.pods.options import agent_folder
+    from eventbus.settings import Settings
+
+    kind, slash, rest = pod.partition("/")
+    if slash and kind not in ("pod", "pods", "po"):
+        raise click.UsageError(f"there are logs of pods only, not of {kind!a}")
+    name = rest if slash else pod
+    agents = agent_folder(Settings.from_environ(os.environ), os.environ)
+    places = [LocalPods(folder.absolute()) for folder in (agents, *line_folders(agents.parent))]
+    found_in = ((local, local.named(name, namespace)) for local in places)
+    local, found = next(((local, pods) for local, pods in found_in if pods), (places[0], []))
+    if not found:
+        raise NotFound(_elsewhere(name, namespace))
+    run = _run_of(found[0], container, previous=previous)
+    _print(local, found[0], run, follow=follow and not previous, tail=tail)
+
+
+def _run_of(pod: PodRuntimeStatus, container: str, *, previous: bool) -> ContainerRuntimeStatus:
+    names = list(dict.fromkeys(run.name for run in pod.containers))
+    main = list(dict.fromkeys(run.name for run in pod.containers if not run.init))
+    if not container:
+        if len(main) > 1:
+            raise click.UsageError(f"a container name must be specified for pod {pod.name}, choose one of: {names}")
+        container = next(iter(main or names), "")
+    run = pod.previous(container) if previous else pod.container(container)
+    if run is None and previous and container in names:
+        raise NotFound(f'previous terminated container "{container}" in pod "{pod.name}" not found')
+    if run is None:
+        known = f"; it has {', '.join(names)}" if names else ": nothing of it was started yet"
+        raise NotFound(f"container {container or '?'} has no run in pod {pod.name}{known}")
+    return run
+
+
+def _elsewhere(name: str, namespace: str) -> str:
+    """Say where the pod runs, if the store knows."""
+    from eventbus.cli.session import open_session
+    from eventbus.kinds import POD
+
+    missing = f'pods "{printable(name)}" not found on this machine'
+    try:
+        with open_session() as session:
+            found = session.store.objects(POD).get(name, namespace)
+    except NotFound:
+        return missing
+    except EventBusError as error:
+        return f"{missing}, and where else it may be is not known: {error}"
+    node = found.spec.node_name
+    if not node:
+        return f"pod {name} is on no node: its spec.nodeName is empty"
+    return f"pod {name} is on node {node}: run `eventbus logs {name}` there"
+
+
+def _print(
+    local: LocalPods, pod: PodRuntimeStatus, run: ContainerRuntimeStatus, *, follow: bool, tail: int | None
+) -> None:
+    files = local.log_files(pod, run)
+    end = files[-1].stat().st_size if files else 0
+    output = sys.stdout.buffer
+    if tail is None:
+        for place, path in enumerate(files):
+            with path.open("rb") as file:
+                left = end if place == len(files) - 1 else None
+                output.write(file.read() if left is None else file.read(left))
+    else:
+        output.writelines(_last_lines(files, end, tail))
+    output.flush()
+    if follow:
+        for data in local.follow(pod, run, end):
+            output.write(data)
+            output.flush()
+
+
+def _last_lines(files: Sequence[Path], end: int, tail: int) -> Sequence[bytes]:
+    lines: deque[bytes] = deque(maxlen=tail)
+    for place, path in enumerate(files):
+        with path.open("rb") as file:
+            data = file.read(end) if place == len(files) - 1 else file.read()
+        lines.extend(data.splitlines(keepends=True))
+    return lines
+
+
+__all__ = ["logs"]

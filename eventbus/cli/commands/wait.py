@@ -1,0 +1,205 @@
+"""`eventbus wait`: waits until stored objects are as asked, in kubectl's words."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from eventbus.cache.pager import list_all
+from eventbus.cli.completion import complete_objects
+from eventbus.cli.input.kind_names import objects_from_words
+from eventbus.cli.input.lookup import demanded_kind
+from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.since import parse_duration
+from eventbus.cli.session import Session, open_session
+from eventbus.errors import Expired, NotFound
+from eventbus.list_watch import ListOptions, Watch, WatchEventType
+from eventbus.text import printable
+
+if TYPE_CHECKING:
+    from eventbus.kinds import Kind
+
+#: kubectl's longest wait, for a negative timeout.
+WEEK_S: Final = 7 * 86_400.0
+
+FORMS: Final = "condition=TYPE[=STATUS], jsonpath={PATH}[=VALUE], create, delete"
+
+#: The object as JSON, None: it is not there → whether it is as asked.
+Condition = Callable[[dict[str, Any] | None], bool]
+
+
+@click.command()
+@click.argument("objects", nargs=-1, required=True, metavar="KIND/NAME...", shell_complete=complete_objects)
+@namespace_option("Where the objects are.")
+@click.option("--for", "wanted", required=True, metavar="WHAT", help=f"{FORMS}.")
+@click.option("--timeout", default="30s", show_default=True, metavar="30s", help="0s: look once; -1s: a week.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="All of a kind with these labels.")
+@click.option("--all", "everything", is_flag=True, help="All of a kind.")
+@click.option("-o", "--output", type=click.Choice(["name"]), help="Names only.")
+def wait(
+    objects: tuple[str, ...],
+    namespace: str,
+    wanted: str,
+    timeout: str,
+    selector: str,
+    everything: bool,
+    output: str | None,
+) -> None:
+    """Wait until objects of the store, nodes, leases or events, are as asked.
+
+    What has happened to anything else is an event: `eventbus events --for KIND/NAME -w` shows it as it comes.
+
+    \b
+    Examples:
+      eventbus wait --for=condition=Ready node/n1 --timeout=60s
+      eventbus wait --for=delete node/n1
+      eventbus wait --for=jsonpath='{.spec.holderIdentity}'=n2 lease/leader
+      eventbus wait --for=condition=Ready nodes --all
+
+    \b
+    Exit codes:
+      0  all of them are as asked
+      1  one was not in time, or is not there
+      2  wrong usage, or no such kind
+    """
+    from eventbus.printers.object_table import object_name
+
+    condition, timeout_s = parse_condition(wanted), _timeout_s(timeout)
+    deadline = time.monotonic() + timeout_s
+    absent_is_fine = wanted in ("delete", "create")
+    with open_session() as session:
+        for kind, name in _chosen(session, objects, namespace, selector, everything=everything):
+            place = namespace if kind.namespaced else ""
+            if not _wait(session, kind, (name, place), condition, deadline, absent_is_fine=absent_is_fine):
+                click.echo(f"error: timed out waiting for the condition on {kind.plural}/{printable(name)}", err=True)
+                sys.exit(1)
+            said = printable(object_name(kind, name))
+            click.echo(said if output == "name" else f"{said} condition met")
+
+
+def parse_condition(text: str) -> Condition:
+    """Read what --for says. Raises: BadParameter."""
+    sort, _, rest = text.partition("=")
+    if text == "delete":
+        return lambda found: found is None
+    if text == "create":
+        return lambda found: found is not None
+    if sort == "condition" and rest:
+        name, _, status = rest.partition("=")
+        return _has_condition(name.lower(), (status or "true").lower())
+    if sort == "jsonpath" and rest:
+        return _has_value(rest)
+    raise click.BadParameter(f"{text!a} is none of {FORMS}", param_hint="--for")
+
+
+def _has_condition(name: str, status: str) -> Condition:
+    def holds(found: dict[str, Any] | None) -> bool:
+        conditions = ((found or {}).get("status") or {}).get("conditions") or ()
+        return any((one["type"].lower(), one["status"].lower()) == (name, status) for one in conditions)
+
+    return holds
+
+
+def _has_value(text: str) -> Condition:
+    """`{.a.b}=value`, or `{.a.b}`: it has any value."""
+    from eventbus.printers.jsonpath import go_text, relaxed_path
+
+    end = text.rfind("}") + 1 or text.find("=") % (len(text) + 1)
+    path_text, (_, equals, value) = text[:end], text[end:].partition("=")
+    try:
+        path = relaxed_path(path_text)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--for") from None
+
+    def holds(found: dict[str, Any] | None) -> bool:
+        values = [go_text(one) for one in path.find(found)] if found is not None else []
+        return values == [value] if equals else any(values)
+
+    return holds
+
+
+def _timeout_s(text: str) -> float:
+    try:
+        if text.startswith("-"):
+            return WEEK_S
+        return (timedelta(0) if text == "0" else parse_duration(text)).total_seconds()
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--timeout") from None
+
+
+def _chosen(
+    session: Session, words: Sequence[str], namespace: str, selector: str, *, everything: bool
+) -> list[tuple[Kind[Any], str]]:
+    if not selector and not everything:
+        return [(_kind(one.kind), one.name) for one in objects_from_words(tuple(words))]
+    if len(words) != 1 or "/" in words[0]:
+        raise click.UsageError("--all and -l go with one kind, and no name")
+    kind = _kind(words[0])
+    options = ListOptions(namespace=namespace if kind.namespaced else "", label_selector=selector)
+    found = list_all(session.store.objects(kind), options)[0].items
+    if not found:
+        raise NotFound("no matching resources found")
+    return [(kind, one.metadata.name) for one in found]
+
+
+def _kind(word: str) -> Kind[Any]:
+    others = f". What happened to others: eventbus events --for {printable(word)}/NAME -w"
+    kind = demanded_kind(word, else_do=others)
+    return kind
+
+
+def _wait(
+    session: Session,
+    kind: Kind[Any],
+    named: tuple[str, str],
+    condition: Condition,
+    deadline: float,
+    *,
+    absent_is_fine: bool,
+) -> bool:
+    """Watch until *condition* holds; False: it did not in time. Raises: NotFound: it is not there, and should be."""
+    from eventbus.printers.object_printer import plain_of
+    from eventbus.selectors.fields import escape_value
+
+    name, place = named
+    objects = session.store.objects(kind)
+    options = ListOptions(namespace=place, field_selector=f"metadata.name={escape_value(name)}")
+
+    def holds(found: Any) -> bool:
+        if found is None and not absent_is_fine:
+            objects.get(name, place)  # raises, in the words that all commands have for it
+        return condition(None if found is None else plain_of(kind, found))
+
+    while True:
+        listed = objects.list(options)
+        if holds(next(iter(listed.items), None)):
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        again = msgspec.structs.replace(options, resource_version=listed.resource_version, timeout_s=left)
+        with contextlib.suppress(Expired), contextlib.closing(_Changes(objects.watch(again))) as changes:
+            if any(holds(found) for found in changes):
+                return True
+
+
+class _Changes:
+    """The states of an object, None: it was deleted, as a watch tells them."""
+
+    def __init__(self, watch: Watch[Any]) -> None:
+        self._watch = watch
+
+    def __iter__(self) -> Iterator[Any]:
+        for event in self._watch:
+            if event.object is not None:
+                yield None if event.type is WatchEventType.DELETED else event.object
+
+    def close(self) -> None:
+        self._watch.stop()

@@ -1,0 +1,79 @@
+"""`eventbus why`: one object's story, and what happened around it before it went wrong."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+import click
+import msgspec
+
+from eventbus.cli.completion import complete_objects
+from eventbus.cli.input.kind_names import object_from_words, recorded_reference
+from eventbus.cli.input.lookup import waiting
+from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.since import parse_duration
+from eventbus.cli.session import open_session
+from eventbus.errors import NotFound
+from eventbus.event import EventType
+from eventbus.printers.output import dump_json, wants_colour, write
+
+
+@click.command()
+@click.argument("object", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@namespace_option("Where the object is.")
+@click.option("--before", default="10m", show_default=True, help="How long before its first Warning is looked at.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
+def why(object: tuple[str, ...], namespace: str, before: str, output: str | None) -> None:
+    """Show why an object fails: since when, how often, does it still, and what happened around it before.
+
+    Around it are: its node, what it belongs to, what was started, installed or changed on the same host, other
+    Warnings there, and others that failed for the same reason at the same time. The web page shows the same.
+
+    \b
+    Examples:
+      eventbus why pod/web-0
+      eventbus why deploy/web -n shop --before 1h
+      eventbus why job backup -o json
+
+    \b
+    Exit codes:
+      0  shown
+      1  nothing is known of the object, or the bus does not answer
+      2  wrong usage
+    """
+    from eventbus.kinds import KINDS
+    from eventbus.printers.story_page import format_story
+    from eventbus.printers.yaml import dump_yaml
+    from eventbus.story.story import story_to_json
+
+    typed = object_from_words(object, "")
+    about = recorded_reference(f"{typed.kind}/{typed.name}", namespace)
+    kind = KINDS.named(about.kind)
+    if kind is not None and not kind.namespaced:
+        about = msgspec.structs.replace(about, namespace="")
+    with open_session() as session:
+        story = session.read_story(about, _before(before))
+        hint = waiting(session)
+    if not story.events and story.stored is None and not story.of_owned:
+        place = f" in namespace {namespace}" if about.namespace else ""
+        raise NotFound(f"nothing is known of {typed.kind}/{typed.name}{place}; {hint or 'no event about it is stored'}")
+    if output:
+        plain = story_to_json(story, datetime.now(UTC))
+        write(dump_json(plain) + "\n" if output == "json" else dump_yaml(plain))
+        return
+    write(format_story(story, now=datetime.now(UTC), colour=wants_colour(sys.stdout)))
+    if not any(event.type == EventType.WARNING for event in (*story.events, *story.of_owned)):
+        click.echo("It has no Warning; what is around its first event is shown.", err=True)
+    if hint:
+        click.echo(hint, err=True)
+
+
+def _before(text: str) -> timedelta:
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--before") from None
+    if not timedelta(seconds=1) <= found <= timedelta(days=14):
+        raise click.BadParameter(f"{text!r} is not between 1s and 14d", param_hint="--before")
+    return found

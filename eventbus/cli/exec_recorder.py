@@ -1,0 +1,154 @@
+"""Records, in a process of its own, what `eventbus exec` tells it: see `process/event_helper.py`. Its socket is 0."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import select
+import signal
+import socket
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from eventbus.cli.lean import import_later
+from eventbus.errors import EventBusError
+from eventbus.event import ObjectReference
+
+if TYPE_CHECKING:
+    from eventbus.record.broadcaster import EventBroadcaster
+    from eventbus.record.recorder import EventRecorder
+
+COMPONENT: Final = "eventbus-exec"
+#: A bus that is known to be away gets so long after the command's end: it may just be restarting.
+AWAY_S: Final = 2.0
+#: How often that is looked at.
+STEP_S: Final = 0.05
+#: Without another event for so long, and with all sent, this process is not needed.
+IDLE_S: Final = 1.0
+_READ_BYTES: Final = 65_536
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+#: How many are waiting is the end of the outbox's line; at the end of ours it would be said twice.
+_WAITING: Final = re.compile(r" \(\d+ events wait\)$")
+
+
+def main() -> None:
+    """Record until the other end is closed, send what is left, and answer what could not be sent."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends with the one that started it, whatever others are told
+    import_later()
+    line = socket.socket(fileno=0)
+    recording = Recording()
+    told, rest, quiet = 0, b"", False
+    while True:
+        readable, _, _ = select.select([line], [], [], IDLE_S)
+        if not readable:
+            if not quiet and recording.sent():
+                line.sendall(b"sent %d\n" % told)
+                quiet = True
+            continue
+        data = line.recv(_READ_BYTES)
+        if not data:
+            break
+        quiet = False
+        *whole, rest = (rest + data).split(b"\n")
+        for said in whole:
+            told += recording.take(json.loads(said))
+    unsent, why = recording.close(told)
+    line.sendall(json.dumps({"unsent": unsent, "why": why}).encode() + b"\n")
+
+
+class Recording:
+    """Records the events of one object; nothing here waits for Redis, or raises; except `close`."""
+
+    def __init__(self) -> None:
+        self._about = ObjectReference()
+        self._broadcaster: EventBroadcaster | None = None
+        self._recorder: EventRecorder | None = None
+        self._problem = LastProblem()
+
+    def take(self, said: dict[str, Any]) -> int:
+        """Take what all events are about, or an event; the number of events that it was."""
+        if "about" in said:
+            self._open(said["about"], said["namespace"], said["command"])
+            return 0
+        if self._recorder is not None:
+            when = _EPOCH + timedelta(microseconds=said["ns"] // 1000)
+            self._recorder.past_eventf(self._about, when, said["type"], said["reason"], "%s", said["message"])
+        return 1
+
+    def sent(self) -> bool:
+        """Return True if nothing is left to be sent."""
+        return self._broadcaster is not None and self._broadcaster.flush(STEP_S)
+
+    def close(self, told: int) -> tuple[int, str]:
+        """Send what is left; return how many of the events could not be sent, and why.
+
+        Blocks for at most the settings' `flush_s`, `AWAY_S` if the bus is away, not at all for one that never will do.
+        """
+        if self._broadcaster is None:
+            return 0, f"no events were recorded: {self._problem.text}" if told else ""
+        if self._broadcaster.shutdown(self._wait(self._broadcaster)):
+            return 0, ""
+        unsent = sum(self._broadcaster.losses.counts.values())
+        return unsent, self._problem.text or f"not within {self._broadcaster.settings.flush_s:g} s"
+
+    def _open(self, about: str | None, namespace: str, command: str) -> None:
+        logger = logging.getLogger("eventbus")
+        logger.addHandler(self._problem)
+        logger.propagate = False
+        try:
+            from eventbus.record.broadcaster import EventBroadcaster
+
+            self._about = object_of(about, namespace, command)
+            self._broadcaster = EventBroadcaster()
+            self._recorder = self._broadcaster.new_recorder(COMPONENT)
+        except EventBusError as error:
+            self._problem.text = str(error)
+
+    def _wait(self, broadcaster: EventBroadcaster) -> float:
+        """Wait until everything is sent, or something is in the way. Returns the seconds that are left after that."""
+        flush_s = broadcaster.settings.flush_s
+        if broadcaster.flush(0):
+            return flush_s
+        # The outbox is importing it, too, which takes long on a busy machine. The time of the bus begins after that.
+        import redis  # noqa: F401
+
+        began = time.monotonic()
+        while not self._problem.text and not broadcaster.flush(STEP_S):
+            if time.monotonic() - began >= flush_s:
+                return 0.0
+        longest = AWAY_S if self._problem.text else flush_s
+        return max(0.0, min(longest, flush_s) - (time.monotonic() - began))
+
+
+def object_of(about: str | None, namespace: str, command: str) -> ObjectReference:
+    """Return what the events are about: KIND/NAME, or the command itself. Raises: InvalidEvent."""
+    from eventbus.cli.input.kind_names import recorded_reference
+    from eventbus.reference import reference_from_text
+    from eventbus.text import cut_bytes
+    from eventbus.validation import MAX_NAME
+
+    if about is not None:
+        return recorded_reference(about, namespace)
+    checked = reference_from_text("Command/command", namespace)
+    return ObjectReference(kind=checked.kind, namespace=checked.namespace, name=cut_bytes(command, MAX_NAME))
+
+
+class LastProblem(logging.Handler):
+    """Keeps what the outbox logs about a bus that is away."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.args and "unsent" in record.args:
+            return  # the count of what is left, which `close` says itself
+        self.text = _WAITING.sub("", record.getMessage())
+        if record.exc_info and record.exc_info[0]:
+            self.text += f" ({record.exc_info[0].__name__}: {record.exc_info[1]})"
+
+
+__all__ = ["AWAY_S", "COMPONENT", "LastProblem", "Recording", "main", "object_of"]

@@ -1,0 +1,114 @@
+"""What every `eventbus get` takes, as it was typed. Nothing here imports the store: Tab needs no more than this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from eventbus.cli.completion import complete_forms
+from eventbus.list_watch import ListOptions
+from eventbus.names import is_dns_label
+from eventbus.printers.forms import FORMS
+
+if TYPE_CHECKING:
+    from eventbus.kinds import Kind
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Objects of a list that kubectl asks for at once.
+CHUNK = 500
+
+
+class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The names and options that every kind has, as they were typed."""
+
+    names: tuple[str, ...] = ()
+    namespace: str = ""
+    all_namespaces: bool = False
+    selector: str = ""
+    field_selector: str = ""
+    sort_by: str | None = None
+    watch: bool = False
+    watch_only: bool = False
+    output_watch_events: bool = False
+    output: str = ""
+    no_headers: bool = False
+    chunk_size: int = CHUNK
+    label_columns: tuple[str, ...] = ()
+    show_labels: bool = False
+
+    @property
+    def watches(self) -> bool:
+        """Return True if the command goes on until Ctrl-C."""
+        return self.watch or self.watch_only
+
+    def names_of(self, kind: Kind[Any]) -> tuple[str, ...]:
+        """Return the names; the kind may stand before each. Raises: UsageError: they do not go with other options."""
+        if not self.names:
+            return ()
+        if self.all_namespaces:
+            raise click.UsageError("a resource cannot be retrieved by name across all namespaces")
+        if self.selector or self.field_selector:
+            raise click.UsageError("name cannot be provided when a selector is specified")
+        if self.watches and len(self.names) > 1:
+            raise click.UsageError("watch is only supported on individual resources and resource collections")
+        return tuple(_without_kind(kind, name) for name in self.names)
+
+    def place(self, kind: Kind[Any]) -> str:
+        """Return the namespace; "": all, or none. Raises: BadParameter."""
+        if self.all_namespaces or not kind.namespaced:
+            return ""
+        if not is_dns_label(self.namespace):
+            raise click.BadParameter(f"{self.namespace!a} is not a DNS label", param_hint="--namespace")
+        return self.namespace
+
+    def list_options(self, kind: Kind[Any]) -> ListOptions:
+        """Return the options of the list that the store is asked for."""
+        from eventbus.selectors.fields import escape_value
+
+        name = "".join(f"metadata.name={escape_value(name)}" for name in self.names_of(kind)[:1])
+        return ListOptions(
+            namespace=self.place(kind),
+            label_selector=self.selector,
+            field_selector=name or self.field_selector,
+            limit=self.chunk_size,
+        )
+
+
+def _without_kind(kind: Kind[Any], name: str) -> str:
+    from eventbus.kinds import KINDS
+
+    word, slash, rest = name.partition("/")
+    return rest if slash and KINDS.named(word) is kind else name
+
+
+def common_options(command: F) -> F:
+    """Add the names and options of `GetOptions` to a command, in kubectl's words."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS: tuple[Callable[[F], F], ...] = (
+    click.argument("names", nargs=-1, metavar="[NAME]..."),
+    click.option("-l", "--selector", default="", metavar="LABELS", help="Labels: a=b,a!=b,a in (x,y),!a."),
+    click.option("--field-selector", default="", metavar="FIELDS", help="Fields: type=Warning,reason!=Pulled."),
+    click.option("--sort-by", metavar="JSONPATH|none", help="Order of the list; none: the store's, as kubectl's."),
+    click.option("-w", "--watch", is_flag=True, help="After the list, show what is written, until Ctrl-C."),
+    click.option("--watch-only", is_flag=True, help="As -w, without the list."),
+    click.option("--output-watch-events", is_flag=True, help="With -w: say ADDED, MODIFIED, DELETED."),
+    click.option("-o", "--output", default="", metavar="FORM", help=f"Another form than the table: {FORMS}.",
+                 shell_complete=complete_forms),
+    click.option("--no-headers", is_flag=True, help="A table without its first line."),
+    click.option("--chunk-size", type=click.IntRange(min=0), default=CHUNK, show_default=True,
+                 help="Objects to read at once; 0: all."),
+    click.option("-L", "--label-columns", multiple=True, metavar="LABEL,…", callback=lambda _ctx, _param, given: tuple(
+        label for one in given for label in one.split(",") if label), help="A column for each of these labels."),
+    click.option("--show-labels", is_flag=True, help="All labels in the last column."),
+)  # fmt: skip
+
+
+__all__ = ["GetOptions", "common_options"]

@@ -1,0 +1,97 @@
+"""Options that every command takes, before or behind its name, as kubectl's: --context, -n, --kubeconfig."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import click
+
+from eventbus.cli.contexts import NAMESPACE_VARIABLE, read_contexts, use_context
+from eventbus.errors import ConfigError
+
+#: Where the environment is kept that the program was started with.
+_STARTED: Final = "eventbus.environ"
+#: Where the namespace is kept that was given in front of the command.
+_GIVEN_NAMESPACE: Final = "eventbus.namespace"
+#: Where a context that cannot be used is kept until it is known whether the command needs one.
+_PROBLEM: Final = "eventbus.context_problem"
+#: They need none; `config` is what mends it.
+_WITHOUT_BUS: Final = ("config", "completion", "help", "version")
+
+
+def add_to_program(program: click.Group) -> None:
+    """Add them to the program itself. The bus of the context is in the environment before any command is looked at."""
+    program.params += [
+        click.Option(["--context"], metavar="NAME", help="The bus of that name; see `eventbus config`.", is_eager=True,
+                     expose_value=False, callback=_context_of_program, shell_complete=complete_contexts),
+        click.Option(["-n", "--namespace"], metavar="TEXT", help="For the command, as its own -n.",
+                     expose_value=False, callback=_namespace),
+        _kubeconfig(),
+    ]  # fmt: skip
+
+
+def add_to_command(command: click.Command) -> None:
+    """Add --context and --kubeconfig to a command, unless it has such options of its own. They are not in its help."""
+    taken = {name for param in command.params for name in param.opts}
+    options = [
+        click.Option(["--context"], hidden=True, is_eager=True, expose_value=False, callback=_context_of_command,
+                     shell_complete=complete_contexts),
+        _kubeconfig(),
+    ]  # fmt: skip
+    command.params += [option for option in options if not taken & set(option.opts)]
+
+
+def complete_contexts(_ctx: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the names of the contexts."""
+    try:
+        return [one.name for one in read_contexts(os.environ).contexts if one.name.startswith(begin)]
+    except ConfigError:
+        return []
+
+
+def _context_of_program(ctx: click.Context, _parameter: click.Parameter, name: str | None) -> None:
+    ctx.meta[_STARTED] = dict(os.environ)
+    _use(ctx, name or "")
+
+
+def _context_of_command(ctx: click.Context, _parameter: click.Parameter, name: str | None) -> None:
+    if name:
+        os.environ.clear()
+        os.environ.update(ctx.meta.get(_STARTED, {}))
+        _use(ctx, name)
+        if _GIVEN_NAMESPACE in ctx.meta:
+            os.environ[NAMESPACE_VARIABLE] = ctx.meta[_GIVEN_NAMESPACE]
+
+
+def _use(ctx: click.Context, name: str) -> None:
+    try:
+        use_context(name, os.environ)
+    except ConfigError as problem:
+        if name and not ctx.resilient_parsing:
+            raise click.BadParameter(str(problem), param_hint="--context") from None
+        ctx.meta[_PROBLEM] = problem
+
+
+def check_context(ctx: click.Context, word: str) -> None:
+    """Refuse a context that cannot be used, unless the command *word* needs none. Raises: ConfigError."""
+    problem: ConfigError | None = ctx.meta.get(_PROBLEM)
+    if problem and word not in _WITHOUT_BUS and not ctx.resilient_parsing:
+        raise problem
+
+
+def _namespace(ctx: click.Context, _parameter: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        ctx.meta[_GIVEN_NAMESPACE] = os.environ[NAMESPACE_VARIABLE] = given
+
+
+def _kubeconfig() -> click.Option:
+    return click.Option(["--kubeconfig"], hidden=True, is_eager=True, expose_value=False, callback=_no_kubeconfig)
+
+
+def _no_kubeconfig(_ctx: click.Context, _parameter: click.Parameter, given: Any) -> None:
+    if given is not None:
+        raise click.UsageError(
+            "buses have contexts in a file of their own: --context NAME (eventbus config get-contexts), another file "
+            "in EVENTBUS_CONFIG. For kubectl itself, `eventbus kubeconfig` writes what it needs"
+        )

@@ -1,0 +1,43 @@
+"""Sends one event for a command, and waits until it has arrived."""
+
+from __future__ import annotations
+
+import logging
+
+from eventbus.cli.session import Session
+from eventbus.clock import SystemClock
+from eventbus.errors import BusUnavailable
+from eventbus.record.losses import Losses
+from eventbus.record.outbox import Outbox
+from eventbus.record.pending import Pending
+
+
+def send(session: Session, pending: Pending) -> None:
+    """Send *pending*. Raises: BusUnavailable: nobody took it within `flush_s`; it may have arrived all the same."""
+    # The exit code and the line below say what happened; the outbox's own lines would say it twice.
+    logging.getLogger("eventbus").addHandler(logging.NullHandler())
+    clock = SystemClock()
+    losses = _Losses(clock)
+    outbox = Outbox(connect=session.transport, settings=session.settings, clock=clock, losses=losses)
+    outbox.put(pending)
+    arrived = outbox.flush(session.settings.flush_s)
+    outbox.close(0.1)
+    if not arrived:
+        cause = f": {losses.last_line}" if losses.last_line else ""
+        who = "Redis" if session.remote is None else "the API"
+        raise BusUnavailable(
+            f"not recorded: {who} did not take the event within {session.settings.flush_s:g} s{cause}; try again "
+            "(it may still have arrived, if only the answer was lost)"
+        )
+
+
+class _Losses(Losses):
+    """Keeps the last line instead of logging it, without what follows in brackets."""
+
+    last_line = ""
+
+    def tell(self, cause: str, line: str) -> None:
+        self.last_line = line.partition(" (")[0]
+
+
+__all__ = ["send"]

@@ -1,0 +1,123 @@
+"""Formats one object's story for a terminal: what fails since when, its events, and what happened around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from eventbus.event import Event, EventType, ObjectReference
+from eventbus.printers.event_table import DESCRIPTION, interval
+from eventbus.printers.human_duration import age, human_duration
+from eventbus.printers.table import Cell, Colour, Row, format_table
+from eventbus.story.story import Around, Link, Story
+from eventbus.story.times import first_seen
+from eventbus.story.verdict import Still, Verdict
+from eventbus.text import printable
+
+#: What a link is called where it stands in a line of its own.
+LINK_WORDS: Final = {
+    Link.NODE: "its node",
+    Link.OWNER: "its owner",
+    Link.CHANGE: "changed on its host",
+    Link.TROUBLE: "trouble on its host",
+    Link.SAME_REASON: "same reason",
+}
+
+
+def format_story(story: Story, *, now: datetime, colour: bool = False) -> str:
+    """Format the whole page; it ends with a newline."""
+    parts = [verdict(story, now=now) + "\n"]
+    parts += [_line("Belongs to", story.owners), _line("Owns", story.owned)]
+    if story.hosts:
+        parts.append(f"{'On:':<12}{printable(', '.join(story.hosts))}\n")
+    if story.events:
+        parts.append("\nEvents:\n" + _events(story.events, now=now, colour=colour, named=False))
+    if story.of_owned:
+        parts.append("\nOf what it owns:\n" + _events(story.of_owned, now=now, colour=colour, named=True))
+    parts += [_silences(story), _surroundings(story, colour)]
+    return "".join(parts)
+
+
+def verdict(story: Story, *, now: datetime) -> str:
+    """Say in one sentence what goes wrong, since when, how often, and whether it still does."""
+    about = printable(f"{story.object.kind}/{story.object.name}")
+    found = story.verdict(now)
+    if found is None:
+        return f"{about}: no Warning is stored." if story.events else f"{about}: no event about it is stored."
+    often = "once" if found.times == 1 else f"{found.times} times"
+    since = f"{found.since:%Y-%m-%d %H:%M:%S} UTC ({age(now, found.since)} ago)"
+    last = age(now, found.last)
+    return f"{about}: {printable(found.reason)} {often}, warnings since {since}, last {last} ago; {_still(found)}."
+
+
+def _still(verdict: Verdict) -> str:
+    if verdict.still is Still.GOES_ON:
+        return "it goes on"
+    if verdict.still is Still.ONCE:
+        return "not again so far"
+    return f"it has stopped: {printable(verdict.ended_by)} since" if verdict.ended_by else "it has stopped"
+
+
+def _line(label: str, objects: Iterable[ObjectReference]) -> str:
+    named = ", ".join(f"{one.kind}/{one.name}" for one in objects)
+    return f"{label + ':':<12}{printable(named)}\n" if named else ""
+
+
+def _events(events: Iterable[Event], *, now: datetime, colour: bool, named: bool) -> str:
+    rows: list[Row] = []
+    for event in events:
+        about = (f"{event.involved_object.kind}/{event.involved_object.name}",) if named else ()
+        rows.append((interval(event, now), _type(event, colour), event.reason, *about, event.message.strip()))
+    headers = ("Seen", "Type", "Reason", *(("Object",) if named else ()), "Message")
+    return format_table(headers, rows, layout=DESCRIPTION)
+
+
+def _silences(story: Story) -> str:
+    """Tell where a repeated event, which shows its first and last time alone, has paused for long."""
+    events = {event.metadata.uid: event for event in (*story.events, *story.of_owned)}
+    told = [(one, events[rhythm.uid]) for rhythm in story.rhythms if rhythm.uid in events for one in rhythm.silences]
+    if not told:
+        return ""
+    rows = [
+        (
+            f"{silence.since:%m-%d %H:%M} UTC",
+            human_duration((silence.until - silence.since).total_seconds()),
+            event.reason,
+            f"{event.involved_object.kind}/{event.involved_object.name}",
+        )
+        for silence, event in sorted(told, key=lambda one: one[0].since)
+    ]
+    return "\nSilent in between:\n" + format_table(("From", "For", "Reason", "Object"), rows, layout=DESCRIPTION)
+
+
+def _surroundings(story: Story, colour: bool) -> str:
+    start = story.first_warning or next(iter(story.events), None)
+    if start is None or story.since is None:
+        return ""
+    when = first_seen(start)
+    what = "first Warning" if start.type == EventType.WARNING else "first event"
+    period = human_duration(round((when - story.since).total_seconds()))
+    head = f"\nAround it, in the {period} before its {what} at {when:%H:%M:%S} UTC"
+    if not story.around:
+        return f"{head}: nothing that is linked to it.\n"
+    rows = [_around(one, when, colour) for one in story.around]
+    return f"{head}:\n" + format_table(
+        ("When", "Link", "Type", "Reason", "Object", "Message"), rows, layout=DESCRIPTION
+    )
+
+
+def _around(one: Around, when: datetime, colour: bool) -> Row:
+    event = one.event
+    seconds = (first_seen(event) - when).total_seconds()
+    offset = f"{'-' if seconds < 0 else '+'}{human_duration(abs(seconds))}"
+    about = f"{event.involved_object.kind}/{event.involved_object.name}"
+    return (offset, LINK_WORDS[one.link], _type(event, colour), event.reason, about, event.message.strip())
+
+
+def _type(event: Event, colour: bool) -> Cell:
+    warns = colour and event.type == EventType.WARNING
+    return Cell(event.type, Colour.YELLOW if warns else Colour.PLAIN)
+
+
+__all__ = ["LINK_WORDS", "format_story", "verdict"]
