@@ -1,6 +1,6 @@
 """Exports one partition of the store to one sink: reads the changes, writes them, keeps the sink's replies, moves on.
 
-The rules of writing are `export_writer`'s, those of the lease `export_lease`'s.
+The rules of writing are `writer.py`'s, those of the lease `leadership.py`'s.
 """
 
 from __future__ import annotations
@@ -8,26 +8,28 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
-
-import msgspec
 
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, SinkGone
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
 from eventbus.event import Event
+from eventbus.export.absence import RedisAbsence
 from eventbus.export.batch import SinkDelivery, make_rounds
+from eventbus.export.choice import Choice
 from eventbus.export.delayed import Waiting
 from eventbus.export.leadership import ExportLease, LeaseLost
 from eventbus.export.options import ExportOptions
+from eventbus.export.pausing import Pausing, finish
 from eventbus.export.progress import ExportProgress, Figures
 from eventbus.export.rate import RateLimit
 from eventbus.export.start import BEGINNING, Start
-from eventbus.export.writer import Outage, SinkWriter
+from eventbus.export.writer import Outage, Outcome, SinkWriter
 from eventbus.failpoints import failpoint
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions
@@ -57,7 +59,9 @@ class ExportStopped(Exception):
 class PartitionExporter:
     """Exports *partition* to *sink* as *consumer*. Start it in a thread of its own: `run`, which also closes the sink.
 
-    Args: sleep: waits for so many seconds; True: `stop` was called. For tests that own time.
+    Args: rate: what it shares with the exporters of other partitions; its own if there is none.
+          sleep: waits for so many seconds; True: `stop` was called. For tests that own time.
+          calling: entered around each call of the sink, and gives the signs of life meanwhile. For lanes.
           on_gone: called when the sink says that it is gone for good; the loop ends then.
 
     Raises: ConfigError: the sink's name will not do.
@@ -73,7 +77,9 @@ class PartitionExporter:
         clock: Clock,
         options: ExportOptions,
         block_ms: int = 1000,
+        rate: RateLimit | None = None,
         sleep: Callable[[float], bool] | None = None,
+        calling: Callable[[], AbstractContextManager[None]] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
         on_change: Callable[[str, str], None] = lambda _reason, _message: None,
         on_gone: Callable[[], None] = lambda: None,
@@ -87,17 +93,15 @@ class PartitionExporter:
         self._options = options
         self._block_ms = block_ms
         self._stop = threading.Event()
-        self._sleep = sleep = sleep or self._stop.wait
+        self._sleep = sleep or self._stop.wait
         self._uniform = uniform
-        self._on_change = on_change
         self._on_gone = on_gone
-        self._client = bus.client(block_ms=block_ms, name=f"eventbus-export-{partition}")
-        self._store = ExportStore(bus=bus, client=self._client, partition=partition, sink=sink.name, consumer=consumer)
+        self.client = bus.client(block_ms=block_ms, name=f"eventbus-export-{partition}")
+        self._store = ExportStore(bus=bus, client=self.client, partition=partition, sink=sink.name, consumer=consumer)
         self._lease = ExportLease(
             self._store,
             clock=clock,
             take_over_s=options.take_over_s,
-            sleep=sleep,
             what=what,
             on_beat=self._look_behind,
         )
@@ -109,25 +113,25 @@ class PartitionExporter:
             wait=self._lease.wait,
             before=self._before,
             rate_per_s=options.rate_per_s,
-            calling=self._lease.during_a_call,
+            calling=calling or self._lease.during_a_call,
             uniform=uniform,
         )
-        self._storage = EventStorage(kind=EVENT, bus=bus, client=self._client, view=options.view)
+        self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
+        self._choice = Choice(self._store, options.repeats, self._progress, clock)
         self._waiting = Waiting(self._store, self._storage)
-        self._rate = RateLimit(options.rate_per_s, clock)
+        self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
         self._position: int | None = None
-        self._asked_redis = False
-        self._failures = 0
-        self._failed_rounds = 0
-        self._failed_first: EventBusError | None = None  # of the failures since it last went on
+        self._redis = RedisAbsence(what, on_change)
+        self._under_way: Pausing[float] | None = None  #: a turn that has to wait in the middle
+        self.idle = False  #: the last turn has found nothing to do
 
     @property
     def figures(self) -> Figures:
         """Return the counts of what it has done; safe to read from any thread."""
         return self._progress.figures
 
-    def vitals(self) -> LoopHealth:
+    def loop_health(self) -> LoopHealth:
         """Return its health; safe to call from any thread. It stays ready while the sink does not answer."""
         figures = self.figures
         counted = ("written", "held_back", "retries", "buried", "probes", "lists")
@@ -143,8 +147,8 @@ class PartitionExporter:
             group=export_group(self._sink.name),
             partition=self._partition,
             last_progress=self._lease.last_progress,
-            ready=self._asked_redis and not self._failures,
-            counts={name: getattr(figures, name) for name in counted} | {"failures": self._failed_rounds},
+            ready=self._redis.ready,
+            counts={name: getattr(figures, name) for name in counted} | {"failures": self._redis.rounds},
             gauges=gauges,
         )
 
@@ -156,119 +160,166 @@ class PartitionExporter:
         """Export until `stop`; blocks. Then what was written is kept, and the lease given back."""
         try:
             while not self._stop.is_set():
-                try:
-                    if self.figures.holds or self._stand_by():
-                        self.step()
-                    self._recovered()
-                except ExportStopped:
+                pause_s = self.turn(self._block_ms)
+                if pause_s is None:
                     break
-                except SinkGone as error:
-                    log.error("%s ends: %s", self._what, error)
-                    self._on_gone()
-                    break
-                except LeaseLost:
-                    log.warning("%s: another worker has taken over", self._what)
-                    self._let_go()
-                except EventBusError as error:
-                    self._failed(error)
-                except Exception as error:  # a fault of ours: nothing was moved, it is tried again
-                    log.exception("%s: unexpected error", self._what)
-                    self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+                if pause_s and self._sleep(pause_s):
+                    self.stop()
         finally:
-            self._close()
+            self.close()
+
+    def turn(self, block_ms: int = 0) -> float | None:
+        """Go on by one step, or look whether it may begin. Returns the seconds until the next turn; None: it ends.
+
+        A step that has to wait, for the sink, Redis or its rate, ends in the middle, and the next turn goes on there.
+        """
+        self.idle = False
+        work, self._under_way = self._under_way, None
+        try:
+            if work is None:
+                work = self._begin(block_ms)
+                pause_s = next(work)
+            else:
+                pause_s = work.send(self._stop.is_set())
+            self._under_way = work
+            return pause_s
+        except StopIteration as end:
+            self._redis.over()
+            return float(end.value)
+        except ExportStopped:
+            return None
+        except SinkGone as error:
+            log.error("%s ends: %s", self._what, error)
+            self._on_gone()
+            return None
+        except LeaseLost:
+            log.warning("%s: another worker has taken over", self._what)
+            self._let_go()
+        except EventBusError as error:
+            return self._failed(error)
+        except Exception as error:  # a fault of ours: nothing was moved, it is tried again
+            log.exception("%s: unexpected error", self._what)
+            return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+        return 0.0
+
+    def _begin(self, block_ms: int) -> Pausing[float]:
+        """A turn. Returns the seconds until the next."""
+        if not self.figures.holds and not (yield from self._acquire()):
+            return LOOK_EVERY_S * self._uniform(0.3, 1)
+        self.idle = not (yield from self._step(block_ms))
+        return 0.0
+
+    def sign(self) -> None:
+        """Give a sign of life, if it holds the lease, for a lane in which another has its turn. Not while it writes."""
+        if self.figures.holds:
+            self._lease.sign()
+
+    @property
+    def changes_key(self) -> bytes:
+        """Return the key of the stream that it reads."""
+        return self._bus.keys[self._partition].changes_of(EVENT.plural)
+
+    def bell(self, block_ms: int) -> tuple[object, ...]:
+        """Return the command that waits at the server for the next change."""
+        return ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self.changes_key, f"{self._position or 0}-0")
 
     def acquire(self) -> bool:
         """Take the lease if it is free, find where to go on, and let the sink connect, waiting for it.
 
         Raises: LeaseLost, ExportStopped, and what Redis does.
         """
-        lease = self._lease.acquire()
-        self._has_redis()  # what follows may wait for the sink
-        if lease is None:
-            return False
-        self._keep(self._progress.begin(self._sink.mode))
-        former, self._position = self._position, lease.position
-        if lease.position is not None:
-            self._read_from(lease.position)
-        elif former is not None:  # the bus was flushed under us: what it holds now is all there is
-            self._catch_up(after=former)
-        elif self._options.start.listed:
-            self._catch_up(start=self._options.start)
-        else:
-            newest = self._store.newest_version()
-            self._keep(ExportCheckpoint(position=newest))
-            self._read_from(newest)
-        if self._writer.open():
-            raise ExportStopped
-        return True
+        return finish(self._acquire(), self._sleep)
 
-    def step(self) -> int:
+    def step(self, block_ms: int = 1) -> int:
         """Read once, for at most *block_ms*, and write what there is. Returns the number of changes.
 
         Call it only after `acquire`. Raises: LeaseLost, ExportStopped, and what Redis does.
         """
+        return finish(self._step(block_ms), self._sleep)
+
+    def _acquire(self) -> Pausing[bool]:
+        lease = self._lease.acquire()
+        self._redis.answered()  # what follows may wait for the sink
+        if lease is None:
+            return False
+        yield from self._keep(self._progress.begin(self._sink.mode))
+        former, self._position = self._position, lease.position
+        if lease.position is not None:
+            self._read_from(lease.position)
+        elif former is not None:  # the bus was flushed under us: what it holds now is all there is
+            yield from self._catch_up(after=former)
+        elif self._options.start.listed:
+            yield from self._catch_up(start=self._options.start)
+        else:
+            newest = self._store.newest_version()
+            yield from self._keep(ExportCheckpoint(position=newest))
+            self._read_from(newest)
+        if (yield from self._writer.open()):
+            raise ExportStopped
+        return True
+
+    def _step(self, block_ms: int) -> Pausing[int]:
         self._lease.keep()
         for deliveries, done in self._waiting.due(self._now_ms(), self._clock.monotonic()):
-            self._deliver(deliveries, done=done)
+            yield from self._deliver(deliveries, done=done)
         reader = self._reader
         assert reader is not None, "acquire first"
         try:
-            changes = reader.read(self._block_ms)
+            changes = reader.read(block_ms)
         except Expired as error:
             log.warning("%s: %s; listing the store", self._what, error)
-            self._catch_up(after=reader.after)
+            yield from self._catch_up(after=reader.after)
             return 0
         if reader.after != self._position:
             coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
             *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
             for deliveries in former:
-                self._deliver(deliveries)
-            self._deliver(last, position=reader.after)
+                yield from self._deliver(deliveries)
+            yield from self._deliver(last, position=reader.after)
         return len(changes)
 
-    def _stand_by(self) -> bool:
-        if self.acquire():
-            return True
-        self._sleep(LOOK_EVERY_S * self._uniform(0.3, 1))
-        return False
-
-    def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> None:
+    def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Pausing[None]:
         """Write what the store holds and was changed behind *after*, then go on from the version before the list."""
         self.figures.lists += 1
         newest = self._store.newest_version()
         index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
-        scanner = Scanner(bus=self._bus, client=self._client, storage=self._storage)
+        scanner = Scanner(bus=self._bus, client=self.client, storage=self._storage)
+        # Not read ahead: while the sink is written to, the line would lie idle with an answer on it, and might be cut.
         found = (
             SinkDelivery(key=member[-KEY_CHARS:].decode(), event=event, verb=Verb.UPDATE)
-            for member, event in scanner.scan(self._partition, index)
+            for member, event in scanner.scan(self._partition, index, ahead=False)
             if int(event.metadata.resource_version) > after and start.takes(event)
         )
         while chunk := list(islice(found, self._options.batch_events)):
-            self._deliver(chunk)
-        self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}))
+            yield from self._deliver(chunk)
+        yield from self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}))
         self._read_from(newest)
 
     def _read_from(self, position: int) -> None:
         self._position = position
         self._reader = ChangeReader(
-            bus=self._bus, client=self._client, storage=self._storage, partition=self._partition, after=position
+            bus=self._bus, client=self.client, storage=self._storage, partition=self._partition, after=position
         )
 
     def _deliver(
         self, deliveries: Sequence[SinkDelivery], *, position: int | None = None, done: Iterable[str] = ()
-    ) -> None:
+    ) -> Pausing[None]:
         """Write *deliveries*, no event twice among them, keep what came of them, and then move to *position*."""
         settled = ExportCheckpoint(done=list(done))
-        chosen = list(self._choose(deliveries, settled))
+        chosen = list(self._choice.choose(deliveries, settled))
         self.figures.pending, kept_at = len(chosen), self._clock.monotonic()
-        for outcome in self._writer.write(chosen):
+
+        def settle(outcome: Outcome) -> Pausing[None]:
+            nonlocal settled, kept_at
             failpoint("written")
             self._progress.settled(outcome, settled)
             if self._clock.monotonic() - kept_at >= KEEP_EVERY_S:
-                self._keep(settled)
+                yield from self._keep(settled)
                 settled, kept_at = ExportCheckpoint(), self._clock.monotonic()
+
+        yield from self._writer.write(chosen, settle)
         if self.figures.pending:
-            self._keep(settled)
+            yield from self._keep(settled)
             raise ExportStopped
         for delivery in deliveries:
             if delivery.forget:
@@ -279,41 +330,10 @@ class PartitionExporter:
         self._progress.round_done(settled)
         settled.position = position
         failpoint("settled")
-        self._keep(settled)
+        yield from self._keep(settled)
         failpoint("kept")
         if position is not None:
             self._position = position
-
-    def _choose(self, deliveries: Sequence[SinkDelivery], settled: ExportCheckpoint) -> Iterator[SinkDelivery]:
-        """Yield those that are to be written, with the sink's last reply about them."""
-        known = self._store.returned([delivery.key for delivery in deliveries])
-        for delivery in deliveries:
-            delivery = msgspec.structs.replace(delivery, known=known.get(delivery.key))
-            if self._is_due(delivery, settled):
-                if delivery.known is not None and not delivery.known.written:
-                    delivery = msgspec.structs.replace(delivery, known=None, verb=delivery.verb or Verb.CREATE)
-                yield delivery
-
-    def _is_due(self, delivery: SinkDelivery, settled: ExportCheckpoint) -> bool:
-        known, policy, now_ms = delivery.known, self._options.repeats, self._now_ms()
-        if delivery.forced:
-            return True
-        if known is not None and known.rv >= delivery.version:
-            return False
-        later_ms = None if known is None else policy.later_ms(known, now_ms)
-        if delivery.forget and later_ms is not None:
-            # There will be no later: what was held back goes now.
-            return known is not None and known.count < delivery.event.count
-        if delivery.only_forget:
-            return False
-        if policy.due(delivery.event.count, known, now_ms):
-            return True
-        self._progress.held_back(settled)
-        if known is not None:
-            settled.refreshed.append(delivery.key)
-        if later_ms is not None:
-            settled.later[delivery.key] = later_ms
-        return False
 
     def _look_behind(self) -> None:
         """Measure the lag once a second, together with the signs of life: not at each scrape, nor at each event."""
@@ -322,70 +342,50 @@ class PartitionExporter:
         except BusRefused:  # a user made before it was looked at: no reason to export nothing
             self.figures.lag = None
 
-    def _before(self, events: int) -> bool:
-        return self._stop.is_set() or self._lease.wait(self._rate.take(events))
+    def _before(self, events: int) -> Pausing[bool]:
+        return self._stop.is_set() or (yield from self._lease.wait(self._rate.take(events)))
 
-    def _keep(self, settled: ExportCheckpoint) -> None:
+    def _keep(self, settled: ExportCheckpoint) -> Pausing[None]:
         """Keep *settled*, whenever Redis comes back: the sink has it already. Raises: LeaseLost."""
         failures = 0
         while True:
             try:
-                ours = self._store.exported(settled)
-                self._has_redis()
+                ours = self._store.settle(settled)
+                self._redis.answered()
                 if not ours:
                     raise LeaseLost
                 return
             except FunctionsMissing:
-                self._bus.open_partition(self._client, self._partition)
+                self._bus.open_partition(self.client, self._partition)
             except BusUnavailable as error:
                 self._lease.last_progress = self._clock.monotonic()
-                self._waits(error)
+                self._redis.waits(error)
                 failures += 1
-                if self._sleep(KEEP_BACKOFF.pause_s(failures, self._uniform)):
+                if (yield KEEP_BACKOFF.pause_s(failures, self._uniform)):
                     raise
 
-    def _failed(self, error: EventBusError) -> None:
-        self._waits(error)
+    def _failed(self, error: EventBusError) -> float:
+        self._redis.waits(error)
         self._let_go()
-        if isinstance(error, FunctionsMissing):
-            self._load_functions()
-        self._sleep(BACKOFF.pause_s(self._failures, self._uniform))
+        if isinstance(error, FunctionsMissing | OtherBus):
+            self._open_again()
+        return BACKOFF.pause_s(self._redis.failures, self._uniform)
 
-    def _waits(self, error: EventBusError) -> None:
-        """Become not ready, and log that once."""
-        self._failures += 1
-        self._failed_rounds += 1
-        if self._failures == 1:
-            log.warning("%s waits: %s", self._what, error)
-            self._failed_first = error
-            if isinstance(error, BusUnavailable | BusRefused):
-                self._on_change("LostRedis", str(error))
-
-    def _load_functions(self) -> None:
+    def _open_again(self) -> None:
         try:
-            self._bus.open_partition(self._client, self._partition)
+            self._bus.open_partition(self.client, self._partition)
         except EventBusError as error:
             log.warning("%s: %s", self._what, error)
-
-    def _has_redis(self) -> None:
-        """Note that Redis has answered, which ends its absence; a refusal or a fault of ours shows later."""
-        self._asked_redis = True
-        if isinstance(self._failed_first, BusUnavailable):
-            self._recovered()
-
-    def _recovered(self) -> None:
-        if self._failures:
-            self._failures = 0
-            log.warning("%s goes on", self._what)
-            if isinstance(self._failed_first, BusUnavailable | BusRefused):
-                self._on_change("Reconnected", "Redis is back")
-            self._failed_first = None
 
     def _let_go(self) -> None:
         self._progress.end()
         self._reader = None
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the turn that waits, give the lease back, and close the sink. `run` does it."""
+        self.stop()
+        while self._under_way is not None:
+            self.turn()
         if self.figures.holds:
             self._lease.release()
         self._let_go()
@@ -394,7 +394,7 @@ class PartitionExporter:
         except Exception:
             log.exception("%s: the sink does not close", self._what)
         self._lease.close()
-        self._client.close()
+        self.client.close()
 
     def _now_ms(self) -> int:
         return self._clock.time_ns() // 1_000_000

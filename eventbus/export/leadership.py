@@ -11,6 +11,7 @@ from eventbus.clock import Clock
 from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import EventBusError
+from eventbus.export.pausing import Pausing
 
 log = logging.getLogger("eventbus")
 
@@ -30,7 +31,6 @@ class ExportLease:
     """The lease as one worker sees it. One thread, but for the signs that its heartbeat gives `during_a_call`.
 
     Args: take_over_s: a counter that was watched standing still for so long is a dead worker's.
-          sleep: waits for so many seconds; True: this worker is to stop.
           on_beat: called behind each sign of life; may use the store, and raise what Redis does.
     """
 
@@ -40,14 +40,12 @@ class ExportLease:
         *,
         clock: Clock,
         take_over_s: float,
-        sleep: Callable[[float], bool],
         what: str,
         on_beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._take_over_s = take_over_s
-        self._sleep = sleep
         self._what = what
         self._on_beat = on_beat
         self._liveness = LivenessObserver(clock, longest_gap_s=LONGEST_GAP_S)
@@ -55,17 +53,17 @@ class ExportLease:
         self._next_beat = 0.0
         #: When the worker last came round, or waited on purpose; seconds, monotonic.
         self.last_progress = clock.monotonic()
-        self._heartbeat = Heartbeat(self._sign, clock=clock, hung_s=LONGEST_CALL_S)
+        self._heartbeat = Heartbeat(self.sign, clock=clock, hung_s=LONGEST_CALL_S)
 
     def acquire(self) -> ExportHold | None:
         """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
         self.last_progress = now = self._clock.monotonic()
-        lease, dead = self._store.lease(), ""
+        lease, dead = self._store.acquire(), ""
         if not lease.ours:
             still_s = self._liveness.observe({lease.holder: lease.beats})[lease.holder]
             if still_s >= self._take_over_s:
                 dead = lease.holder
-                lease = self._store.lease(lease.holder, lease.beats)  # unless it has beaten meanwhile
+                lease = self._store.acquire(lease.holder, lease.beats)  # unless it has beaten meanwhile
         if not lease.ours:
             if lease.holder != self._stands_by:
                 self._stands_by = lease.holder
@@ -84,12 +82,12 @@ class ExportLease:
         self.last_progress = now = self._clock.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_EVERY_S
-            if not self._store.lease().ours:
+            if not self._store.acquire().ours:
                 raise LeaseLost
             self._on_beat()
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep, with signs of life, also through an absent Redis; True: stop. Raises: LeaseLost."""
+    def wait(self, seconds: float) -> Pausing[bool]:
+        """Wait with signs of life, also through an absent Redis; True: stop. Raises: LeaseLost."""
         until = self._clock.monotonic() + seconds
         while True:
             try:
@@ -97,7 +95,9 @@ class ExportLease:
             except EventBusError as error:
                 log.debug("%s: no sign of life: %s", self._what, error)
             left = until - self._clock.monotonic()
-            if self._sleep(max(0.0, min(left, BEAT_EVERY_S))):
+            if left <= 0:
+                return False
+            if (yield min(left, BEAT_EVERY_S)):
                 return True
             if left <= BEAT_EVERY_S:
                 return False
@@ -110,10 +110,12 @@ class ExportLease:
         """End its thread."""
         self._heartbeat.stop()
 
-    def _sign(self) -> None:
-        self.last_progress = self._clock.monotonic()
+    def sign(self) -> None:
+        """Give a sign of life from another thread, while the worker leaves Redis alone. Raises nothing of Redis."""
+        self.last_progress = now = self._clock.monotonic()
         try:
-            if self._store.lease().ours:
+            if self._store.acquire().ours:
+                self._next_beat = now + BEAT_EVERY_S
                 self._on_beat()
             else:
                 self._next_beat = 0.0  # whoever is in the call learns of it as soon as it ends

@@ -22,7 +22,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     outage: Outage = Outage.PAUSE
     view: View = View.WRITTEN  #: which counts and times of an event are written
     batch_events: int = 500  #: events written at once
-    rate_per_s: float = 0.0  #: events a second and partition; 0: no limit
+    rate_per_s: float = 0.0  #: events a second of a worker, all partitions together; 0: no limit
     take_over_s: float = 25.0  #: after so long without a sign of life a worker is dead
 
 

@@ -9,7 +9,7 @@ from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, Updat
 from eventbus.broker.health.export_lag import Lag
 from eventbus.clock import Clock
 from eventbus.encoding.wire import pack_batch, pack_event
-from eventbus.errors import EventBusError, Throttled
+from eventbus.errors import DeadCause, EventBusError, Throttled
 from eventbus.export.leadership import LeaseLost
 from eventbus.export.writer import Outcome
 from eventbus.sinks.contract import delivery_id
@@ -104,7 +104,7 @@ class ExportProgress:
             self.figures.paused_since = None
             settled.figures["paused_since_ms"] = ""
         if outcome.cause:
-            self._buried(outcome, settled)
+            self._buried(outcome, outcome.cause, settled)
         else:
             self._written(outcome, settled)
 
@@ -125,10 +125,10 @@ class ExportProgress:
                 name or delivery.event.metadata.name, version, delivery.version, delivery.event.count, now_ms
             )
 
-    def _buried(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
+    def _buried(self, outcome: Outcome, cause: DeadCause, settled: ExportCheckpoint) -> None:
         event, why = outcome.delivery.event, printable(outcome.why)
         about = printable(f"{event.metadata.namespace}/{event.metadata.name}")
-        log.error("%s: event %s is buried (%s): %s", self._what, about, outcome.cause, why)
+        log.error("%s: event %s is buried (%s): %s", self._what, about, cause, why)
         self.figures.buried += 1
         _raise(settled, "dead")
         settled.figures |= self._error(outcome.why)
@@ -144,7 +144,7 @@ class ExportProgress:
         origin = (producer, int(sequence)) if producer and sequence.isdecimal() else (event.metadata.uid, 0)
         settled.burials.append(
             Burial(
-                outcome.cause,
+                cause,
                 delivery_id(event),
                 export_group(self._sink),
                 delivery.key,
@@ -159,7 +159,7 @@ class ExportProgress:
     def _tell(self, settled: ExportCheckpoint) -> None:
         """Write the figures alone: they may be late, so Redis being away holds up nothing. Raises: LeaseLost."""
         try:
-            if not self._store.exported(settled):
+            if not self._store.settle(settled):
                 raise LeaseLost
         except EventBusError as error:
             log.debug("%s: figures are not kept: %s", self._what, error)

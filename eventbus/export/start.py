@@ -10,6 +10,7 @@ import msgspec
 from eventbus.clock import Clock
 from eventbus.errors import ConfigError
 from eventbus.event import Event
+from eventbus.sinks.contract import SinkMode
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -28,6 +29,15 @@ class Start(msgspec.Struct, frozen=True):
 
 
 NOW, BEGINNING = Start(listed=False), Start()
+
+
+def start_of(mode: SinkMode) -> str:
+    """Return where a new export begins that nobody has told where.
+
+    What people or programs are told of one by one begins now: the past would be a flood. What keeps a row an event
+    begins with all that there is.
+    """
+    return "beginning" if mode is SinkMode.UPSERT else "now"
 
 
 def parse_start(text: str, clock: Clock) -> Start:

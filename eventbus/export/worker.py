@@ -1,21 +1,24 @@
-"""Runs the exports to one sink as threads of this process: one a partition, each with a sink object of its own."""
+"""Runs the exports to one sink: an exporter a partition, each with a sink object of its own, in a few threads."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import describe_missing, partitions_without_worker
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import consumer_name
-from eventbus.consume.group_runner import GroupRunner
+from eventbus.consume.group_loops import LANES
+from eventbus.consume.group_runner import GroupRunner, PartitionLoop
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import EventBusError
 from eventbus.export.exporter import PartitionExporter
+from eventbus.export.lane import ExportLane
 from eventbus.export.options import ExportOptions
+from eventbus.export.rate import RateLimit
 from eventbus.sinks.contract import EventSink
 
 log = logging.getLogger("eventbus")
@@ -29,6 +32,8 @@ TELL_EVERY_LOOKS = 6
 
 class ExportRunner(GroupRunner):
     """Exporters of one sink, one a partition, the housekeeping, and a watch on the sink workers.
+
+    The exporter of a bus of one partition has a thread of its own; several share LANES of them.
 
     Args: make_sink: called once a partition, in the thread of whoever makes the runner.
           on_gone: called from a thread of it when the sink is gone for good.
@@ -46,26 +51,38 @@ class ExportRunner(GroupRunner):
         on_change: Callable[[str, str], None] = lambda _reason, _message: None,
         on_gone: Callable[[], None] = lambda: None,
     ) -> None:
-        self.exporters = [
-            PartitionExporter(
+        consumer = name or consumer_name()
+        loops: Sequence[PartitionLoop]
+        rate = RateLimit(options.rate_per_s, clock)
+
+        def make(partition: int, lane: ExportLane | None = None) -> PartitionExporter:
+            return PartitionExporter(
                 bus=bus,
                 partition=partition,
                 sink=make_sink(),
-                consumer=name or consumer_name(),
+                consumer=consumer,
                 clock=clock,
                 options=options,
                 block_ms=block_ms,
+                rate=rate,
+                calling=lane.calling if lane else None,
                 on_change=on_change,
                 on_gone=on_gone,
             )
-            for partition in range(bus.partitions)
-        ]
+
+        if bus.partitions == 1:
+            loops = self.exporters = [make(0)]
+        else:
+            loops = lanes = [ExportLane(clock=clock, block_ms=block_ms) for _ in range(min(LANES, bus.partitions))]
+            self.exporters = [make(number, lanes[number % len(lanes)]) for number in range(bus.partitions)]
+            for number, exporter in enumerate(self.exporters):
+                lanes[number % len(lanes)].add(exporter)
         housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
         super().__init__(
             "export",
-            self.exporters,
+            loops,
             beside=[housekeeper, SinkWorkerMonitor(bus)],
-            vitals=lambda: [exporter.vitals() for exporter in self.exporters],
+            loop_health=lambda: [exporter.loop_health() for exporter in self.exporters],
         )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Protocol
@@ -22,6 +22,7 @@ import msgspec
 from eventbus.backoff import Backoff
 from eventbus.errors import (
     AlreadyExists,
+    DeadCause,
     EventBusError,
     EventRejected,
     EventUnbuildable,
@@ -33,6 +34,7 @@ from eventbus.errors import (
 )
 from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
+from eventbus.export.pausing import Pausing, pause
 from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkWrite, Verb
 
 log = logging.getLogger("eventbus")
@@ -52,11 +54,11 @@ class Outage(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a delivery: *returned* by the sink, or given up for *cause*; both empty: the sink had it."""
+    """The outcome of a delivery: *returned* by the sink, or given up for *cause*; neither: the sink had it."""
 
     delivery: SinkDelivery
     returned: Event | None = None
-    cause: str = ""
+    cause: DeadCause | None = None
     why: str = ""
 
 
@@ -94,9 +96,9 @@ class _Next(StrEnum):
 
 
 class SinkWriter:
-    """Writes deliveries to one sink, waiting as long as it takes.
+    """Writes deliveries to one sink, however long it has to wait: whoever drives it does the waiting.
 
-    Args:     wait: sleeps for so many seconds; True: stop, and leave what is not written.
+    Args:     wait: waits for so many seconds; True: stop, and leave what is not written.
               before: called before each call with the number of events, for a rate limit; True: stop.
               rate_per_s: what `before` keeps to; no call has more events than a second of it, else `before` would wait
                 for a large one for long and then let it go at once. 0: no limit.
@@ -109,8 +111,8 @@ class SinkWriter:
         *,
         outage: Outage,
         progress: Progress,
-        wait: Callable[[float], bool],
-        before: Callable[[int], bool] = lambda _events: False,
+        wait: Callable[[float], Pausing[bool]] = pause,
+        before: Callable[[int], Pausing[bool]] | None = None,
         rate_per_s: float = 0.0,
         calling: Callable[[], AbstractContextManager[None]] = nullcontext,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -120,32 +122,32 @@ class SinkWriter:
         self._outage = outage
         self._progress = progress
         self._wait = wait
-        self._before = before
+        self._before = before or _at_once
         self._at_once = max(1, int(min(rate_per_s, 1e6))) if rate_per_s > 0 else None
         self._calling = calling
         self._uniform = uniform
         self._probes = 0
 
-    def open(self) -> bool:
+    def open(self) -> Pausing[bool]:
         """Let a sink connect that wants to, waiting for it. True: stop. Raises: SinkGone."""
         sink = self._sink
         if not isinstance(sink, OpeningSink) or self._outage is Outage.COUNT:
             return False
         while True:
-            if self._before(0):
+            if (yield from self._before(0)):
                 return True
             try:
                 with self._calling():
                     sink.open()
             except (OSError, SinkUnreachable, Throttled) as error:
-                if self._wait_for_sink(_classified(error)):
+                if (yield from self._wait_for_sink(_classified(error))):
                     return True
             else:
                 self._answered()
                 return False
 
-    def write(self, deliveries: Sequence[SinkDelivery]) -> Iterator[Outcome]:
-        """Write *deliveries*, no event twice among them; yields each as soon as it is settled.
+    def write(self, deliveries: Sequence[SinkDelivery], settle: Callable[[Outcome], Pausing[None]]) -> Pausing[None]:
+        """Write *deliveries*, no event twice among them; *settle* is called with each as soon as it is settled.
 
         Ends early, with some not settled, only if `wait` or `before` says so. Raises: SinkGone.
         """
@@ -153,11 +155,11 @@ class SinkWriter:
         failed: list[_Item] = []
         while todo or failed:
             if not todo:
-                if self._wait(self._sleep_s(failed)):
+                if (yield from self._wait(self._sleep_s(failed))):
                     return
                 todo, failed = [self._anew(item) for item in failed], []
             chunk = todo[: self._at_once if self._batch else 1]
-            if self._before(len(chunk)):
+            if (yield from self._before(len(chunk))):
                 return
             # What follows at once (patch, not found, create) comes before the next event.
             first: list[_Item] = []
@@ -166,7 +168,7 @@ class SinkWriter:
             for item, answer in zip(chunk, self._call(chunk), strict=True):
                 found = self._judge(item, answer)
                 if isinstance(found, Outcome):
-                    yield found
+                    yield from settle(found)
                 elif found is _Next.RETRY:
                     failed.append(item)
                     last_error = answer
@@ -180,7 +182,7 @@ class SinkWriter:
             if isinstance(outage, EventBusError):
                 if waiting < len(chunk):
                     self._probes = 0  # it took some: a hiccup
-                if self._wait_for_sink(outage):
+                if (yield from self._wait_for_sink(outage)):
                     return
             else:
                 self._answered()
@@ -247,15 +249,15 @@ class SinkWriter:
                 return _Next.WAIT
             case SinkUnreachable(status=status) | UnexpectedReply(status=status) if counting and status:
                 # Of what client-go knows as a StatusError none is tried again.
-                return Outcome(delivery, None, "rejected", str(answer))
+                return Outcome(delivery, None, DeadCause.REJECTED, str(answer))
             case EventRejected() | Throttled():
-                return Outcome(delivery, None, "rejected", str(answer))
+                return Outcome(delivery, None, DeadCause.REJECTED, str(answer))
             case EventUnbuildable():
-                return Outcome(delivery, None, "unbuildable", str(answer))
+                return Outcome(delivery, None, DeadCause.UNBUILDABLE, str(answer))
             case NotFound() if item.verb is not Verb.CREATE and item.follows < 2:
                 return _follow(item, Verb.CREATE)
             case NotFound() if counting:
-                return Outcome(delivery, None, "rejected", str(answer))
+                return Outcome(delivery, None, DeadCause.REJECTED, str(answer))
             case AlreadyExists() if counting:
                 return Outcome(delivery)
             case AlreadyExists() if item.verb is Verb.CREATE and delivery.event.count == 1:
@@ -268,20 +270,25 @@ class SinkWriter:
     def _failed(self, item: _Item, error: EventBusError) -> Outcome | _Next:
         item.tries += 1
         if item.tries >= MAX_TRIES:
-            return Outcome(item.delivery, None, "retries", str(error))
+            return Outcome(item.delivery, None, DeadCause.RETRIES, str(error))
         return _Next.RETRY
 
-    def _wait_for_sink(self, error: EventBusError) -> bool:
+    def _wait_for_sink(self, error: EventBusError) -> Pausing[bool]:
         retry_after_s = error.retry_after_s if isinstance(error, Throttled) else None
         self._progress.paused(error, retry_after_s)
         self._probes += 1
         pause_s = PROBE_BACKOFF.pause_s(self._probes, self._uniform) if retry_after_s is None else retry_after_s
-        return self._wait(pause_s)
+        return (yield from self._wait(pause_s))
 
     def _answered(self) -> None:
         if self._probes:
             self._probes = 0
             self._progress.resumed()
+
+
+def _at_once(_events: int) -> Pausing[bool]:
+    yield from ()
+    return False
 
 
 def _arguments(item: _Item) -> tuple[Event, EventPatch | None]:

@@ -36,6 +36,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     environ: Mapping[str, str] = {}
     timeout_s: float = 10.0  #: longest wait for one answer; what takes longer counts as unreachable
+    bus_id: str = ""  #: of the bus that is exported: whoever serves it refuses to take its own events in again
 
     def secret(self, variable: str) -> str:
         """Return the value of *variable*, or the content of the file named by <variable>_FILE (that wins), or "".
@@ -82,16 +83,20 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def make_sink(url: str, environ: Mapping[str, str], *, name: str = "", timeout_s: float = 10.0) -> EventSink:
+def make_sink(
+    url: str, environ: Mapping[str, str], *, name: str = "", timeout_s: float = 10.0, bus_id: str = ""
+) -> EventSink:
     """Make the sink that *url* names. It connects to nothing yet.
 
     A scheme that is none of ours is looked for among the entry points of `ENTRY_POINTS`: each names a SinkMaker.
 
     Args:     name: what it is kept under, [a-z0-9.-]{1,63}; "": `default_name`.
+              bus_id: the bus that the events come from: an API of that bus refuses them.
     Raises:   ConfigError: no such scheme, an extra is not installed, or the sink's maker refuses the URL.
     """
     scheme = _split(url).scheme
-    options = SinkOptions(name=check_name(name or default_name(url, environ)), environ=environ, timeout_s=timeout_s)
+    name = check_name(name or default_name(url, environ))
+    options = SinkOptions(name=name, environ=environ, timeout_s=timeout_s, bus_id=bus_id)
     if scheme not in SCHEMES:
         return _make_registered(url, scheme, options)
     maker: SinkMaker = _load(*SCHEMES[scheme])

@@ -27,6 +27,7 @@ from eventbus.event import Event
 from eventbus.sinks.contract import EventPatch, SinkMode
 from eventbus.sinks.kubernetes.errors import Conflict, translate
 from eventbus.sinks.registry import SinkOptions
+from eventbus.sinks.start_checks import check_host
 from eventbus.sinks.storable import storable_core, version_of
 
 #: The store's version of the event, kept with it: a write with an older one changes nothing.
@@ -49,7 +50,10 @@ def make_kubernetes_sink(url: str, options: SinkOptions) -> KubernetesSink:
     config, namespace = _read_url(url, options.environ)
     try:
         client = lightkube.Client(
-            config, timeout=httpx2.Timeout(options.timeout_s), field_manager="eventbus", trust_env=True
+            config,
+            timeout=httpx2.Timeout(options.timeout_s),
+            field_manager=f"eventbus-{options.bus_id}" if options.bus_id else "eventbus",
+            trust_env=True,
         )
     except (ClientConfigError, OSError, ValueError) as error:
         raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
@@ -102,6 +106,10 @@ class KubernetesSink:
 
     def __repr__(self) -> str:
         return f"<KubernetesSink {self.name} {self._client.config.cluster.server}>"
+
+    def check(self) -> None:
+        """Look the API server's host up. Raises: ConfigError: there is none of that name."""
+        check_host(urlsplit(self._client.config.cluster.server).hostname or "")
 
     def create(self, event: Event) -> Event:
         """Create the event with a POST; if it exists, `update`. Raises: as `EventSink`."""

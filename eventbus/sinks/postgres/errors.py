@@ -38,6 +38,7 @@ def translate(error: psycopg.Error) -> SinkError:
 
 
 def hits_one_row(error: SinkError) -> bool:
+    """Return True if the others of a batch may be written: the fault is of one row."""
     return isinstance(error, EventRejected | UnexpectedReply)
 
 

@@ -20,8 +20,10 @@ from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite,
 from eventbus.sinks.postgres.errors import hits_one_row, translate
 from eventbus.sinks.postgres.schema import CLASHES, UPSERT, migrate
 from eventbus.sinks.registry import SinkOptions, safe_sink_url
+from eventbus.sinks.start_checks import check_host
 from eventbus.sinks.storable import storable_core, version_of
 from eventbus.sinks.watchdog import hang_up_after
+from eventbus.text import cut_bytes, printable
 
 PASSWORD: Final = "EVENTBUS_POSTGRES_PASSWORD"
 
@@ -123,6 +125,30 @@ class PostgresSink:
         except psycopg.Error as error:
             raise translate(error) from error
 
+    def check(self) -> None:
+        """Connect once, and write nothing.
+
+        Raises: ConfigError: no host is known, or the server refuses this database or user for good. Whatever else is
+                wrong may pass: a write finds it.
+        """
+        if not self._parameters.get("hostaddr"):
+            hosts = str(self._parameters.get("host") or "").split(",")
+            check_host(*(host for host in hosts if host and not host.startswith("/")))
+        try:
+            self._dial().close()
+        except SinkUnreachable:
+            return  # no password as yet
+        except psycopg.Error as error:
+            text = str(error)
+            named = [str(self._parameters[key]) for key in ("dbname", "user") if self._parameters.get(key)]
+            # libpq gives no SQLSTATE of a failed connect, and the server speaks its own language: but it says FATAL,
+            # and names what it refuses. Too many connections, and a database that takes none for now, pass.
+            refused = text.partition("FATAL")[2]
+            if any(name in refused for name in named) and "connections" not in refused:
+                cure = "correct the sink's URL or password, or make the database"
+                why = cut_bytes(printable(" ".join(text.partition("FATAL:")[2].split()) or text), 300)
+                raise ConfigError(f"PostgreSQL refuses {why}: {cure}", cure=cure) from None
+
     def create(self, event: Event) -> Event:
         return self.update(event)
 
@@ -185,21 +211,7 @@ class PostgresSink:
 
     def _connect(self) -> psycopg.Connection[Any]:
         timeout_ms = int(self._timeout_s * 1000)
-        ours: dict[str, Any] = {
-            "connect_timeout": min(CONNECT_TIMEOUT_S, max(2, int(self._timeout_s))),
-            "application_name": f"eventbus {self.name}"[:63],
-            "keepalives_idle": 10,
-            "tcp_user_timeout": timeout_ms,
-        }
-        try:
-            password = self._password()
-        except ConfigError as error:
-            raise SinkUnreachable(str(error)) from error
-        parameters = ours | self._parameters | ({"password": password} if password else {})
-        # A pooler between may give every statement another session, which prepared ones do not survive.
-        connection = psycopg.connect(
-            **parameters | {"client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None
-        )
+        connection = self._dial()
         try:
             # A write that the client no longer waits for must not go on for ever.
             with hang_up_after(_MIGRATION_S, connection.fileno()):
@@ -209,6 +221,21 @@ class PostgresSink:
             connection.close()
             raise
         return connection
+
+    def _dial(self) -> psycopg.Connection[Any]:
+        ours: dict[str, Any] = {
+            "connect_timeout": min(CONNECT_TIMEOUT_S, max(2, int(self._timeout_s))),
+            "application_name": f"eventbus {self.name}"[:63],
+            "keepalives_idle": 10,
+            "tcp_user_timeout": int(self._timeout_s * 1000),
+        }
+        try:
+            password = self._password()
+        except ConfigError as error:
+            raise SinkUnreachable(str(error)) from error
+        parameters = ours | self._parameters | ({"password": password} if password else {})
+        # A pooler between may give every statement another session, which prepared ones do not survive.
+        return psycopg.connect(**parameters | {"client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
 
     def _recover(self, error: psycopg.Error) -> None:
         if isinstance(error, psycopg.errors.QueryCanceled):

@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,6 +34,7 @@ from eventbus.errors import (
 from eventbus.event import Event
 from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite
 from eventbus.sinks.registry import SinkOptions
+from eventbus.sinks.start_checks import check_host
 from eventbus.sinks.webhook.cloud_event import Message, batch, binary, structured
 from eventbus.sinks.webhook.guarded_http import GuardedClient, Reply
 from eventbus.sinks.webhook.retry_after import retry_after_s
@@ -85,7 +87,7 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
     client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S))
     kind = BatchWebhookSink if mode is Mode.BATCH else WebhookSink
     source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
-    return kind(options.name, url, client=client, secrets=secrets, mode=mode, source=source)
+    return kind(options.name, url, client=client, secrets=secrets, mode=mode, source=source, bus_id=options.bus_id)
 
 
 class WebhookSink:
@@ -107,9 +109,11 @@ class WebhookSink:
         secrets: Secrets | None = None,
         mode: Mode = Mode.STRUCTURED,
         source: str = "/eventbus",
+        bus_id: str = "",
         clock: Clock | None = None,
     ) -> None:
         self.name = name
+        self._bus_id = bus_id
         self._url = url
         self._client = client
         self._secrets = secrets or Secrets()
@@ -120,6 +124,10 @@ class WebhookSink:
     def __repr__(self) -> str:
         # Not the URL: the path of many a webhook is its password.
         return f"<{type(self).__name__} {self.name}>"
+
+    def check(self) -> None:
+        """Look the host up. Raises: ConfigError: there is none of that name."""
+        check_host(urlsplit(self._url).hostname or "")
 
     def create(self, event: Event) -> Event:
         """Send it. Returns: *event*; the endpoint has nothing to say. Raises: as `EventSink`."""
@@ -146,6 +154,8 @@ class WebhookSink:
         except ConfigError as error:
             raise SinkUnreachable(str(error)) from error
         headers = message.headers | {"user-agent": "eventbus", "idempotency-key": message.key}
+        if self._bus_id:
+            headers["eventbus-bus"] = self._bus_id
         if token:
             headers["authorization"] = f"Bearer {token}"
         if signing_key:
