@@ -6,32 +6,12 @@
         recorder = broadcaster.new_recorder("scheduler")
         recorder.event(ObjectReference("Pod", "default", "web-0"), "Warning", "BackOff", "restarting failed container")
 
-Importing this package does not import redis; opening a bus does. Nor does it import what reads, until it is asked for.
+Importing this package imports nothing but names: each module comes when one of its names is first asked for, and redis
+when a bus is opened.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from eventbus.errors import (
-    AlreadyExists,
-    BroadcasterStopped,
-    BusRefused,
-    BusUnavailable,
-    ConfigError,
-    Conflict,
-    EventBusError,
-    Expired,
-    InvalidEvent,
-    InvalidObject,
-    NotFound,
-)
-from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference
-from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.default import make_event_recorder
-from eventbus.record.mux import FullQueue
-from eventbus.record.process_hooks import install_signal_handlers
-from eventbus.record.recorder import EventRecorder
-from eventbus.settings import FullBuffer, Options, Settings
 
 if TYPE_CHECKING:
     from eventbus.agent.heartbeat import heartbeat
@@ -39,37 +19,111 @@ if TYPE_CHECKING:
     from eventbus.cache.factory import SharedInformerFactory
     from eventbus.cache.informer import SharedInformer
     from eventbus.cache.lister import Lister
+    from eventbus.errors import (
+        AlreadyExists,
+        BroadcasterStopped,
+        BusRefused,
+        BusUnavailable,
+        ConfigError,
+        Conflict,
+        EventBusError,
+        Expired,
+        InvalidEvent,
+        InvalidObject,
+        NotFound,
+    )
+    from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference
     from eventbus.kinds import EVENT, KINDS, LEASE, NODE, Kind
     from eventbus.list_watch import ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
     from eventbus.objects.lease import Lease, LeaseSpec
     from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
+    from eventbus.record.broadcaster import EventBroadcaster
+    from eventbus.record.default import make_event_recorder
+    from eventbus.record.mux import FullQueue
+    from eventbus.record.process_hooks import install_signal_handlers
+    from eventbus.record.recorder import EventRecorder
+    from eventbus.settings import FullBuffer, Options, Settings
     from eventbus.store.object_store import ObjectStore
 
-#: What a program that only records never touches is imported when it is asked for: it is half of the import's time.
-_READING = {
+#: Module → the names that it gives to this package. A command, or a program that only reads, imports no recorder.
+_MODULES = {
     "eventbus.agent.heartbeat": ("heartbeat",),
-    "eventbus.cache.deltas": ("DeletedFinalStateUnknown", "last_state"),
+    "eventbus.cache.deltas": (
+        "DeletedFinalStateUnknown",
+        "last_state",
+    ),
     "eventbus.cache.factory": ("SharedInformerFactory",),
     "eventbus.cache.informer": ("SharedInformer",),
     "eventbus.cache.lister": ("Lister",),
-    "eventbus.kinds": ("EVENT", "KINDS", "LEASE", "NODE", "Kind"),
-    "eventbus.list_watch": ("ListerWatcher", "ListOptions", "ObjectList", "WatchEvent", "WatchEventType"),
-    "eventbus.objects.lease": ("Lease", "LeaseSpec"),
-    "eventbus.objects.node": ("Node", "NodeCondition", "NodeSpec", "NodeStatus"),
+    "eventbus.errors": (
+        "AlreadyExists",
+        "BroadcasterStopped",
+        "BusRefused",
+        "BusUnavailable",
+        "ConfigError",
+        "Conflict",
+        "EventBusError",
+        "Expired",
+        "InvalidEvent",
+        "InvalidObject",
+        "NotFound",
+    ),
+    "eventbus.event": (
+        "Event",
+        "EventSeries",
+        "EventSource",
+        "EventType",
+        "ObjectMeta",
+        "ObjectReference",
+    ),
+    "eventbus.kinds": (
+        "EVENT",
+        "KINDS",
+        "Kind",
+        "LEASE",
+        "NODE",
+    ),
+    "eventbus.list_watch": (
+        "ListOptions",
+        "ListerWatcher",
+        "ObjectList",
+        "WatchEvent",
+        "WatchEventType",
+    ),
+    "eventbus.objects.lease": (
+        "Lease",
+        "LeaseSpec",
+    ),
+    "eventbus.objects.node": (
+        "Node",
+        "NodeCondition",
+        "NodeSpec",
+        "NodeStatus",
+    ),
+    "eventbus.record.broadcaster": ("EventBroadcaster",),
+    "eventbus.record.default": ("make_event_recorder",),
+    "eventbus.record.mux": ("FullQueue",),
+    "eventbus.record.process_hooks": ("install_signal_handlers",),
+    "eventbus.record.recorder": ("EventRecorder",),
+    "eventbus.settings": (
+        "FullBuffer",
+        "Options",
+        "Settings",
+    ),
     "eventbus.store.object_store": ("ObjectStore",),
 }
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _READING.items():
-        if name in names:
-            value = globals()[name] = getattr(import_module(module), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
 
 
 __all__ = [

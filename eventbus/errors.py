@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 
 class EventBusError(Exception):
     """The base of all of them. *exit_code* is what a command ends with when it meets the error.
@@ -62,6 +64,10 @@ class GroupMissing(EventBusError):
     """The stream or the consumer group is gone. Cure: make it anew at the group's floor."""
 
 
+class OtherBus(EventBusError):
+    """There is another bus now than was opened. Cure: look which, and call again; the call had no effect."""
+
+
 class OptionsDiffer(ConfigError):
     """This process has other correlation options than the bus. Cure: `eventbus options get`, then set."""
 
@@ -76,10 +82,25 @@ class BusReplaced(ConfigError):
         )
 
 
+class DeadCause(StrEnum):
+    """Tells why an entry is in the dead letter. Other builds may know more causes."""
+
+    UNREADABLE = "unreadable"
+    UNKNOWN_VERSION = "unknown-version"
+    UNKNOWN_CODEC = "unknown-codec"
+    TOO_LONG = "too-long"
+    KILLED_WORKER = "killed-worker"
+    HANDLER_FAILED = "handler-failed"
+    NO_LINE = "no-line"  #: no line of a log can be made of it
+    REJECTED = "rejected"  #: by an external sink
+    UNBUILDABLE = "unbuildable"  #: no request of the sink can be made of it
+    RETRIES = "retries"  #: the sink has failed too often
+
+
 class PoisonBatch(EventBusError):
     """A stream entry cannot be opened. Cure: bury it; it will never become readable."""
 
-    def __init__(self, cause: str) -> None:
+    def __init__(self, cause: DeadCause) -> None:
         super().__init__(cause)
         self.cause = cause
 

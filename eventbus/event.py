@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,10 @@ class EventType(StrEnum):
 
     NORMAL = "Normal"
     WARNING = "Warning"
+
+
+#: The reason of the bus' own report of what the spam filter held back.
+SUPPRESSED_REASON: Final = "EventsSuppressed"
 
 
 # gc=False below: values hold only values, so they cannot be part of a cycle, and a full outbox holds 10 000 of them.
@@ -137,6 +141,11 @@ class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
     def api_version(self) -> str:
         """Return "v1"; the same event is also served as events.k8s.io/v1 (see `eventbus.encoding.event_json`)."""
         return "v1"
+
+    @property
+    def times_seen(self) -> int:
+        """Return how often it happened: by the series, else by the count; at least once."""
+        return max(1, self.series.count if self.series is not None else self.count)
 
     @property
     def last_seen(self) -> datetime | None:

@@ -2,7 +2,7 @@
 
 `EVENTBUS_CRASH=kill:recorded:3` kills the process when it comes past `recorded` for the third time; `stop:` freezes it
 (SIGSTOP) instead; `kill:decoded@MARK` only when what it works on contains the bytes MARK, every time. The places are
-in the write path only: `grep failpoint`.
+in the write path, and in the agent's sync of a pod (`kill:pod:volumes`): `grep failpoint`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class _Armed:
     def __init__(self, order: str) -> None:
         action, _, where = order.partition(":")
         where, _, mark = where.partition("@")
-        self._place, _, count = where.partition(":")
+        place, _, count = where.rpartition(":")
+        self._place, count = (place, count) if count.isdecimal() else (where, "1")
         self._signal = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action]
         self._mark = mark.encode()
-        self._left = int(count or 1)
+        self._left = int(count)
         self._lock = threading.Lock()
 
     def __call__(self, place: str, about: bytes = b"") -> None:

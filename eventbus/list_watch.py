@@ -29,7 +29,7 @@ T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
 
 
 class InformedKind(Protocol[T_co]):
-    """What those who mirror a kind must know of it; a `kinds.Kind` is one."""
+    """The part of a kind that a mirror of it must know; a `kinds.Kind` is one."""
 
     @property
     def plural(self) -> str:
@@ -43,7 +43,7 @@ class InformedKind(Protocol[T_co]):
 
     @property
     def type(self) -> type[T_co]:
-        """What its objects are."""
+        """The type of its objects."""
         ...
 
 

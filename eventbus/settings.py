@@ -27,7 +27,7 @@ class FullBuffer(StrEnum):
 
 
 class SpoolWhen(StrEnum):
-    """When a batch is written to the spool."""
+    """The moment at which a batch is written to the spool."""
 
     LATE = "late"  #: when Redis has not acknowledged it within 100 ms
     ALWAYS = "always"  #: before it is sent
@@ -133,17 +133,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_events: int = 10  #: this many distinct messages make an aggregate
     max_interval_s: int = 600  #: a longer pause starts the set of similar events anew
     aggregate_key: AggregateKey = AggregateKey.REASON
-    aggregate_message: str = "(combined from similar events): "
+    aggregate_message: str = "(combined from similar events): "  #: stands before the message of an aggregate
     spam_key: SpamKey = SpamKey.OBJECT_TYPE
     exempt_namespaces: tuple[str, ...] = ()  #: never held back as spam; neither take nor need a token
-    exempt_types: tuple[str, ...] = ()
-    exempt_reasons: tuple[str, ...] = ()
+    exempt_types: tuple[str, ...] = ()  #: the same of these types
+    exempt_reasons: tuple[str, ...] = ()  #: and of these reasons
     report_suppressed: bool = True  #: write EventsSuppressed events
     event_ttl_s: int = 3_600  #: an event goes this long after its last write, as Kubernetes' --event-ttl
     record_ttl_s: int = 8 * 86_400  #: the running count is kept this long after the last event
     max_stored: int = 100_000  #: stored events a partition
     max_records: int = 400_000  #: stored events and remembered counts together, a partition
-    incoming_bytes: int = 256 * MIB  #: queued bytes a partition; beyond it publish answers FULL
+    incoming_bytes: int = 256 * MIB  #: queued bytes a partition, compressed; beyond it publish answers FULL
     changes_bytes: int = 64 * MIB  #: how far back a watch can begin, a partition
     refresh_s: int = 10  #: an event that is counted and not written is shown anew at most so often
     occurrences_s: int = 21_600  #: occurrences are counted a minute, and kept so long; 0: not at all

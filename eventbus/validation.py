@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event, EventType, ObjectMeta, ObjectReference
+from eventbus.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.names import MAX_LABEL, MAX_QUALIFIED, MAX_SUBDOMAIN, is_dns_label, is_qualified_name
 from eventbus.text import byte_length, is_clean
 
@@ -76,6 +76,29 @@ def validate_recorded(event: Event) -> None:
         raise InvalidEvent("reason", "is empty; say why in one CamelCase word, like BackOff")
     _check_type(event)
     _check_rules(event)
+
+
+def validate_call(
+    source: tuple[str, str], reference: ObjectReference, *, namespace: str, type: str, reason: str
+) -> None:
+    """Raise unless a recorder of *source*, a component and a host, may say *type* and *reason* of an object.
+
+    All of an event but its text: what repeats itself, and need be checked once only.
+
+    Raises:   InvalidEvent: as `validate_recorded`.
+    """
+    component, host = source
+    validate_recorded(
+        Event(
+            metadata=ObjectMeta(namespace=namespace),
+            involved_object=reference,
+            type=type,
+            reason=reason,
+            source=EventSource(*source),
+            reporting_component=component,
+            reporting_instance=host,
+        )
+    )
 
 
 def check_values(event: Event) -> None:

@@ -33,7 +33,7 @@ RENEWALS_A_LEASE = 4
 
 
 class Occurrences(Protocol):
-    """What is needed of an `OccurrenceRecorder`."""
+    """The part of an `OccurrenceRecorder` that an agent uses."""
 
     def record(self, identity: str, about: ObjectReference, event_type: str, reason: str, message: str) -> None: ...
     def flush(self) -> None: ...
@@ -145,8 +145,8 @@ class Agent:
         except EventBusError as error:
             self._failed("the status is not written", error)
 
-    def vitals(self) -> list[LoopHealth]:
-        """How both loops do; safe to call from any thread."""
+    def loop_health(self) -> list[LoopHealth]:
+        """Return the health of both loops. Safe to call from any thread."""
         ready = self._registered.is_set() and not self._contact.is_away
         failed = sum(self._round.failures.values())
         status = {"status_writes": self._writer.written, "transitions": self._transitions, "failures": self._failures}

@@ -11,7 +11,7 @@ LATELY_S = 60.0
 
 
 class BusContact:
-    """What renewals and status writes have seen of the bus. Thread-safe."""
+    """Notes what renewals and status writes have seen of the bus. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class BusContact:
             return True
 
     def lately_away(self) -> str:
-        """What there is to say of the last absence; "" if there was none in the last minute."""
+        """Describe the last absence of the bus; "" if there was none in the last minute."""
         with self._lock:
             if self._since is not None:
                 return self._problem

@@ -181,7 +181,10 @@ def check_name(name: str) -> None:
 
 
 def pace_of(every_s: float | None, for_s: float | None) -> tuple[float, int]:
-    """How often a sign is given, and the grace in whole seconds. Raises: ConfigError: signs do not come within it."""
+    """Return the seconds between two signs, and the grace in whole seconds.
+
+    Raises: ConfigError: signs do not come within it.
+    """
     if every_s is None:
         every_s = EVERY_S if for_s is None else min(EVERY_S, for_s / GRACES)
     grace_s = GRACES * every_s if for_s is None else for_s

@@ -16,7 +16,7 @@ from eventbus.objects.lease import Lease, LeaseSpec
 
 
 class LeaseObjects(Protocol):
-    """What is needed of a store of leases."""
+    """The part of a store of leases that a renewal uses."""
 
     def get(self, name: str, namespace: str = "") -> Lease: ...
     def create(self, found: Lease) -> Lease: ...

@@ -1,4 +1,4 @@
-"""What can be measured of this machine: by psutil, and by files that psutil does not read."""
+"""Measures this machine: by psutil, and by files that psutil does not read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Disk(msgspec.Struct, frozen=True):
 
 
 class Machine(Protocol):
-    """What status functions ask. Each call measures; any may raise OSError."""
+    """The measurements that status functions ask for. Each call measures; any may raise OSError."""
 
     def hostname(self) -> str: ...
     def addresses(self) -> tuple[str, ...]: ...
@@ -107,7 +107,7 @@ class LocalMachine:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What does not change while the machine runs."""
+    """The facts that stay the same while the machine runs."""
 
     machine_id: str
     system_uuid: str

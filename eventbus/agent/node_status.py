@@ -1,6 +1,6 @@
 """The status functions of a node: each takes the Node and adds what it knows of, as the kubelet's setters do.
 
-`default_node_status_funcs` has them in order. A user's own stand behind them: given to the agent, or registered as an
+`NodeStatusSetters` has them. A user's own stand behind them: given to the agent, or registered as an
 entry point of the group `eventbus.node_status`, whose value is a function from Node to Node.
 """
 
@@ -16,6 +16,7 @@ import msgspec
 
 from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.machine import Identity, Machine
+from eventbus.agent.thresholds import Thresholds
 from eventbus.clock import Clock
 from eventbus.objects.conditions import (
     DISK_PRESSURE,
@@ -33,35 +34,13 @@ log = logging.getLogger("eventbus")
 
 NodeStatusFunc: TypeAlias = Callable[[Node], Node]
 
+#: The kubelet's.
+USUAL: Final = Thresholds()
 ENTRY_POINTS: Final = "eventbus.node_status"
-#: Under this the kubelet evicts pods: memory.available<100Mi.
-LEAST_MEMORY_BYTES: Final = 100 * 1024 * 1024
-#: Under this share: nodefs.available<10%.
-LEAST_DISK_SHARE: Final = 0.10
-#: The same of what is left of pid_max.
+#: Under this share of pid_max the Node says that it is short of processes.
 LEAST_PID_SHARE: Final = 0.05
 #: What a node takes unless it says otherwise, as the kubelet's --max-pods.
 MOST_PODS: Final = 110
-
-
-def default_node_status_funcs(
-    *, machine: Machine, identity: Identity, clock: Clock, contact: BusContact
-) -> list[NodeStatusFunc]:
-    """What every agent runs, in this order; Ready is last, since it may look at what the others have found.
-
-    Source: kubelet `kubelet_node_status.go` defaultNodeStatusFuncs.
-    """
-    setters = NodeStatusSetters(machine=machine, identity=identity, clock=clock, contact=contact)
-    return [
-        setters.node_address,
-        setters.machine_info,
-        setters.version_info,
-        setters.memory_pressure,
-        setters.disk_pressure,
-        setters.pid_pressure,
-        setters.network_unavailable,
-        setters.ready,
-    ]
 
 
 def registered_node_status_funcs() -> list[NodeStatusFunc]:
@@ -83,11 +62,38 @@ def registered_node_status_funcs() -> list[NodeStatusFunc]:
 class NodeStatusSetters:
     """The default functions, each a method."""
 
-    def __init__(self, *, machine: Machine, identity: Identity, clock: Clock, contact: BusContact) -> None:
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        identity: Identity,
+        clock: Clock,
+        contact: BusContact,
+        thresholds: Thresholds = USUAL,
+        max_pods: int = MOST_PODS,
+    ) -> None:
         self._machine = machine
+        self._max_pods = max_pods
+        self._thresholds = thresholds
         self._identity = identity
         self._clock = clock
         self._contact = contact
+
+    def in_order(self) -> list[NodeStatusFunc]:
+        """Return all of them; Ready is last: it may look at what the others have found.
+
+        Source: kubelet `kubelet_node_status.go` defaultNodeStatusFuncs.
+        """
+        return [
+            self.node_address,
+            self.machine_info,
+            self.version_info,
+            self.memory_pressure,
+            self.disk_pressure,
+            self.pid_pressure,
+            self.network_unavailable,
+            self.ready,
+        ]
 
     def node_address(self, node: Node) -> Node:
         """Addresses: the host's name, and the first address of each family that others may reach it by."""
@@ -100,11 +106,11 @@ class NodeStatusSetters:
     def machine_info(self, node: Node) -> Node:
         """Capacity and Allocatable, which is all of it but the memory and disk under which there is pressure."""
         memory, disk = self._machine.memory(), self._machine.disk()
-        cpus, pods = str(self._machine.cpus()), str(MOST_PODS)
+        cpus, pods = str(self._machine.cpus()), str(self._max_pods)
         capacity = {"cpu": cpus, "memory": _kib(memory.total), "ephemeral-storage": _kib(disk.total), "pods": pods}
         left = {
-            "memory": _kib(memory.total - LEAST_MEMORY_BYTES),
-            "ephemeral-storage": _kib(int(disk.total * (1 - LEAST_DISK_SHARE))),
+            "memory": _kib(max(0, memory.total - int(self._thresholds.memory.least(memory.total)))),
+            "ephemeral-storage": _kib(max(0, disk.total - int(self._thresholds.disk.least(disk.total)))),
         }
         return _with_status(node, capacity=capacity, allocatable=capacity | left)
 
@@ -125,12 +131,13 @@ class NodeStatusSetters:
         return _with_status(node, node_info=info)
 
     def memory_pressure(self, node: Node) -> Node:
-        pressed = self._machine.memory().available < LEAST_MEMORY_BYTES
+        memory = self._machine.memory()
+        pressed = memory.available < self._thresholds.memory.least(memory.total)
         return self._pressure(node, MEMORY_PRESSURE, pressed, "InsufficientMemory", "SufficientMemory", "memory")
 
     def disk_pressure(self, node: Node) -> Node:
         disk = self._machine.disk()
-        pressed = disk.free < LEAST_DISK_SHARE * disk.total
+        pressed = disk.free < self._thresholds.disk.least(disk.total)
         return self._pressure(node, DISK_PRESSURE, pressed, "DiskPressure", "NoDiskPressure", "disk space")
 
     def pid_pressure(self, node: Node) -> Node:
@@ -160,7 +167,7 @@ class NodeStatusSetters:
 
 
 def names_of(functions: Sequence[NodeStatusFunc]) -> list[str]:
-    """What they are called in logs."""
+    """Return the names of functions for logs."""
     return [getattr(function, "__name__", None) or repr(function) for function in functions]
 
 
@@ -177,7 +184,6 @@ __all__ = [
     "ENTRY_POINTS",
     "NodeStatusFunc",
     "NodeStatusSetters",
-    "default_node_status_funcs",
     "names_of",
     "registered_node_status_funcs",
 ]

@@ -6,13 +6,22 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from eventbus.agent.agent import COMPONENT, STATUS_EVERY_S, Agent
 from eventbus.agent.bus_contact import BusContact
-from eventbus.agent.lease_renewal import LeaseRenewal
-from eventbus.agent.machine import LocalMachine, local_identity
-from eventbus.agent.node_status import NodeStatusFunc, default_node_status_funcs, registered_node_status_funcs
+from eventbus.agent.lease_renewal import LeaseObjects, LeaseRenewal
+from eventbus.agent.machine import Identity, LocalMachine, local_identity
+from eventbus.agent.node_status import (
+    MOST_PODS,
+    USUAL,
+    NodeStatusFunc,
+    NodeStatusSetters,
+    registered_node_status_funcs,
+)
+from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
+from eventbus.agent.status_writer import NodeObjects
+from eventbus.agent.thresholds import Thresholds
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.clock import Clock, SystemClock
@@ -22,6 +31,10 @@ from eventbus.list_watch import HasMetadata
 from eventbus.names import is_dns_subdomain
 from eventbus.objects.conditions import DEFAULT_LEASE_S
 from eventbus.record.occurrence import OccurrenceRecorder
+from eventbus.remote.address import ApiAddress
+from eventbus.remote.connection import ApiConnection
+from eventbus.remote.objects import RemoteObjects
+from eventbus.remote.transport import open_http_transport
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter
 
@@ -30,8 +43,36 @@ T = TypeVar("T", bound=HasMetadata)
 _NO_NAME = re.compile(r"[^a-z0-9.-]+")
 
 
+class Reached(NamedTuple):
+    """The bus as an agent reaches it. *close* closes the connections but that of *occurrences*."""
+
+    nodes: NodeObjects
+    leases: LeaseObjects
+    remove_node: Callable[[str], None]
+    occurrences: OccurrenceRecorder
+    close: Callable[[], object]
+
+
+def reach_redis(bus: Bus, clock: Clock) -> Reached:
+    """Reach *bus* itself; the lease has a connection of its own."""
+    clients = [bus.client(name=f"{COMPONENT}-{part}") for part in ("status", "lease")]
+    nodes = open_objects(bus, clients[0], NODE, clock)
+    leases = open_objects(bus, clients[1], LEASE, clock)
+    occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
+    return Reached(nodes, leases, nodes.delete, occurrences, lambda: close_all(clients))
+
+
+def reach_api(address: ApiAddress, clock: Clock) -> Reached:
+    """Reach the bus through an API worker. Raises: BusUnavailable, BusRefused."""
+    lines = [ApiConnection(address) for _ in ("status", "lease")]
+    nodes = RemoteObjects(address, lines[0], NODE)
+    leases = RemoteObjects(address, lines[1], LEASE)
+    occurrences = OccurrenceRecorder(clock=clock, component=COMPONENT, transport=open_http_transport(address))
+    return Reached(nodes, leases, nodes.delete, occurrences, lambda: close_all(lines))
+
+
 def open_agent(
-    bus: Bus,
+    bus: Bus | ApiAddress,
     *,
     name: str = "",
     labels: Mapping[str, str] | None = None,
@@ -40,6 +81,8 @@ def open_agent(
     state_dir: Path | None = None,
     status_every_s: float = STATUS_EVERY_S,
     lease_s: int = DEFAULT_LEASE_S,
+    thresholds: Thresholds = USUAL,
+    max_pods: int = MOST_PODS,
     keep_node: Callable[[], bool] = lambda: False,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> Agent:
@@ -55,40 +98,53 @@ def open_agent(
     name = name or node_name(machine.hostname())
     if not is_dns_subdomain(name):
         raise ConfigError(f"{name!r} is no name of a node: lower case letters, digits, '-' and '.'; give --node-name")
-    own = {
-        "kubernetes.io/hostname": name,
-        "kubernetes.io/os": identity.operating_system,
-        "kubernetes.io/arch": identity.architecture,
-    } | dict(labels or {})
-    defaults = default_node_status_funcs(machine=machine, identity=identity, clock=clock, contact=contact)
-    clients = [bus.client(name=f"{COMPONENT}-{part}") for part in ("status", "lease")]
-    nodes = open_objects(bus, clients[0], NODE, clock)
+    own = node_labels(name, identity, labels or {})
+    setters = NodeStatusSetters(
+        machine=machine,
+        identity=identity,
+        clock=clock,
+        contact=contact,
+        thresholds=thresholds,
+        max_pods=max_pods,
+    )
+    reached = reach_redis(bus, clock) if isinstance(bus, Bus) else reach_api(bus, clock)
     return Agent(
         name=name,
-        nodes=nodes,
-        remove_node=lambda: nodes.delete(name),
+        nodes=reached.nodes,
+        remove_node=lambda: reached.remove_node(name),
         lease=LeaseRenewal(
-            leases=open_objects(bus, clients[1], LEASE, clock),
+            leases=reached.leases,
             clock=clock,
             name=name,
             holder=f"{name}_{os.getpid()}",
             duration_s=lease_s,
         ),
         lease_s=lease_s,
-        occurrences=OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT),
+        occurrences=reached.occurrences,
         clock=clock,
         contact=contact,
         labels=lambda: own,
-        node_status_funcs=[*defaults, *node_status_funcs, *registered_node_status_funcs()],
+        node_status_funcs=[*setters.in_order(), *node_status_funcs, *registered_node_status_funcs()],
         status_every_s=status_every_s,
         keep_node=keep_node,
         on_change=on_change,
-        closing=lambda: close_all(clients),
+        closing=reached.close,
     )
 
 
+def node_labels(name: str, identity: Identity, labels: Mapping[str, str]) -> dict[str, str]:
+    """Return what the node *name* is labelled with, *labels* among it; a pod's nodeSelector may ask for these."""
+    own = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": identity.operating_system,
+        "kubernetes.io/arch": identity.architecture,
+        ISOLATION_LABEL: find_isolation().name,
+    }
+    return own | dict(labels)
+
+
 def node_name(hostname: str) -> str:
-    """What the node of a host is called: its name in lower case, as the kubelet has it."""
+    """Return the node's name for a host name: the same in lower case, as the kubelet has it."""
     return _NO_NAME.sub("-", hostname.lower()).strip("-.") or "localhost"
 
 
@@ -97,9 +153,10 @@ def open_objects(bus: Bus, client: Client, kind: Kind[T], clock: Clock) -> Objec
     return ObjectWriter(bus=bus, client=client, hub=ChangeHub(bus), kind=kind, clock=clock)
 
 
-def close_all(clients: Iterable[Client]) -> None:
+def close_all(clients: Iterable[Client | ApiConnection]) -> None:
+    """Close the connections of *clients*."""
     for client in clients:
         client.close()
 
 
-__all__ = ["close_all", "node_name", "open_agent", "open_objects"]
+__all__ = ["close_all", "node_labels", "node_name", "open_agent", "open_objects"]

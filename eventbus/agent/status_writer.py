@@ -22,7 +22,7 @@ ATTEMPTS = 5
 
 
 class NodeObjects(Protocol):
-    """What is needed of a store of nodes."""
+    """The part of a store of nodes that a status writer uses."""
 
     def get(self, name: str, namespace: str = "") -> Node: ...
     def create(self, found: Node) -> Node: ...

@@ -26,7 +26,7 @@ class Disruption:
         self._last = -math.inf
 
     def allowed(self, silent: Sequence[str], total: int) -> Sequence[str]:
-        """Which of *silent*, the longest silent first and not yet judged, may be judged now, of *total* nodes.
+        """Choose those of *silent* that may be judged now, of *total* nodes: not yet judged, the longest silent first.
 
         `is_on` says afterwards whether there is a disruption.
         """

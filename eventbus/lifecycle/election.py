@@ -1,4 +1,4 @@
-"""Which of several workers acts: the holder of a Lease, by the rule of client-go's leader election."""
+"""Elects one of several workers to act: the holder of a Lease, by the rule of client-go's leader election."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Election:
 
     @property
     def renew_every_s(self) -> float:
-        """How often `campaign` is to be called: client-go's retryPeriod, in the same proportion."""
+        """Return how often `campaign` is to be called: client-go's retryPeriod, in the same proportion."""
         return self._lease_s / 4
 
     @property

@@ -1,4 +1,4 @@
-"""When a lease that holds for long was renewed, noted on its node for workers that come later."""
+"""Notes on its node when a lease that holds for long was renewed, for workers that come later."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ PAGE_SIZE = 500
 
 
 class Readable(ListerWatcher[T], Protocol):
-    """What is needed of `ObjectReader`."""
+    """The part of `ObjectReader` that a mirror uses."""
 
     def newest(self) -> Versions: ...
     def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]: ...
 
 
 class Polled(NamedTuple):
-    """What was written since the last poll: names of objects that were added or changed, and of those that are gone."""
+    """The changes since the last poll: names of objects that were added or changed, and of those that are gone."""
 
     written: set[str]
     gone: set[str]

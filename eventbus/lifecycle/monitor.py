@@ -18,6 +18,7 @@ from eventbus.errors import AlreadyExists, Conflict, NotFound
 from eventbus.event import ObjectReference
 from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
 from eventbus.lifecycle.heard_at import read_heard_at, write_heard_at
+from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.mirror import Mirror, Readable
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
 from eventbus.lifecycle.verdicts import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
@@ -44,7 +45,7 @@ RETELL = timedelta(hours=1)
 
 
 class Nodes(Readable[Node], Protocol):
-    """What is needed of `ObjectWriter[Node]`."""
+    """The part of `ObjectWriter[Node]` that a monitor uses."""
 
     def get(self, name: str, namespace: str = "") -> Node: ...
     def create(self, found: Node) -> Node: ...
@@ -54,11 +55,13 @@ class Nodes(Readable[Node], Protocol):
 
 
 class Leases(Readable[Lease], LeaseObjects, Protocol):
-    """What is needed of `ObjectWriter[Lease]`."""
+    """The part of `ObjectWriter[Lease]` that a monitor uses."""
+
+    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None: ...
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """When nodes are judged. Seconds."""
+    """The times at which nodes are judged. Seconds."""
 
     period_s: float = 5.0  #: --node-monitor-period: the acting worker judges so often
     grace_s: float = DEFAULT_LEASE_S  #: of a node without a lease
@@ -70,6 +73,7 @@ class NodeMonitor:
     """Observes in every worker, judges in the one that acts. One thread.
 
     Args: now: the server's time, so that what several workers write goes by one clock.
+          lost_pods: what is done about the pods of lost nodes; None: nothing.
           followers: called with each node that was lost or is back, once it is written; what they raise is logged.
     """
 
@@ -83,6 +87,7 @@ class NodeMonitor:
         occurrences: Occurrences,
         identity: str,
         pace: Pace | None = None,
+        lost_pods: LostPods | None = None,
         followers: Sequence[Callable[[Node, Transition], object]] = (),
     ) -> None:
         self.transitions = self.renewals = self.outages = 0
@@ -93,6 +98,7 @@ class NodeMonitor:
         self._occurrences = occurrences
         self._identity = identity
         self._pace = pace or Pace()
+        self._lost_pods = lost_pods
         self._followers = followers
         self._node_mirror: Mirror[Node] = Mirror(nodes)
         self._lease_mirror: Mirror[Lease] = Mirror(leases, NODE_LEASES)
@@ -100,9 +106,10 @@ class NodeMonitor:
         self._disruption = Disruption(clock)
         self._observed_at: float | None = None
         self._back_since: dict[str, float] = {}
+        self._left_behind: dict[str, str] = {}  # version of the lease that a deleted node had: no sign of a new one
 
     def conditions(self) -> dict[str, int]:
-        """How many nodes there are, and how many of each condition that is True, or not known."""
+        """Count the nodes, and how many of each condition that is True, or not known."""
         found: Counter[str] = Counter()
         for node in list(self._node_mirror.items.values()):
             found["nodes"] += 1
@@ -119,7 +126,12 @@ class NodeMonitor:
         Raises: BusUnavailable, BusRefused: nothing was seen; say so with `blinded`.
         """
         # Nodes first: who leaves takes the lease away before the node, so a lease without a node is a new one.
-        nodes, leases = self._node_mirror.poll(), self._lease_mirror.poll()
+        nodes = self._node_mirror.poll()
+        for name in nodes.gone & self._lease_mirror.items.keys():
+            self._left_behind[name] = _version(self._lease_mirror.items[name])
+        leases = self._lease_mirror.poll()
+        waiting = self._lease_mirror.items.keys() - self._node_mirror.items.keys()
+        self._left_behind = {name: version for name, version in self._left_behind.items() if name in waiting}
         now = self._clock.monotonic()
         if self._observed_at is not None and now - self._observed_at > 2 * self._pace.period_s:
             self.blinded()
@@ -150,7 +162,7 @@ class NodeMonitor:
         nodes, leases, now = self._node_mirror.items, self._lease_mirror.items, self._now()
         for name in [name for name in leases if name not in nodes]:
             if may_act():
-                self._make(name, leases[name], now)
+                self._make_or_clear(name, leases[name], now)
         for name in [name for name, node in nodes.items() if self._is_back(name, node)]:
             if may_act():
                 self._recover(name, now)
@@ -165,10 +177,14 @@ class NodeMonitor:
                     self._remove(name, node)
             elif name in leases and may_act():
                 self._remember(node, leases[name], now)
+        if self._lost_pods is not None and may_act():
+            self._lost_pods.look([name for name, node in nodes.items() if _is_given_up(node)])
 
     def retell(self) -> None:
         """Tell what the worker that acted before may not have come to tell; what it has told is not told twice."""
         now = self._now()
+        if self._lost_pods is not None:
+            self._lost_pods.forget()
         for node in self._node_mirror.items.values():
             ready = node.status.condition(READY)
             since = ready.last_transition_time if ready else None
@@ -223,8 +239,12 @@ class NodeMonitor:
         since = self._back_since.setdefault(name, self._clock.monotonic())
         return not has_agent or self._clock.monotonic() - since >= AGENT_SPEAKS_S
 
-    def _make(self, name: str, lease: Lease, now: datetime) -> None:
-        """Make the node of a lease that somebody has put."""
+    def _make_or_clear(self, name: str, lease: Lease, now: datetime) -> None:
+        """Make the node of a lease that somebody has put; one that a deleted node has left goes after it."""
+        if self._left_behind.get(name) == _version(lease):
+            with suppress(NotFound, Conflict):
+                self._leases.delete(name, NODE_LEASES, version=_version(lease))
+            return
         with suppress(AlreadyExists):
             node = self._nodes.create(made_for(name, lease, now))
             self._told(msgspec.structs.replace(node, status=NodeStatus()), node)

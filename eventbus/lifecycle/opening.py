@@ -11,8 +11,9 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
-from eventbus.kinds import LEASE, NODE
+from eventbus.kinds import LEASE, NODE, POD
 from eventbus.lifecycle.election import LEASE_S, Election
+from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.monitor import COMPONENT, NodeMonitor, Pace
 from eventbus.lifecycle.on_lost import LostCommand
 from eventbus.lifecycle.runner import LifecycleRunner
@@ -59,6 +60,7 @@ def open_lifecycle(
         occurrences=occurrences,
         identity=identity,
         pace=pace,
+        lost_pods=LostPods(open_objects(bus, client, POD, clock), now),
         followers=[*followers, *([command] if command is not None else [])],
     )
     return LifecycleRunner(

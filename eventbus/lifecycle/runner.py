@@ -105,8 +105,8 @@ class LifecycleRunner:
         except EventBusError as error:
             self._failed(error)
 
-    def vitals(self) -> list[LoopHealth]:
-        """How it does; safe to call from any thread."""
+    def loop_health(self) -> list[LoopHealth]:
+        """Return its health. Safe to call from any thread."""
         found = self._monitor.conditions()
         gauges = {gauge: float(found.get(condition, 0)) for condition, gauge in _GAUGES.items()}
         return [

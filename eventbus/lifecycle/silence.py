@@ -1,4 +1,4 @@
-"""How long each node has been silent, as one observer has seen it, on his own monotonic clock."""
+"""Measures how long each node has been silent, as one observer has seen it, on its own monotonic clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _CachedKeys(msgspec.Struct):
 
 
 class SilenceObserver:
-    """Who has said nothing for longer than his grace. One thread.
+    """Observes which nodes have been silent for longer than their grace. One thread.
 
     What kept the observer from looking may have kept the others from speaking: after `restart` every grace begins anew.
     """

@@ -1,4 +1,4 @@
-"""What the lifecycle worker writes of a node: that it is lost, that it is back, that a lease alone made it."""
+"""Writes the verdicts of a lifecycle worker: a node is lost, is back, was made by a lease alone."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def differs_beyond_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:
 
 
 def transitions(before: NodeStatus, after: NodeStatus, name: str) -> Iterator[Transition]:
-    """What a write that made *after* of *before* is to tell.
+    """List what a write that made *after* of *before* is to tell.
 
     Source:     kubelet `nodestatus/setters.go`, node controller `RecordNodeStatusChange`.
     Departures: what is bad is a Warning, so that whoever asks for warnings is told of dead nodes; a pressure that was

@@ -20,7 +20,9 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Lease(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One coordination.k8s.io/v1 Lease, in a namespace. Change it with `msgspec.structs.replace`.
+    """One coordination.k8s.io/v1 Lease, in a namespace.
+
+    Change it with `msgspec.structs.replace`.
 
     Source: k8s.io/api coordination/v1 types.go. Departure: without strategy and preferredHolder.
     """

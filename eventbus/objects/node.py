@@ -77,7 +77,9 @@ class NodeStatus(FrozenStruct, frozen=True, rename="camel"):
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One core/v1 Node, cluster-scoped. Change it with `msgspec.structs.replace`.
+    """One core/v1 Node, cluster-scoped.
+
+    Change it with `msgspec.structs.replace`.
 
     Source: k8s.io/api core/v1 types.go. Departure: only these fields; others are dropped when JSON is read.
     """

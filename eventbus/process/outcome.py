@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
-from typing import NamedTuple
+import sys
+from typing import NamedTuple, NoReturn
 
 from eventbus.printers.human_duration import human_duration
 
@@ -54,3 +57,22 @@ def duration(seconds: float) -> str:
 
     Equal words let the runs of a crash loop count as one."""
     return "<1s" if seconds < 1 else human_duration(seconds)
+
+
+def say(line: str) -> None:
+    """Write a line to standard error, which may be closed."""
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def end_as(outcome: Outcome) -> NoReturn:
+    """End the way the command did: a shell asks whether it was Ctrl-C, and goes on or not."""
+    if outcome.by_signal:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has dumped its core; ours is of no use
+            if outcome.by_signal not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(outcome.by_signal, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {outcome.by_signal})
+            os.kill(os.getpid(), outcome.by_signal)
+    sys.exit(outcome.code)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import IO
 
 from eventbus.printers.output import wants_colour
-from eventbus.process.stderr_relay import last_line, write_all
+from eventbus.process.stderr_relay import write_all
 
 #: cyan, yellow, green, magenta, blue, and their bright ones; no red, which means an error to most eyes
 COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+#: a Warning as `eventbus worker log` writes it: behind the time and the namespace
+_WARNING = re.compile(rb"\S+  \S*  Warning  ")
 #: bytes after which a line without an end is shown as one
 LONGEST_LINE = 65_536
 
@@ -35,14 +37,13 @@ class PrefixedOutput:
     def __init__(self, names: Iterable[str], *, broken: Callable[[], object]) -> None:
         names = list(names)
         width = max(map(len, names))
-        coloured = wants_colour(sys.stdout)
+        self._coloured = coloured = wants_colour(sys.stdout)
         self._prefixes = {
             name: _prefix(f"{name:<{width}} | ", COLOURS[place % len(COLOURS)] if coloured else None)
             for place, name in enumerate(names)
         }
         self._on_broken = broken
         self.is_broken = False
-        self._last: dict[str, bytes] = {}
         self._lines: deque[bytes] = deque()
         self._writing = False
         self._paused = False
@@ -81,7 +82,9 @@ class PrefixedOutput:
 
     def _add(self, name: str, line: bytes) -> None:
         if not self.is_broken:
-            self._lines.append(self._prefixes[name] + line + (b"" if line.endswith(b"\n") else b"\n"))
+            text = line.removesuffix(b"\n")
+            shown = b"\x1b[33m" + text + b"\x1b[0m" if self._coloured and _WARNING.match(line) else text
+            self._lines.append(self._prefixes[name] + shown + b"\n")
             self._changed.notify_all()
 
     def _run(self) -> None:
@@ -100,18 +103,6 @@ class PrefixedOutput:
                 self.is_broken = not written
                 self._changed.notify_all()
         self._on_broken()
-
-    def copy(self, name: str, stream: IO[bytes]) -> None:
-        """Write every line of *stream* until its end."""
-        with stream:
-            while line := stream.readline(LONGEST_LINE):
-                if line.strip():
-                    self._last[name] = line
-                self.write(name, line)
-
-    def take_last_line(self, name: str) -> str:
-        """Return the last line copied for *name* since the last call, made printable; empty: none."""
-        return last_line(self._last.pop(name, b""))
 
 
 def _prefix(text: str, colour: int | None) -> bytes:

@@ -18,9 +18,18 @@ def read_procfile(path: Path) -> dict[str, str]:
     Raises: ConfigError: it cannot be read, or a line is wrong; the message has its number.
     """
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    return parse_procfile(data, path)
+
+
+def parse_procfile(data: bytes, path: Path) -> dict[str, str]:
+    """Return the commands of what was read from *path*. Raises: ConfigError: as `read_procfile`."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
     commands: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()

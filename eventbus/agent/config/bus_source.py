@@ -1,0 +1,102 @@
+"""Pods from the bus: an informer on those whose spec.nodeName is this node."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection
+
+import msgspec
+
+from eventbus.agent.config.pod_config import PodConfig
+from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, Source, is_mirror
+from eventbus.cache import DeletedFinalStateUnknown, ObjectSource, SharedInformer, SharedInformerFactory
+from eventbus.kinds import POD
+from eventbus.list_watch import ListOptions
+from eventbus.objects.pod import Pod
+from eventbus.selectors.fields import escape_value
+
+log = logging.getLogger("eventbus")
+
+
+class BusSource:
+    """Says what pods the bus has for this node: mirrors of its own always, others of *namespaces* only.
+
+    Whoever may write Pods runs programs here, so without a namespace nobody does. While the bus is away it says
+    nothing, and the pods that there are go on.
+    """
+
+    def __init__(self, config: PodConfig, store: ObjectSource, *, node: str, namespaces: Collection[str]) -> None:
+        config.expect(Source.BUS)
+        self._config = config
+        self._namespaces = frozenset(namespaces)
+        self._lock = threading.Lock()
+        self._refused: set[str] = set()
+        self._spoken = False
+
+        def mine(options: ListOptions) -> ListOptions:
+            return msgspec.structs.replace(options, field_selector=f"spec.nodeName={escape_value(node)}")
+
+        self._factory = SharedInformerFactory(store, tweak_list_options=mine)
+        self._informer: SharedInformer[Pod] = self._factory.informer_for(POD)
+        self._handlers = self._informer.add_event_handler(
+            on_add=lambda _pod, _initial: self._tell(),
+            on_update=lambda _old, new: self._tell(new),
+            on_delete=self._tell_gone,
+        )
+
+    def start(self) -> None:
+        """Begin to read; the first list of no pods is told too, by `look`."""
+        self._factory.start()
+
+    def look(self) -> None:
+        """Say what there is, if the first list is there: it may be empty, which no handler is told."""
+        if not self._spoken and self._informer.has_synced:
+            self._tell()
+
+    def stop(self) -> None:
+        self._factory.stop()
+
+    def _tell_gone(self, last: Pod | DeletedFinalStateUnknown[Pod]) -> None:
+        """Say first how it was deleted: one that was forced out of the store has no other time for its end."""
+        was_marked = isinstance(last, Pod) and last.metadata.deletion_timestamp is not None
+        self._tell(*([last] if isinstance(last, Pod) and was_marked else []))
+        if was_marked:
+            self._tell()
+
+    def _tell(self, *heard: Pod) -> None:
+        """Say what there is, and *heard* too: it may be gone from the index by now, which its own handler tells."""
+        if not self._handlers.has_synced:
+            return  # half a list would take the rest away
+        with self._lock:
+            self._spoken = True
+            pods = {pod.metadata.uid: pod for pod in (*heard, *self._informer.indexer.list())}
+            self._config.set(Source.BUS, [_of_bus(pod) for pod in pods.values() if self._takes(pod)])
+
+    def _takes(self, pod: Pod) -> bool:
+        metadata = pod.metadata
+        if is_mirror(pod) or metadata.namespace in self._namespaces:
+            return True
+        if metadata.uid not in self._refused:
+            self._refused.add(metadata.uid)
+            log.warning(
+                "pod %s/%s is for this node, which takes no pods of that namespace (--pods-from-bus)",
+                metadata.namespace,
+                metadata.name,
+            )
+        return False
+
+
+def _of_bus(pod: Pod) -> Pod:
+    """Return *pod* without a word of its own about where it came from: only files make static pods."""
+    if is_mirror(pod):
+        return pod
+    annotations = {
+        key: value for key, value in pod.metadata.annotations.items() if key not in (CONFIG_SOURCE, CONFIG_HASH)
+    }
+    if len(annotations) == len(pod.metadata.annotations):
+        return pod
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+
+
+__all__ = ["BusSource"]

@@ -1,0 +1,162 @@
+"""Pods from files: a folder of manifests, and a Procfile; read again when they change, and every 20 s."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from eventbus.agent.config.manifest import MAX_BYTES, read_pods, static_pod
+from eventbus.agent.config.own_files import check_own_folders, read_own
+from eventbus.agent.config.pod_config import PodConfig
+from eventbus.agent.config.procfile_pods import procfile_pods
+from eventbus.agent.pods.updates import Source
+from eventbus.clock import Clock
+from eventbus.errors import ConfigError, EventBusError
+from eventbus.objects.pod import Pod
+from eventbus.periodic import Periodic
+from eventbus.process.env_file import parse_env_file
+from eventbus.process.procfile import parse_procfile
+
+log = logging.getLogger("eventbus")
+
+#: Everything is read again so often; the folder is looked at for changes every second.
+READ_EVERY_S: Final = 20.0
+LOOK_EVERY_S: Final = 1.0
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+#: Told of a manifest that cannot be used: where it is, and why.
+Invalid = Callable[[str, str], object]
+
+
+class FileSource:
+    """Says what pods the files of this machine have.
+
+    A file that is bad is told once, as long as it is bad in the same way, and what it had before stays. One that is
+    gone takes its pods with it; a folder that cannot be read takes none.
+
+    The lines of a Procfile have the variables of the `.env` beside it, which must be ours alone as well.
+
+    Args: manifests: a folder, whose files of other endings and with a dot before their name are passed over.
+    """
+
+    def __init__(
+        self,
+        config: PodConfig,
+        *,
+        node: str,
+        manifests: Path | None = None,
+        procfile: Path | None = None,
+        invalid: Invalid,
+        clock: Clock,
+    ) -> None:
+        config.expect(Source.FILE)
+        self._config = config
+        self._node = node
+        self._manifests = manifests
+        self._procfile = procfile
+        self._environ_file = procfile.with_name(".env") if procfile is not None else None
+        self._invalid = invalid
+        self._clock = clock
+        self._held: dict[Path, list[Pod]] = {}
+        self._data: dict[Path, tuple[bytes, bytes]] = {}  # what each was made of: YAML takes long to read
+        self._told: dict[Path, str] = {}
+        self._seen: object = None
+        self._read_at = -READ_EVERY_S
+        self._loop = Periodic(self.look, every_s=LOOK_EVERY_S, name="eventbus-agent-files")
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        return self._loop.stop(timeout_s)
+
+    def look(self) -> None:
+        """Read everything, if something has changed or the last time was 20 s ago."""
+        seen = list(self._stamps())
+        now = self._clock.monotonic()
+        if seen != self._seen or now - self._read_at >= READ_EVERY_S:
+            self._seen, self._read_at = seen, now
+            self.read()
+
+    def read(self) -> None:
+        """Read everything, and say what pods there are."""
+        paths = self._paths()
+        if paths is None:
+            return
+        for path in paths:
+            try:
+                self._held[path] = self._pods_of(path)
+                self._told.pop(path, None)
+            except (EventBusError, OSError) as error:
+                self._bad(path, str(error))
+        for path in self._held.keys() - set(paths):
+            del self._held[path]
+            self._data.pop(path, None)
+        self._config.set(Source.FILE, self._without_doubles())
+
+    def _pods_of(self, path: Path) -> list[Pod]:
+        if path == self._procfile:
+            check_own_folders(path.parent)
+        data = read_own(path, MAX_BYTES)
+        environ = self._environ_file
+        variables = read_own(environ, MAX_BYTES) if path == self._procfile and environ and environ.exists() else b""
+        if self._data.get(path) == (data, variables) and path in self._held and path not in self._told:
+            return self._held[path]
+        self._data[path] = data, variables
+        if path != self._procfile:
+            return read_pods(data, str(path), node=self._node, source=Source.FILE)
+        assert environ is not None
+        made = procfile_pods(parse_procfile(data, path), path.parent, parse_env_file(variables, environ))
+        return [static_pod(pod, node=self._node, source=Source.FILE, where=str(path)) for pod in made]
+
+    def _paths(self) -> list[Path] | None:
+        """Return the files to read; None: the folder cannot be read, or is not ours alone."""
+        paths = [self._procfile] if self._procfile is not None else []
+        if self._manifests is None:
+            return paths
+        try:
+            check_own_folders(self._manifests)
+            names = sorted(os.listdir(self._manifests))
+        except (ConfigError, OSError) as error:
+            self._bad(self._manifests, str(error))
+            return None
+        self._told.pop(self._manifests, None)
+        return paths + [self._manifests / name for name in names if name.endswith(_SUFFIXES) and name[0] != "."]
+
+    def _without_doubles(self) -> list[Pod]:
+        """Return all pods; of two with one name the first stays, as with the kubelet."""
+        pods: dict[tuple[str, str], Pod] = {}
+        for path, found in sorted(self._held.items()):
+            for pod in found:
+                key = pod.metadata.namespace, pod.metadata.name
+                if key in pods:
+                    self._bad(path, f"{path}: a pod named {key[1]} comes from another file already")
+                else:
+                    pods[key] = pod
+        return list(pods.values())
+
+    def _bad(self, path: Path, problem: str) -> None:
+        if self._told.get(path) != problem:
+            self._told[path] = problem
+            log.error("%s", problem)
+            self._invalid(str(path), problem)
+
+    def _stamps(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield what changes when a file does: name, inode, size, time of its change."""
+        paths = [str(path) for path in (self._manifests, self._procfile, self._environ_file) if path is not None]
+        try:
+            names = sorted(os.listdir(self._manifests)) if self._manifests is not None else []
+        except OSError:
+            names = []
+        for path in [*paths, *(f"{self._manifests}/{name}" for name in names)]:
+            try:
+                found = os.stat(path)
+                yield path, found.st_ino, found.st_size, found.st_mtime_ns
+            except OSError:
+                yield path, 0, 0, 0
+
+
+__all__ = ["LOOK_EVERY_S", "READ_EVERY_S", "FileSource", "Invalid"]

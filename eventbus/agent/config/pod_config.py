@@ -1,0 +1,83 @@
+"""Compares what each source says of pods with what it said before, and tells the loop only what is different."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from eventbus.agent.pods.updates import Op, PodUpdate, Source
+from eventbus.objects.pod import Pod
+from eventbus.objects.pod_status import PodStatus
+
+#: As it is sent: what leaves, what comes, what changed, what is to end, what only its status says otherwise.
+_ORDER = (Op.REMOVE, Op.ADD, Op.UPDATE, Op.DELETE, Op.RECONCILE)
+
+
+class PodConfig:
+    """Merges sources into one stream of updates. Thread-safe; `deliver` is called by the source's thread.
+
+    A source that is down says nothing, and its pods stay; none knows of the others'.
+
+    Source: kubelet `config/config.go` podStorage.
+    """
+
+    def __init__(self, deliver: Callable[[PodUpdate], object]) -> None:
+        self._deliver = deliver
+        self._lock = threading.Lock()
+        self._held: dict[Source, dict[str, Pod]] = {}
+        self._expected: set[Source] = set()
+
+    def expect(self, source: Source) -> None:
+        """Note that *source* will speak: before it has, what is not known may be its."""
+        self._expected.add(source)
+
+    @property
+    def all_ready(self) -> bool:
+        """Return True when every source has spoken once."""
+        return self._expected <= self._held.keys()
+
+    def set(self, source: Source, pods: Sequence[Pod]) -> None:
+        """Take *pods* as all that *source* has, and tell what is different. A full loop makes it wait."""
+        with self._lock:
+            first = source not in self._held
+            changes = self._compare(source, pods)
+            for op in _ORDER:
+                if changes[op] or (op is Op.ADD and first):  # the loop learns that the source is there
+                    self._deliver(PodUpdate(op, tuple(changes[op]), source))
+
+    def _compare(self, source: Source, pods: Sequence[Pod]) -> dict[Op, list[Pod]]:
+        held = self._held.get(source, {})
+        new = {pod.metadata.uid: pod for pod in pods}
+        changes: dict[Op, list[Pod]] = {op: [] for op in Op}
+        for uid, pod in new.items():
+            former = held.get(uid)
+            if former is None:
+                changes[Op.ADD].append(pod)
+            elif op := _difference(former, pod):
+                changes[op].append(pod)
+        changes[Op.REMOVE] = [pod for uid, pod in held.items() if uid not in new]
+        self._held[source] = new
+        return changes
+
+
+def _difference(former: Pod, pod: Pod) -> Op | None:
+    if pod.metadata.deletion_timestamp is not None and former.metadata.deletion_timestamp is None:
+        return Op.DELETE
+    if _wanted(former) != _wanted(pod):
+        return Op.UPDATE if pod.metadata.deletion_timestamp is None else Op.DELETE
+    return Op.RECONCILE if former.status != pod.status else None
+
+
+def _wanted(pod: Pod) -> tuple[object, ...]:
+    metadata = pod.metadata
+    return pod.spec, metadata.labels, metadata.annotations, metadata.deletion_grace_period_seconds
+
+
+def without_status(pod: Pod) -> Pod:
+    """Return *pod* as it is wanted, whatever somebody said of how it is."""
+    return msgspec.structs.replace(pod, status=PodStatus())
+
+
+__all__ = ["PodConfig", "without_status"]

@@ -1,0 +1,170 @@
+"""Decides once, before anything is started, whether a pod may run on this machine beside those that do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.updates import Source, is_static, source_of
+from eventbus.agent.runtime.qos import BEST_EFFORT, qos_class
+from eventbus.objects.conditions import MEMORY_PRESSURE
+from eventbus.objects.container import Container
+from eventbus.objects.pod import Pod
+from eventbus.quantity import parse_quantity
+
+#: The reason of what has to go, and of what may not come, because the machine is short of something.
+EVICTED: Final = "Evicted"
+#: The kubelet's SystemCriticalPriority.
+SYSTEM_CRITICAL: Final = 2_000_000_000
+_MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
+#: What the node has of each: resource → its unit in messages, as one of it is written.
+_UNITS: Final = {"cpu": 1000.0, "memory": 1.0, "ephemeral-storage": 1.0}
+
+
+class Refusal(NamedTuple):
+    """The reason why a pod may not run; *reason* becomes its status' and that of a Warning."""
+
+    reason: str
+    message: str
+
+
+class Node(NamedTuple):
+    """The machine's offer. *allocatable*: quantities by resource; *labels*: what a nodeSelector may ask for."""
+
+    allocatable: Mapping[str, str]
+    labels: Mapping[str, str]
+
+
+class Admission:
+    """Judges pods against what is left. Pure: it keeps nothing.
+
+    Args:   pressures: conditions of the node that are so now, like MemoryPressure.
+    Source: kubelet `lifecycle/predicate.go`, `eviction/eviction_manager.go` Admit; reasons of ports and labels are
+            those of the kubelet before 1.20.
+    """
+
+    def __init__(
+        self,
+        node: Callable[[], Node],
+        permission: Permission,
+        *,
+        pressures: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._node = node
+        self._permission = permission
+        self._pressures = pressures
+
+    def refuse(self, pod: Pod, others: Sequence[Pod]) -> Refusal | None:
+        """Return why *pod* may not run beside *others*, which do; None: it may."""
+        node = self._node()
+        return next(
+            (
+                found
+                for found in (
+                    _pressure(pod, self._pressures),
+                    _resources(pod, others, node),
+                    _node_selector(pod, node),
+                    _host_ports(pod, others),
+                    self._permission_of(pod),
+                )
+                if found is not None
+            ),
+            None,
+        )
+
+    def _permission_of(self, pod: Pod) -> Refusal | None:
+        problem = self._permission.problem(pod, from_file=source_of(pod) is Source.FILE)
+        return Refusal(*problem) if problem is not None else None
+
+
+def is_critical(pod: Pod) -> bool:
+    """Return True of a pod that is so important that it names the highest priorities: it is let in, and not evicted."""
+    return (pod.spec.priority or 0) >= SYSTEM_CRITICAL
+
+
+def _pressure(pod: Pod, pressures: Callable[[], Sequence[str]]) -> Refusal | None:
+    """Refuse what comes from elsewhere while the machine is short; of memory, only who asks for none."""
+    if is_static(pod) or is_critical(pod):
+        return None
+    found = pressures()
+    if not found or (list(found) == [MEMORY_PRESSURE] and (qos_class(pod) != BEST_EFFORT or _bears_pressure(pod))):
+        return None
+    return Refusal(EVICTED, f"The node had condition: [{' '.join(found)}]. ")
+
+
+def _bears_pressure(pod: Pod) -> bool:
+    """Return True if *pod* tolerates the taint of nodes that are short of memory."""
+    tolerations = pod.spec.tolerations if isinstance(pod.spec.tolerations, list | tuple) else ()
+    for one in tolerations:
+        if isinstance(one, Mapping) and one.get("effect") in (None, "", "NoSchedule"):
+            exists = one.get("operator") == "Exists"
+            if (one.get("key") == _MEMORY_TAINT and (exists or not one.get("value"))) or (
+                exists and not one.get("key")
+            ):
+                return True
+    return False
+
+
+def requests_of(pod: Pod, resource: str) -> float:
+    """Return what *pod* asks for: the sum of its containers, or the largest of its init containers.
+
+    A limit without a request counts as one, as the API server's defaults have it.
+    """
+    main = sum(_request(container, resource) for container in pod.spec.containers)
+    return max([main, *(_request(container, resource) for container in pod.spec.init_containers)])
+
+
+def _request(container: Container, resource: str) -> float:
+    resources = container.resources
+    text = resources.requests.get(resource, resources.limits.get(resource))
+    return (parse_quantity(text) or 0.0) if text is not None else 0.0
+
+
+def _resources(pod: Pod, others: Sequence[Pod], node: Node) -> Refusal | None:
+    most = parse_quantity(node.allocatable.get("pods", ""))
+    if most is not None and len(others) + 1 > most:
+        return _out_of("pods", 1, len(others), most)
+    for resource, unit in _UNITS.items():
+        asked = requests_of(pod, resource)
+        has = parse_quantity(node.allocatable.get(resource, ""))
+        if not asked or has is None:
+            continue
+        used = sum(requests_of(one, resource) for one in others)
+        if used + asked > has:
+            return _out_of(resource, asked * unit, used * unit, has * unit)
+    return None
+
+
+def _out_of(resource: str, asked: float, used: float, has: float) -> Refusal:
+    said = f"requested: {asked:.0f}, used: {used:.0f}, capacity: {has:.0f}"
+    return Refusal(f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {said}")
+
+
+def _node_selector(pod: Pod, node: Node) -> Refusal | None:
+    wanted = pod.spec.node_selector
+    if all(node.labels.get(key) == value for key, value in wanted.items()):
+        return None
+    return Refusal("NodeSelectorMismatching", "Pod cannot be started due to node selector mismatch")
+
+
+def _host_ports(pod: Pod, others: Sequence[Pod]) -> Refusal | None:
+    taken = {port: one for one in others for port in _ports(one)}
+    for port in _ports(pod):
+        if port in taken:
+            holder = taken[port].metadata
+            said = f"Pod cannot be started due to host port conflict: {port[1]}/{port[0]} is {holder.name}'s"
+            return Refusal("HostPortConflict", said)
+    return None
+
+
+def _ports(pod: Pod) -> Iterator[tuple[str, int]]:
+    """Yield protocol and number of each port; a process has its machine's ports, so of one host all are host ports."""
+    for container in pod.spec.containers:
+        for port in container.ports:
+            number = port.host_port or (port.container_port if pod.spec.host_network else 0)
+            if number:
+                yield port.protocol or "TCP", number
+
+
+__all__ = ["EVICTED", "SYSTEM_CRITICAL", "Admission", "Node", "Refusal", "is_critical", "requests_of"]

@@ -1,0 +1,189 @@
+"""Makes a Pod's status of what the runtime sees: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from eventbus.agent.runtime.contract import (
+    ContainerPhase,
+    ContainerRuntimeStatus,
+    PodRuntimeStatus,
+    StartFailure,
+)
+from eventbus.objects.container import Container
+from eventbus.objects.pod import Pod
+from eventbus.objects.pod_status import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    PodCondition,
+    PodIP,
+    PodStatus,
+)
+
+PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
+TERMINAL = (SUCCEEDED, FAILED)
+CREATING, INITIALIZING = "ContainerCreating", "PodInitializing"
+
+#: Container, and its newest run → whether it is so.
+Judge = Callable[[Container, ContainerRuntimeStatus | None], bool]
+
+
+class Seen(NamedTuple):
+    """The observations that a pod's status is made from, besides its manifest."""
+
+    runtime: PodRuntimeStatus | None
+    waiting: Mapping[str, StartFailure]
+    started: Judge
+    ready: Judge
+    address: str = ""
+    qos_class: str = ""
+
+
+def pod_status(pod: Pod, seen: Seen, former: PodStatus) -> PodStatus:
+    """Return the status of *pod*; transition times are whoever writes it's.
+
+    A phase that is final stays, whatever is seen.
+
+    Source: kubelet `kubelet_pods.go` generateAPIPodStatus, getPhase; `status/generate.go`.
+    """
+    spec = pod.spec
+    init = _statuses(spec.init_containers, seen, CREATING)
+    initialized = all(_succeeded(one) for one in init)
+    main = _statuses(spec.containers, seen, CREATING if initialized else INITIALIZING)
+    if former.phase in TERMINAL and seen.runtime is None:  # it was refused, or what it left is taken away
+        init, main = former.init_container_statuses, former.container_statuses
+    phase = former.phase if former.phase in TERMINAL else _phase(spec.restart_policy, init, main)
+    return PodStatus(
+        phase=phase,
+        conditions=_conditions(pod, phase, init, main),
+        reason=former.reason if former.phase in TERMINAL else "",
+        message=former.message if former.phase in TERMINAL else "",
+        host_ip=seen.address,
+        host_ips=(PodIP(seen.address),) if seen.address else (),
+        pod_ip=seen.address,
+        pod_ips=(PodIP(seen.address),) if seen.address else (),
+        start_time=former.start_time,
+        init_container_statuses=init,
+        container_statuses=main,
+        qos_class=seen.qos_class,
+    )
+
+
+def _statuses(containers: Sequence[Container], seen: Seen, default: str) -> tuple[ContainerStatus, ...]:
+    return tuple(_status(container, seen, default) for container in containers)
+
+
+def _status(container: Container, seen: Seen, default: str) -> ContainerStatus:
+    run = seen.runtime.container(container.name) if seen.runtime is not None else None
+    before = seen.runtime.previous(container.name) if seen.runtime is not None else None
+    failure = seen.waiting.get(container.name)
+    if run is None or run.phase is ContainerPhase.CREATED:
+        reason, message = (failure.reason, failure.message) if failure is not None else (default, "")
+        state = ContainerState(waiting=ContainerStateWaiting(reason, message))
+    elif run.running:
+        state = ContainerState(running=ContainerStateRunning(run.started_at))
+    elif failure is not None:
+        state, before = ContainerState(waiting=ContainerStateWaiting(failure.reason, failure.message)), run
+    else:
+        state = _terminated(run)
+    return ContainerStatus(
+        name=container.name,
+        state=state,
+        last_state=_terminated(before) if before is not None else ContainerState(),
+        ready=seen.ready(container, run),
+        restart_count=run.attempt if run is not None else 0,
+        image=container.image,
+        image_id=run.image if run is not None else "",
+        container_id=f"process://{run.id}" if run is not None else "",
+        started=seen.started(container, run),
+    )
+
+
+def _terminated(run: ContainerRuntimeStatus) -> ContainerState:
+    found = ContainerStateTerminated(
+        exit_code=run.exit_code,
+        signal=run.signal,
+        reason=run.reason,
+        message=run.message,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        container_id=f"process://{run.id}",
+    )
+    return ContainerState(terminated=found)
+
+
+def _succeeded(status: ContainerStatus) -> bool:
+    ended = status.state.terminated
+    return ended is not None and ended.exit_code == 0
+
+
+def _phase(policy: str, init: Sequence[ContainerStatus], main: Sequence[ContainerStatus]) -> str:
+    if policy == "Never" and any(one.state.terminated and not _succeeded(one) for one in init):
+        return FAILED
+    if not all(_succeeded(one) for one in init):
+        return PENDING
+    ended = [one for one in main if one.state.terminated or (one.state.waiting and one.last_state.terminated)]
+    running = [one for one in main if one.state.running]
+    if len(ended) + len(running) < len(main):
+        return PENDING
+    if running or not ended:
+        return RUNNING if running else PENDING
+    if policy == "Always":
+        return RUNNING
+    if all(_succeeded(one) for one in ended):
+        return SUCCEEDED
+    return FAILED if policy == "Never" else RUNNING
+
+
+def _conditions(
+    pod: Pod, phase: str, init: Sequence[ContainerStatus], main: Sequence[ContainerStatus]
+) -> tuple[PodCondition, ...]:
+    incomplete = [one.name for one in init if not _succeeded(one)]
+    unready = [one.name for one in main if not one.ready]
+    bad = ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
+    if phase in TERMINAL:
+        bad = ("PodCompleted" if phase == SUCCEEDED else "PodFailed", "")
+    ready = not unready and phase not in TERMINAL
+    begun = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(incomplete)}]")
+    found = (
+        ("Initialized", not incomplete, begun),
+        ("Ready", ready, bad),
+        ("ContainersReady", ready, bad),
+        ("PodScheduled", True, ("", "")),
+    )
+    return tuple(
+        PodCondition(
+            type=name,
+            status="True" if good else "False",
+            reason="" if good else why[0],
+            message="" if good else why[1],
+            observed_generation=pod.metadata.generation,
+        )
+        for name, good, why in found
+    )
+
+
+def ended_status(status: PodStatus, reason: str, message: str) -> PodStatus:
+    """Return *status* of a pod that is Failed for a reason of its node's: Evicted, OutOfcpu, DeadlineExceeded."""
+    return msgspec.structs.replace(status, phase=FAILED, reason=reason, message=message)
+
+
+__all__ = [
+    "CREATING",
+    "FAILED",
+    "INITIALIZING",
+    "PENDING",
+    "RUNNING",
+    "SUCCEEDED",
+    "TERMINAL",
+    "Judge",
+    "Seen",
+    "ended_status",
+    "pod_status",
+]

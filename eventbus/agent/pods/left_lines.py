@@ -1,0 +1,83 @@
+"""Lines that an `eventbus up` has left behind which was killed: they go on until the next one there, or `down`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from eventbus.agent.pods.local_pods import LocalPods
+from eventbus.event import ObjectReference
+
+#: Below the state folder: where the lines of an `up` are; those of a second one at the same time in `up-2`, ….
+LINES: Final = "up"
+#: The time that they get to end, seconds.
+GRACE_S: Final = 5.0
+
+
+def line_folders(directory: Path) -> list[Path]:
+    """Return the folders of lines in the state folder *directory*."""
+    found = (path.with_suffix("") for path in directory.glob(f"{LINES}*.lock"))
+    return sorted(path for path in found if path.is_dir() and path.name.removeprefix(LINES)[:1] in ("", "-"))
+
+
+def left_lines(directory: Path) -> list[str]:
+    """Return the names of the pods that run, though no `up` in *directory* has them."""
+    return [name for folder in line_folders(directory) for name in _left_in(folder)]
+
+
+def end_left_lines(directory: Path) -> list[str]:
+    """End them: SIGTERM, after five seconds SIGKILL. Returns: their names. Raises: RuntimeProblem: one does not end."""
+    from eventbus.agent.pods.bus_side import BusSide
+    from eventbus.agent.runtime.isolation import NoIsolation
+    from eventbus.agent.runtime.process_runtime import ProcessRuntime
+    from eventbus.clock import SystemClock
+
+    ended = []
+    for folder in line_folders(directory):
+        names = _left_in(folder)
+        with _claimed(folder) as is_ours:
+            if not names or not is_ours:
+                continue
+            runtime = ProcessRuntime(
+                state_dir=folder, events=_Nobody(), configs=BusSide(), clock=SystemClock(), isolation=NoIsolation()
+            )
+            for pod in runtime.pods():
+                runtime.kill_pod(pod.uid, None, GRACE_S)
+                runtime.remove(pod.uid)
+            runtime.close()
+            ended += names
+    return ended
+
+
+class _Nobody:
+    """Is told of events, and does nothing: there is no bus any more."""
+
+    def event(self, about: ObjectReference, type: str, reason: str, message: str) -> None:
+        pass
+
+
+def _left_in(folder: Path) -> list[str]:
+    with _claimed(folder) as is_ours:
+        return sorted(pod.name for pod in LocalPods(folder.absolute()).all() if pod.active) if is_ours else []
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[bool]:
+    """Hold the lock of *folder* for the time of the block. Yields: False: an `up` has it."""
+    lock = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(lock)
+
+
+__all__ = ["GRACE_S", "LINES", "end_left_lines", "left_lines", "line_folders"]

@@ -1,0 +1,135 @@
+"""Follows one line of a Procfile, which is a pod of one container: what it prints, how its runs end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from eventbus.agent.pods.log_tail import LOST, LogTail
+from eventbus.agent.runtime.contract import ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
+from eventbus.objects.conditions import NORMAL, WARNING
+from eventbus.process.outcome import Outcome, duration
+from eventbus.process.prefixed import LONGEST_LINE
+from eventbus.process.stderr_relay import last_line
+
+#: Blocks of a log that are passed on before others have their turn.
+_AT_ONCE: Final = 16
+
+
+class Note(Protocol):
+    """Records an event about the line's pod."""
+
+    def __call__(self, event_type: str, reason: str, message: str) -> object: ...
+
+
+class LineFollower:
+    """Passes on what a line prints, whole lines at a time, and tells of each of its runs. One thread uses it.
+
+    Args: log: the log of the run with that number.  write: takes a line of its output, and may wait.
+          tell: prints a line about it.  note: records an event.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: Callable[[int], Path],
+        write: Callable[[str, bytes], object],
+        tell: Callable[[str], object],
+        note: Note,
+    ) -> None:
+        self.name = name
+        self.stopping = False  #: whoever runs it has asked it to end
+        self.killed = False  #: it did not end in its grace time
+        self.exit_code: int | None = None  #: of its newest run; None while that runs
+        self._log = log
+        self._write = write
+        self._tell = tell
+        self._note = note
+        self._attempt = -1
+        self._tail: LogTail | None = None
+        self._rest = b""
+        self._said = b""  # its last line with anything in it
+        self._waits_told = -1
+
+    def step(self, status: PodRuntimeStatus, waits_after: int = -1, waits: str = "") -> None:
+        """Pass on what is new. *waits*: why it is not started again now, after the run *waits_after*."""
+        runs = sorted(status.containers, key=lambda one: one.attempt)
+        if self._tail is not None and self._attempt not in (run.attempt for run in runs) and self._read():
+            self._close()  # it ended so long ago that nobody remembers how
+        for run in runs:
+            if run.attempt > self._attempt and self._tail is None:
+                self._begin(run)
+            if run.attempt == self._attempt and self._tail is not None:
+                read_all = self._read()
+                if run.phase is ContainerPhase.EXITED and (read_all or self.stopping):
+                    self._end(run, read_all=read_all)
+        has_ended = self._attempt == waits_after and self._tail is None
+        if has_ended and self._waits_told != waits_after and not self.stopping:
+            self._waits_told = waits_after
+            self._tell(f"{self.name}: {waits}")
+
+    def _begin(self, run: ContainerRuntimeStatus) -> None:
+        if run.attempt > 0:
+            self._tell(f"{self.name}: starting it again")
+        self._attempt, self.exit_code, self._said = run.attempt, None, b""
+        self._tail = LogTail(self._log(run.attempt))
+
+    def _read(self) -> bool:
+        """Pass on some of what is there. Returns: True: that was all."""
+        assert self._tail is not None
+        for _ in range(_AT_ONCE):
+            if not (data := self._tail.read()):
+                return True
+            if self._tail.missed:
+                self._tail.missed = False
+                self._write(self.name, LOST)
+                self._rest = b""
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._pass_on(line)
+            if len(self._rest) >= LONGEST_LINE:
+                self._pass_on(self._rest)
+                self._rest = b""
+        return False
+
+    def _pass_on(self, line: bytes) -> None:
+        if line.strip():
+            self._said = line
+        self._write(self.name, line)
+
+    def _end(self, run: ContainerRuntimeStatus, *, read_all: bool) -> None:
+        if not read_all:  # nobody waits at the end for what it has printed by the megabyte
+            self._write(self.name, LOST)
+        self._close()
+        self.exit_code, self.killed = run.exit_code, run.grace_exceeded
+        outcome = Outcome(run.exit_code, run.signal, _seconds(run), run.message or last_line(self._said))
+        if self.stopping:
+            said = f"not done in time: {outcome}" if self.killed else str(outcome) if outcome.failed else "ended"
+        else:
+            said = str(outcome) if outcome.failed else f"completed after {duration(outcome.ran_s)}"
+        self._tell(f"{self.name}: {said}")
+        if self.stopping and not self.killed:
+            return  # Killing has said so
+        if outcome.failed:
+            self._note(WARNING, "Failed", f"{self.name}: {outcome}")
+        else:
+            self._note(NORMAL, "Completed", f"Completed {self.name} after {duration(outcome.ran_s)}")
+
+    def _close(self) -> None:
+        assert self._tail is not None
+        self._tail.close()
+        self._tail = None
+        if self._rest:
+            self._pass_on(self._rest)
+            self._rest = b""
+
+
+def _seconds(run: ContainerRuntimeStatus) -> float:
+    began: datetime | None = run.started_at
+    return (run.finished_at - began).total_seconds() if began is not None and run.finished_at is not None else 0.0
+
+
+__all__ = ["LineFollower", "Note"]

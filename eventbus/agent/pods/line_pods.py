@@ -1,0 +1,254 @@
+"""Runs the lines of a Procfile as pods of this very process, as `eventbus up` and the demo do.
+
+The machinery is the agent's: runtime, shims, loop, workers. What is different: pods come from the caller and not from
+files, see the caller's whole environment, and what they print is passed on as it comes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from eventbus.agent.config.procfile_pods import line_pod
+from eventbus.agent.opening import node_name
+from eventbus.agent.pleg import Pleg
+from eventbus.agent.pods.admission import Node as Offer
+from eventbus.agent.pods.bus_side import BusSide
+from eventbus.agent.pods.left_lines import GRACE_S
+from eventbus.agent.pods.line_follower import LineFollower
+from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.pod_agent import Machinery, PodAgent
+from eventbus.agent.pods.pod_workers import PodWork
+from eventbus.agent.pods.updates import CONFIG_SOURCE, Source, Work
+from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.runtime.about import about_container
+from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
+from eventbus.agent.runtime.folders import PodFolders, make_folder
+from eventbus.agent.runtime.isolation import NoIsolation
+from eventbus.agent.runtime.process_runtime import ProcessRuntime
+from eventbus.agent.runtime.qos import qos_class
+from eventbus.agent.runtime.restart_backoff import RestartBackoff
+from eventbus.clock import Clock
+from eventbus.objects.pod import Pod
+from eventbus.periodic import Periodic
+
+#: What lines print is looked for so often, seconds.
+LOOK_EVERY_S: Final = 0.1
+_CLOSE_S: Final = 5.0
+
+
+class Line(NamedTuple):
+    """A line: what it is called, what is run, and all of its environment."""
+
+    name: str
+    words: Sequence[str]
+    environ: Mapping[str, str]
+    namespace: str = "default"
+
+
+class Screen:
+    """Shows what lines do; this one shows nothing."""
+
+    def write(self, name: str, line: bytes) -> None:
+        """Show a line that *name* has printed. May wait."""
+
+    def tell(self, line: str) -> None:
+        """Show a line about them."""
+
+
+class LinePods:
+    """Pods of lines, from `start` to `close`. In *folder* are their logs; nobody else uses it.
+
+    Args: restart_policy: of all lines: `OnFailure`, `Never`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        events: PodEvents,
+        screen: Screen,
+        clock: Clock,
+        backoff: RestartBackoff | None = None,
+        restart_policy: str = "OnFailure",
+    ) -> None:
+        self.folder, self._lock = claim(folder)
+        self._events = events
+        self._screen = screen
+        self._node = node_name(os.uname().nodename)
+        self._restart_policy = restart_policy
+        self._folders = PodFolders(self.folder.absolute())
+        bus_side = BusSide()  # there is none: lines need no ConfigMaps
+        self._runtime = runtime = ProcessRuntime(
+            state_dir=self.folder,
+            events=events,
+            configs=bus_side,
+            clock=clock,
+            isolation=NoIsolation(),
+            backoff=backoff,
+        )
+        self._agent = PodAgent(
+            node_name=self._node,
+            machinery=Machinery(
+                runtime=runtime,
+                volumes=runtime.volumes,
+                generator=lambda tell: Pleg(runtime, tell, clock),
+                probes=lambda tell: ProbeWorkers(runtime=runtime, tell=tell, events=events, clock=clock),
+                close=runtime.close,
+            ),
+            node=lambda: Offer({}, {}),
+            permission=Permission(),
+            events=events,
+            clock=clock,
+            bus_side=bus_side,
+            make_sources=lambda _config: (),
+            address=lambda: "",
+            qos_class=qos_class,
+            expects_bus=False,
+        )
+        self._agent.config.expect(Source.FILE)
+        self._pods: dict[str, Pod] = {}
+        self._followers: dict[str, LineFollower] = {}
+        self._refused: set[str] = set()
+        self._looks = Periodic(self._look, every_s=LOOK_EVERY_S, name="eventbus-lines")
+
+    def start(self) -> None:
+        """Begin, with no lines yet; what a killed process of ours has left here is ended first."""
+        for left in self._runtime.pods():
+            if left.active:
+                self._screen.tell(f"{left.name}: left by another one that was killed; it is ended")
+            self._runtime.kill_pod(left.uid, None, GRACE_S)
+            self._runtime.remove(left.uid)
+        self._agent.start()
+        self._looks.start()
+
+    def add(self, lines: Iterable[Line]) -> None:
+        """Run *lines* besides those that there are. Raises: InvalidObject: two have the same name."""
+        for line in lines:
+            pod = self._pod_of(line)
+            self._followers[line.name] = self._follower(line.name, pod)
+            self._pods[line.name] = pod
+        self._agent.config.set(Source.FILE, list(self._pods.values()))
+
+    def ask_to_end(self, names: Collection[str], grace_s: float) -> None:
+        """Have *names* end: SIGTERM, after *grace_s* SIGKILL. They are not started again."""
+        for name in names:
+            self._followers[name].stopping = True
+            self._agent.workers.update(PodWork(Work.KILL, self._pods[name], grace_s))
+
+    def have_ended(self, names: Collection[str]) -> bool:
+        """Return True if nothing of *names* runs, and all that they have said is shown."""
+        uids = [self._pods[name].metadata.uid for name in names]
+        if not all(self._agent.workers.is_finished(uid) for uid in uids):
+            return False
+        return all(self._follows_no_run(name) for name in names)
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how a line ended; None: it runs, or will again."""
+        if not self._agent.workers.is_finished(self._pods[name].metadata.uid):
+            return None
+        return self._followers[name].exit_code
+
+    def was_killed(self, names: Collection[str]) -> bool:
+        """Return True if one of *names* did not end within its grace time."""
+        return any(self._followers[name].killed for name in names)
+
+    def log(self, name: str) -> Path:
+        """Return the log of a line's first run."""
+        pod = self._pods[name]
+        return self._folders.of(PodUid(pod.metadata.uid)).log(pod.spec.containers[0].name, 0)
+
+    def kill(self) -> None:
+        """End all of them at once, without asking. Any thread."""
+        self._agent.loop.stop()
+        for follower in self._followers.values():
+            follower.stopping = True
+        self._runtime.kill_at_once()
+
+    def close(self) -> None:
+        """End what is left, and take away the folder. Idempotent."""
+        if self._lock < 0:
+            return
+        ended = self._agent.stop(_CLOSE_S)
+        self._looks.stop(_CLOSE_S)
+        if ended:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = -1
+
+    def _pod_of(self, line: Line) -> Pod:
+        pod = line_pod(line.name, line.words, line.environ, Path.cwd(), restart_policy=self._restart_policy)
+        metadata = pod.metadata
+        made = msgspec.structs.replace(
+            metadata,
+            name=f"{metadata.name}-{self._node}",
+            namespace=line.namespace,
+            uid=str(uuid.uuid4()),
+            annotations={CONFIG_SOURCE: str(Source.FILE)},
+        )
+        return msgspec.structs.replace(pod, metadata=made)
+
+    def _follower(self, name: str, pod: Pod) -> LineFollower:
+        folder, container = self._folders.of(PodUid(pod.metadata.uid)), pod.spec.containers[0].name
+        about = about_container(pod, container)
+
+        def note(event_type: str, reason: str, message: str) -> None:
+            self._events.event(about, event_type, reason, message)
+
+        return LineFollower(
+            name,
+            log=lambda attempt: folder.log(container, attempt),
+            write=self._screen.write,
+            tell=self._screen.tell,
+            note=note,
+        )
+
+    def _look(self) -> None:
+        for name, follower in list(self._followers.items()):
+            pod = self._pods.get(name)
+            status = self._runtime.status(PodUid(pod.metadata.uid)) if pod is not None else None
+            if pod is not None and status is not None:
+                follower.step(status, *self._waits(pod))
+            elif pod is not None and name not in self._refused:
+                found = self._agent.statuses.get(pod)
+                if found.reason:
+                    self._refused.add(name)
+                    self._screen.tell(f"{name}: {found.message}")
+
+    def _waits(self, pod: Pod) -> tuple[int, str]:
+        """Return the run after which a line waits, and for how long: `back-off 10s`; "" it does not."""
+        for one in self._agent.statuses.get(pod).container_statuses:
+            if one.state.waiting is not None and one.state.waiting.reason == CRASH_LOOP_BACK_OFF:
+                return one.restart_count, one.state.waiting.message.partition(" restarting")[0]
+        return -1, ""
+
+    def _follows_no_run(self, name: str) -> bool:
+        status = self._runtime.status(PodUid(self._pods[name].metadata.uid))
+        return status is None or not status.containers or self._followers[name].exit_code is not None
+
+
+def claim(folder: Path) -> tuple[Path, int]:
+    """Return *folder*, or the first of `<folder>-2`, … that no other process holds, and what holds it now."""
+    number = 1
+    while True:
+        own = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        make_folder(own.parent)
+        lock = os.open(own.with_name(f"{own.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            number += 1
+        else:
+            make_folder(own)
+            return own, lock
+
+
+__all__ = ["LOOK_EVERY_S", "Line", "LinePods", "Screen", "claim"]

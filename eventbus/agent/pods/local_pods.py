@@ -1,0 +1,72 @@
+"""Pods of this machine as anybody may look them up: their runs and their logs, from the agent's folder alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from eventbus.agent.pods.log_tail import LOST, LogTail
+from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
+from eventbus.agent.runtime.folders import PodFolders
+from eventbus.agent.runtime.observed import Observer
+from eventbus.clock import SystemClock
+
+#: A log that is followed is looked at so often, seconds.
+LOOK_EVERY_S = 0.2
+
+
+class LocalPods:
+    """Reads what an agent keeps in *folder*. No agent need run, and none is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folders = PodFolders(folder)
+        self._observer = Observer(self._folders, SystemClock())
+
+    def all(self) -> Sequence[PodRuntimeStatus]:
+        """Return all pods of which there is anything."""
+        return self._observer.pods()
+
+    def named(self, name: str, namespace: str) -> list[PodRuntimeStatus]:
+        """Return the pods of that name, the newest first; a static one may be called without its node's name."""
+        found = [pod for pod in self._observer.pods() if pod.namespace == namespace]
+        exact = [pod for pod in found if pod.name == name]
+        meant = exact or [pod for pod in found if pod.name.startswith(f"{name}-")]
+        return sorted(meant, key=_begun, reverse=True)
+
+    def log_files(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> list[Path]:
+        """Return the pieces of a run's log, oldest first."""
+        newest = self._folders.of(pod.uid).log(run.name, run.attempt)
+        older = [path for path in newest.parent.glob(f"{newest.name}.*") if path.suffix[1:].isdecimal()]
+        pieces = [*sorted(older, key=lambda path: -int(path.suffix[1:])), newest]
+        return [path for path in pieces if path.exists()]
+
+    def follow(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus, begin: int) -> Iterator[bytes]:
+        """Yield what is added to the newest piece behind *begin*, until the run has ended; blocks."""
+        tail = LogTail(self._folders.of(pod.uid).log(run.name, run.attempt), begin)
+        try:
+            while True:
+                ended = self._has_ended(pod, run)  # asked before reading: what it said last is read after it
+                while data := tail.read():
+                    if tail.missed:
+                        tail.missed = False
+                        yield LOST + b"\n"
+                    yield data
+                if ended:
+                    return
+                time.sleep(LOOK_EVERY_S)
+        finally:
+            tail.close()
+
+    def _has_ended(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> bool:
+        held = self._observer.status(pod.uid)
+        found = held.container(run.name) if held is not None else None
+        return found is None or found.id != run.id or not found.running
+
+
+def _begun(pod: PodRuntimeStatus) -> float:
+    created = pod.sandbox.created_at if pod.sandbox is not None else None
+    return created.timestamp() if created is not None else 0.0
+
+
+__all__ = ["LocalPods"]

@@ -1,0 +1,95 @@
+"""Mirror pods: copies of static pods in the store, by which people see what runs here."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from eventbus.agent.config.procfile_pods import LINE_LABEL
+from eventbus.agent.pods.pod_manager import PodManager
+from eventbus.agent.pods.status_manager import PodObjects
+from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR
+from eventbus.errors import AlreadyExists, Conflict, NotFound
+from eventbus.objects.container import EnvVar
+from eventbus.objects.pod import Pod, PodSpec
+from eventbus.objects.pod_status import PodStatus
+
+log = logging.getLogger("eventbus")
+
+
+class Mirrors:
+    """Makes, replaces and removes mirror pods. Source: kubelet `pod/mirror_client.go`."""
+
+    def __init__(self, manager: PodManager) -> None:
+        self._manager = manager
+
+    def ensure(self, pods: PodObjects, static: Pod) -> bool:
+        """Make the mirror of *static*, if it is missing or another's. Returns: True: it was made.
+
+        Raises: BusUnavailable, BusRefused.
+        """
+        held = self._manager.mirror_of(static)
+        if held is not None and _shows(held, static) and held.metadata.deletion_timestamp is None:
+            return False
+        if held is not None:
+            self.remove(pods, held)
+        try:
+            made = pods.create(mirror_of(static))
+        except AlreadyExists:
+            made = pods.get(static.metadata.name, static.metadata.namespace)
+            if not _shows(made, static):
+                log.warning("pod %s is in the store already, and is no mirror of ours", static.metadata.name)
+                if CONFIG_MIRROR in made.metadata.annotations:
+                    self.remove(pods, made)  # left by an agent before us; the next sync makes it anew
+                return False
+        self._manager.put(made)
+        return True
+
+    def remove(self, pods: PodObjects, mirror: Pod) -> None:
+        """Take *mirror* out, if it is still this one. Raises: BusUnavailable, BusRefused."""
+        metadata = mirror.metadata
+        self._manager.remove(mirror)
+        with suppress(NotFound, Conflict):
+            held = pods.get(metadata.name, metadata.namespace)
+            if held.metadata.uid == metadata.uid:
+                pods.delete(metadata.name, metadata.namespace, version=held.metadata.resource_version)
+
+    def remove_orphans(self, pods: PodObjects) -> None:
+        """Take out mirrors of static pods that are no more."""
+        for mirror in self._manager.mirrors():
+            if self._manager.static_of(mirror) is None:
+                self.remove(pods, mirror)
+
+
+def mirror_of(static: Pod) -> Pod:
+    """Return the copy of *static* that lies in the store."""
+    annotations: dict[str, Any] = dict(static.metadata.annotations)
+    annotations[CONFIG_MIRROR] = annotations.get(CONFIG_HASH, static.metadata.uid)
+    metadata = msgspec.structs.replace(
+        static.metadata, annotations=annotations, uid="", resource_version="", creation_timestamp=None
+    )
+    spec = _without_values(static.spec) if LINE_LABEL in metadata.labels else static.spec
+    return msgspec.structs.replace(static, metadata=metadata, spec=spec, status=PodStatus())
+
+
+def _without_values(spec: PodSpec) -> PodSpec:
+    """Return *spec*, of a Procfile's line, without what stood in its `.env`: that is where passwords are."""
+
+    def shown(variable: EnvVar) -> EnvVar:
+        return variable if variable.name == "PORT" else EnvVar(name=variable.name)
+
+    containers = tuple(
+        msgspec.structs.replace(one, env=tuple(shown(variable) for variable in one.env)) for one in spec.containers
+    )
+    return msgspec.structs.replace(spec, containers=containers)
+
+
+def _shows(mirror: Pod, static: Pod) -> bool:
+    shown = mirror.metadata.annotations.get(CONFIG_MIRROR)
+    return shown is not None and shown == static.metadata.annotations.get(CONFIG_HASH, static.metadata.uid)
+
+
+__all__ = ["Mirrors", "mirror_of"]

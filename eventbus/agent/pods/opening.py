@@ -1,0 +1,180 @@
+"""Makes what runs the pods of this machine: runtime, recorder with its spool, sources, admission."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from eventbus.agent.agent import COMPONENT
+from eventbus.agent.bus_contact import BusContact
+from eventbus.agent.config.file_source import FileSource
+from eventbus.agent.config.http_source import open_http_source
+from eventbus.agent.config.pod_config import PodConfig
+from eventbus.agent.machine import LocalMachine, local_identity
+from eventbus.agent.node_status import NodeStatusSetters
+from eventbus.agent.opening import node_labels, node_name
+from eventbus.agent.pleg import Pleg
+from eventbus.agent.pods.admission import Node as Offer
+from eventbus.agent.pods.bus_side import BusSide
+from eventbus.agent.pods.eviction import Eviction, PodUsage
+from eventbus.agent.pods.options import PodOptions, agent_folder
+from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
+from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.runtime.folders import make_folder
+from eventbus.agent.runtime.process_runtime import ProcessRuntime
+from eventbus.agent.runtime.qos import qos_class
+from eventbus.agent.thresholds import parse_thresholds
+from eventbus.clock import Clock, SystemClock
+from eventbus.event import ObjectReference
+from eventbus.objects.conditions import WARNING
+from eventbus.objects.node import Node
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.recorder import EventRecorder
+from eventbus.settings import Settings
+
+
+class OpenedPods(NamedTuple):
+    """An agent's pods, and what they record with."""
+
+    agent: PodAgent
+    folder: Path
+    broadcaster: EventBroadcaster
+    flush_s: float
+
+    def stop(self, timeout_s: float) -> bool:
+        """End all of it; what could not be sent stays in the spool. Idempotent. Returns: all pods ended in time."""
+        deadline = time.monotonic() + timeout_s
+        ended = self.agent.stop(timeout_s)
+        self.broadcaster.shutdown(max(0.2, min(self.flush_s, deadline - time.monotonic())))
+        return ended
+
+
+def open_pods(
+    options: PodOptions,
+    settings: Settings,
+    *,
+    node: str = "",
+    labels: Mapping[str, str],
+    standalone: bool,
+    clock: Clock | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> OpenedPods:
+    """Return what runs pods; nothing runs before its agent's `start`.
+
+    Events that the bus does not take are kept in a spool, and sent in order when it is there.
+
+    Raises: ConfigError: psutil is missing, a pattern, the URL or the folder will not do.
+    """
+    clock = clock or SystemClock()
+    folder = agent_folder(settings, environ)
+    make_folder(folder)
+    machine = _describe_machine(folder, node, labels, options, clock)
+    spooled = settings if settings.spool else msgspec.structs.replace(settings, spool=str(folder / "spool"))
+    broadcaster = EventBroadcaster(settings=spooled)
+    recorder = broadcaster.new_recorder(COMPONENT, machine.name)
+    bus_side = BusSide()
+    runtime = ProcessRuntime(
+        state_dir=folder,
+        events=recorder,
+        configs=bus_side,
+        clock=clock,
+        facts={"status.hostIP": machine.address, "status.podIP": machine.address},
+    )
+    agent = PodAgent(
+        node_name=machine.name,
+        machinery=_machinery(runtime, recorder, clock),
+        node=lambda: machine.offer,
+        permission=Permission(options.allow_commands, options.allow_users, options.allow_env),
+        events=recorder,
+        clock=clock,
+        bus_side=bus_side,
+        make_sources=_sources_of(options, machine.name, recorder, clock, environ),
+        address=lambda: machine.address,
+        qos_class=qos_class,
+        expects_bus=not standalone,
+        from_bus=options.from_bus,
+        eviction=Eviction(
+            machine=machine.measured,
+            thresholds=parse_thresholds(options.eviction_hard),
+            usage=PodUsage(runtime.status, runtime.folder),
+            clock=clock,
+        ),
+        leave_pods=options.leave_pods,
+    )
+    return OpenedPods(agent, folder, broadcaster, settings.flush_s)
+
+
+class _Machine(NamedTuple):
+    """The node as its pods see it. *offer*: its allocatable resources and labels, *address*: its InternalIP or ""."""
+
+    name: str
+    offer: Offer
+    address: str
+    measured: LocalMachine
+
+
+def _describe_machine(
+    folder: Path, node: str, labels: Mapping[str, str], options: PodOptions, clock: Clock
+) -> _Machine:
+    machine, identity = LocalMachine(folder), local_identity()
+    name = node or node_name(machine.hostname())
+    setters = NodeStatusSetters(
+        machine=machine,
+        identity=identity,
+        clock=clock,
+        contact=BusContact(clock),
+        thresholds=parse_thresholds(options.eviction_hard),
+        max_pods=options.max_pods,
+    )
+    described = setters.node_address(setters.machine_info(Node()))
+    offer = Offer(dict(described.status.allocatable), node_labels(name, identity, labels))
+    address = next((one.address for one in described.status.addresses if one.type == "InternalIP"), "")
+    return _Machine(name, offer, address, machine)
+
+
+def _machinery(runtime: ProcessRuntime, recorder: EventRecorder, clock: Clock) -> Machinery:
+    return Machinery(
+        runtime=runtime,
+        volumes=runtime.volumes,
+        generator=lambda tell: Pleg(runtime, tell, clock),
+        probes=lambda tell: ProbeWorkers(runtime=runtime, tell=tell, events=recorder, clock=clock),
+        close=runtime.close,
+    )
+
+
+def _sources_of(
+    options: PodOptions, node: str, recorder: EventRecorder, clock: Clock, environ: Mapping[str, str]
+) -> Callable[[PodConfig], Sequence[PodSource]]:
+    """Return what makes the sources that need no bus; pods that they cannot read become Warnings about the node."""
+
+    def invalid(where: str, problem: str) -> None:
+        about = ObjectReference(kind="Node", name=node, uid=node, api_version="v1")
+        recorder.event(about, WARNING, "FailedValidation", f"Error validating pods from {where}: {problem}"[:1024])
+
+    def sources(config: PodConfig) -> Sequence[PodSource]:
+        made: list[PodSource] = []
+        if options.manifests or options.procfile:
+            made.append(
+                FileSource(
+                    config,
+                    node=node,
+                    manifests=options.manifests,
+                    procfile=options.procfile,
+                    invalid=invalid,
+                    clock=clock,
+                )
+            )
+        if options.manifest_url:
+            made.append(open_http_source(config, options.manifest_url, node=node, invalid=invalid, environ=environ))
+        return made
+
+    return sources
+
+
+__all__ = ["OpenedPods", "open_pods"]

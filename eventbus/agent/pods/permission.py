@@ -1,0 +1,159 @@
+"""Decides what a pod may have run, as whom: who may create Pods runs programs as the agent's user."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from eventbus.errors import ConfigError
+from eventbus.objects.container import Container, LifecycleHandler, Probe
+from eventbus.objects.pod import Pod
+
+#: What an image that is an archive on this machine begins with.
+ARCHIVE: Final = "file:"
+#: Names that a shell takes for variables; bash takes a function from what is called otherwise.
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_PATTERN: Final = re.compile(r"[A-Za-z0-9_*?]+")
+_HERE: Final = ("", "localhost", "127.0.0.1", "::1")
+
+
+class Problem(NamedTuple):
+    """The reason why a pod may not run."""
+
+    reason: str
+    message: str
+
+
+class Permission:
+    """The rules of one agent. Those of *allow_commands* are for every pod that comes from no file of ours.
+
+    Args:   allow_commands: patterns of absolute paths: `*` stands for anything within a folder, `**` for folders too.
+            allow_users: ids that a pod may run as besides our own.
+            allow_env: patterns of variables that such a pod may set, like `JOB_*`: by many a name (LD_PRELOAD,
+            BASH_ENV, MAKEFLAGS, …) an allowed program can be made to run another.
+    Raises: ConfigError: a pattern is no absolute path, or none of names.
+    """
+
+    def __init__(
+        self,
+        allow_commands: Sequence[str] = (),
+        allow_users: Collection[int] = (),
+        allow_env: Sequence[str] = (),
+    ) -> None:
+        for pattern in allow_commands:
+            if not pattern.startswith("/") or os.path.normpath(pattern) != pattern:
+                raise ConfigError(f"--allow-command {pattern!r}: give a pattern of absolute paths, as '/opt/jobs/*'")
+        self._patterns = [_compiled(pattern) for pattern in allow_commands]
+        for pattern in allow_env:
+            if not _PLAIN_PATTERN.fullmatch(pattern):
+                raise ConfigError(f"--allow-env {pattern!r}: give a pattern of names of variables, as 'JOB_*'")
+        self._variables = [_compiled(pattern) for pattern in allow_env]
+        self._users = frozenset((*allow_users, os.geteuid()))
+
+    def problem(self, pod: Pod, *, from_file: bool) -> Problem | None:
+        """Return the first thing that *pod* may not; None: it may run."""
+        problems = [*self._rights(pod), *_commands_present(pod)]
+        if not from_file:
+            problems = [*self._foreign(pod), *problems]
+        return next(iter(problems), None)
+
+    def _rights(self, pod: Pod) -> Iterator[Problem]:
+        """Yield what nobody may have: root's rights, and users that were not named."""
+        contexts = [pod.spec.security_context, *(one.security_context for one in _containers(pod))]
+        for context in contexts:
+            user = context.run_as_user if context is not None else None
+            if user is not None and user not in self._users:
+                yield Problem("UserNotPermitted", f"pod may not run as user {user} (see --allow-user)")
+            if context is not None and context.run_as_non_root and (user or os.geteuid()) == 0:
+                yield Problem("UserNotPermitted", "pod must not run as root, and the agent does")
+            if getattr(context, "privileged", None):
+                yield Problem("PrivilegedNotPermitted", "pod asks to be privileged, and no agent can make it so")
+
+    def _foreign(self, pod: Pod) -> Iterator[Problem]:
+        for where, path in _paths(pod):
+            if not self._allows(path):
+                leads = os.path.realpath(path)
+                which = f"{path!r}, which is {leads!r}," if path.startswith("/") and leads != path else repr(path)
+                yield Problem("CommandNotAllowed", f"{where}: {which} is allowed by no --allow-command")
+        for container in _containers(pod):
+            if container.env_from:
+                yield Problem("CommandNotAllowed", f"{container.name}: envFrom may set any variable: name them in env")
+            for variable in container.env:
+                if not self._allows_variable(variable.name):
+                    said = f"{container.name}: the variable {variable.name!r} is allowed by no --allow-env"
+                    yield Problem("CommandNotAllowed", said)
+            for handler in _handlers(container):
+                hosts = [one.host for one in (handler.http_get, handler.tcp_socket) if one is not None]
+                if any(host not in _HERE for host in hosts):
+                    yield Problem("CommandNotAllowed", f"{container.name}: probes and hooks ask this machine alone")
+
+    def _allows_variable(self, name: str) -> bool:
+        return bool(_PLAIN.fullmatch(name)) and any(one.fullmatch(name) for one in self._variables)
+
+    def _allows(self, path: str) -> bool:
+        """Return True if *path* is plain, and both it and what it leads to are of a pattern."""
+        if not path.startswith("/") or os.path.normpath(path) != path or "$" in path:  # $(NAME) is put in later
+            return False
+        return all(any(one.fullmatch(name) for one in self._patterns) for name in (path, os.path.realpath(path)))
+
+
+def _paths(pod: Pod) -> Iterator[tuple[str, str]]:
+    """Yield everything of this machine that the pod names to run or to see, and where it does."""
+    for container in _containers(pod):
+        if container.command:
+            yield container.name, container.command[0]
+        else:
+            yield container.name, ""  # the archive would decide
+        if container.image.startswith(ARCHIVE):
+            yield f"{container.name}: image", _archive_path(container.image)
+        for handler in _handlers(container):
+            if handler.exec is not None:
+                yield f"{container.name}: exec", (*handler.exec.command, "")[0]
+    for volume in pod.spec.volumes:
+        if volume.host_path is not None:
+            yield f"volume {volume.name}", volume.host_path.path
+
+
+def _archive_path(image: str) -> str:
+    """Return the path in `file:///path@sha256:…`."""
+    return image.removeprefix(ARCHIVE).removeprefix("//").partition("@")[0]
+
+
+def _handlers(container: Container) -> Iterator[Probe | LifecycleHandler]:
+    lifecycle = container.lifecycle
+    hooks = (lifecycle.post_start, lifecycle.pre_stop) if lifecycle is not None else ()
+    for found in (container.liveness_probe, container.readiness_probe, container.startup_probe, *hooks):
+        if found is not None:
+            yield found
+
+
+def _commands_present(pod: Pod) -> Iterator[Problem]:
+    """Yield commands that no search can find; what an archive or a volume brings is not looked for yet."""
+    for container in _containers(pod):
+        if container.image.startswith(ARCHIVE):
+            continue
+        if not container.command:
+            yield Problem("CommandNotFound", f"{container.name}: there is no command, and no archive that has one")
+            continue
+        command = container.command[0]
+        mounts = tuple(mount.mount_path.rstrip("/") + "/" for mount in container.volume_mounts)
+        search = next((one.value for one in container.env if one.name == "PATH"), None)
+        if "$(" in command or (mounts and command.startswith(mounts)) or ("/" in command and command[0] != "/"):
+            continue
+        if shutil.which(command, path=search) is None:
+            yield Problem("CommandNotFound", f"{container.name}: {command!r} is not there, or is no program")
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*pod.spec.init_containers, *pod.spec.containers)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(words.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*|\?)", pattern)))
+
+
+__all__ = ["ARCHIVE", "Permission", "Problem"]

@@ -1,0 +1,259 @@
+"""All that runs the pods of one machine, wired: sources, loop, workers, runtime, statuses."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from eventbus.agent.config.bus_source import BusSource
+from eventbus.agent.config.pod_config import PodConfig
+from eventbus.agent.pods.admission import Admission, Node
+from eventbus.agent.pods.bus_side import BusSide
+from eventbus.agent.pods.eviction import Eviction
+from eventbus.agent.pods.mirrors import Mirrors
+from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.pod_loop import PodLoop, orphan
+from eventbus.agent.pods.pod_manager import PodManager
+from eventbus.agent.pods.pod_syncer import Parts, PodSyncer
+from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
+from eventbus.agent.pods.status_manager import StatusManager
+from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
+from eventbus.agent.pods.updates import Source, Work, is_static, source_of
+from eventbus.agent.runtime.contract import PodEvents, PodRuntime, Volumes
+from eventbus.agent.runtime.signals import LifecycleGenerator, ProbeManager, Tell, TellProbe
+from eventbus.clock import Clock
+from eventbus.consume.health import LoopHealth
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError
+from eventbus.objects.pod import Pod
+from eventbus.periodic import Periodic
+from eventbus.remote.store import RemoteStore
+from eventbus.store.object_store import ObjectStore
+
+log = logging.getLogger("eventbus")
+
+#: Statuses that changed are written so often; the first at once.
+WRITE_EVERY_S = 1.0
+
+
+class PodSource(Protocol):
+    """A source that has a thread of its own: files, a URL."""
+
+    def start(self) -> None: ...
+    def stop(self, timeout_s: float) -> bool: ...
+
+
+class Machinery(NamedTuple):
+    """The runtime's side, made by whoever wires it. *generator* and *probes* are given where to tell."""
+
+    runtime: PodRuntime
+    volumes: Volumes
+    generator: Callable[[Tell], LifecycleGenerator]
+    probes: Callable[[TellProbe], ProbeManager]
+    close: Callable[[], object] = lambda: None
+
+
+class PodAgent:
+    """Runs pods from `start` to `stop`, with a bus (`attach`) or without one.
+
+    Args: make_sources: makes the sources that need no bus.  eviction: None: no pod ever has to go.
+          from_bus: namespaces whose pods the bus may bring.
+          leave_pods: `stop` leaves the processes running, for an agent that comes after this one.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_name: str,
+        machinery: Machinery,
+        node: Callable[[], Node],
+        permission: Permission,
+        events: PodEvents,
+        clock: Clock,
+        bus_side: BusSide,
+        make_sources: Callable[[PodConfig], Sequence[PodSource]],
+        address: Callable[[], str],
+        qos_class: Callable[[Pod], str],
+        eviction: Eviction | None = None,
+        expects_bus: bool = True,
+        from_bus: Sequence[str] = (),
+        leave_pods: bool = False,
+    ) -> None:
+        self._node_name, self._from_bus, self._leave_pods = node_name, tuple(from_bus), leave_pods
+        self._clock = clock
+        self._bus_side = bus_side
+        self._runtime = machinery.runtime
+        self._machinery = machinery
+        self.manager = PodManager()
+        self.config = PodConfig(lambda update: self.loop.offer(CONFIG, update))
+        if expects_bus:
+            self.config.expect(Source.BUS)
+        self._sources = list(make_sources(self.config))
+        self._bus_source: BusSource | None = None
+        self._mirrors = Mirrors(self.manager)
+        self._probes = machinery.probes(lambda result: self.loop.offer(PROBES, result, wait=False))
+        self._generator = machinery.generator(lambda event: self.loop.offer(PLEG, event, wait=False))
+        self.statuses = StatusManager(self.manager, clock=clock, changed=lambda: self._writer.wake())
+        self.syncer = self._make_syncer(permission, events, address, qos_class)
+        self.workers = PodWorkers(
+            self.syncer.perform, clock=clock, failed=lambda pod, error: self.handlers.failed(pod, error)
+        )
+        self.handlers = PodLoop(
+            config=self.config,
+            manager=self.manager,
+            workers=self.workers,
+            syncer=self.syncer,
+            statuses=self.statuses,
+            admission=Admission(node, permission, pressures=eviction.pressures if eviction else tuple),
+            runtime=machinery.runtime,
+            events=events,
+            eviction=eviction,
+        )
+        self.loop = self._make_loop()
+        self._writer = Periodic(self._write, every_s=WRITE_EVERY_S, name="eventbus-agent-pod-status")
+        self._thread = threading.Thread(target=self.loop.run, name="eventbus-agent-loop", daemon=True)
+
+    def _make_syncer(
+        self,
+        permission: Permission,
+        events: PodEvents,
+        address: Callable[[], str],
+        qos_class: Callable[[Pod], str],
+    ) -> PodSyncer:
+        return PodSyncer(
+            Parts(
+                runtime=self._runtime,
+                volumes=self._machinery.volumes,
+                probes=self._probes,
+                statuses=self.statuses,
+                mirrors=self._mirrors,
+                events=events,
+                clock=self._clock,
+                refuse=lambda pod: permission.problem(pod, from_file=source_of(pod) is Source.FILE),
+                store=self._bus_side.pods,
+                address=address,
+                qos_class=qos_class,
+            )
+        )
+
+    def _make_loop(self) -> SyncLoop:
+        return SyncLoop(
+            {
+                CONFIG: self.handlers.on_config,
+                PLEG: self.handlers.on_pleg,
+                SYNC: self.handlers.on_sync,
+                PROBES: self.handlers.on_probe,
+                HOUSEKEEPING: self.handlers.on_housekeeping,
+            },
+            clock=self._clock,
+            runtime_errors=lambda: list(filter(None, [self._generator.problem()])),
+        )
+
+    def start(self) -> None:
+        """Begin; returns at once. Pods of files start whether or not there is a bus."""
+        self._thread.start()
+        self._generator.start()
+        self._writer.start()
+        for source in self._sources:
+            source.start()
+
+    def attach(self, store: ObjectStore | RemoteStore) -> None:
+        """Have a bus from now on: statuses are written, mirrors made, its pods read. *store* stays the caller's."""
+        self._bus_side.attach(store)
+        self._bus_source = BusSource(self.config, store, node=self._node_name, namespaces=self._from_bus)
+        self._bus_source.start()
+        for pod in self.manager.pods():
+            self.workers.look_again(pod.metadata.uid, 0.0)  # for its mirror
+            self.statuses.write_again(pod)
+
+    def detach(self) -> None:
+        """Have no bus any more; the pods go on."""
+        source, self._bus_source = self._bus_source, None
+        if source is not None:
+            source.stop()
+        self._bus_side.detach()
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the pods, each in its grace time but all within *timeout_s*, then all else. Idempotent.
+
+        Returns: False: not all ended in time, and was killed or left.
+        """
+        deadline = time.monotonic() + timeout_s
+        for source in self._sources:
+            source.stop(1.0)
+        if self._bus_source is not None:
+            self._bus_source.stop()
+        self.loop.stop()
+        if self._thread.is_alive():
+            self._thread.join(max(0.5, deadline - time.monotonic()))
+        ended = self._leave_pods or self._drain(deadline)
+        self.workers.stop(max(0.0, deadline - time.monotonic()))
+        self._generator.stop()
+        self._probes.stop()
+        self._writer.stop(1.0)
+        with suppress(EventBusError):
+            self._leave(ended=ended)
+        self.detach()
+        self._machinery.close()
+        return ended
+
+    def loop_health(self) -> list[LoopHealth]:
+        """Return the health of the loop; safe to call from any thread."""
+        counts = {
+            "turns": self.loop.turns,
+            "loop_failures": sum(self.loop.failures.values()),
+            "sync_failures": self.workers.errors,
+            "pods_refused": self.handlers.refused,
+            "pod_status_writes": self.statuses.writes,
+        }
+        # Other loops hang after less than two minutes; the kubelet gives a turn that long.
+        late_s = max(0.0, time.monotonic() - self.loop.last_progress)
+        sign = time.monotonic() if late_s <= HANGS_AFTER_S else self.loop.last_progress
+        gauges = {"pods": float(len(self.manager.pods()))}
+        return [
+            LoopHealth(group="agent:pods", partition=0, last_progress=sign, ready=True, counts=counts, gauges=gauges)
+        ]
+
+    def _leave(self, *, ended: bool) -> None:
+        """Write the last statuses; of static pods that ended nobody needs a mirror any more."""
+        self._write()
+        store = self._bus_side.pods()
+        if store is not None and ended and not self._leave_pods:
+            for mirror in self.manager.mirrors():
+                self._mirrors.remove(store, mirror)
+
+    def _write(self) -> None:
+        """Tell the bus what has changed, and hear from it: whatever waits for it is done here, not in the loop."""
+        source, store = self._bus_source, self._bus_side.pods()
+        if source is not None:
+            source.look()
+        if store is None:
+            return
+        with suppress(BusUnavailable, BusRefused):  # the agent's other loops say so
+            for pod in self.manager.pods():
+                if is_static(pod) and self.manager.mirror_of(pod) is None and self._mirrors.ensure(store, pod):
+                    self.statuses.write_again(pod)
+            self.statuses.flush(store)
+            if self.config.all_ready:
+                self._mirrors.remove_orphans(store)
+
+    def _drain(self, deadline: float) -> bool:
+        """End every pod within what is left of the time, whatever its own grace; also what no source has told yet."""
+        pods = {pod.metadata.uid: pod for pod in self.manager.pods()}
+        pods = {found.uid: orphan(found) for found in self._runtime.pods() if found.active} | pods
+        pods = {uid: pod for uid, pod in pods.items() if not self.workers.is_finished(uid)}
+        for pod in pods.values():
+            left_s = max(0.0, deadline - time.monotonic() - 1.0)
+            grace_s = min(left_s, float(pod.spec.termination_grace_period_seconds))
+            self.workers.update(PodWork(Work.KILL, pod, grace_s))
+        while time.monotonic() < deadline:
+            if all(self.workers.is_finished(uid) for uid in pods):
+                return True
+            time.sleep(0.02)
+        return False
+
+
+__all__ = ["Machinery", "PodAgent", "PodSource"]

@@ -1,0 +1,234 @@
+"""The handlers of the agent's loop: what is done when a source, the processes, a clock or a probe has news."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Final
+
+from eventbus.agent.config.pod_config import PodConfig
+from eventbus.agent.pods.admission import EVICTED, Admission
+from eventbus.agent.pods.api_status import TERMINAL, ended_status
+from eventbus.agent.pods.eviction import Eviction
+from eventbus.agent.pods.pod_manager import PodManager
+from eventbus.agent.pods.pod_syncer import PodSyncer, reference_of_pod
+from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
+from eventbus.agent.pods.status_manager import StatusManager
+from eventbus.agent.pods.updates import Op, PodUpdate, Work, is_mirror
+from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodRuntimeStatus, PodUid
+from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, ProbeResult, ProbeType
+from eventbus.errors import EventBusError
+from eventbus.event import ObjectMeta
+from eventbus.objects.conditions import WARNING
+from eventbus.objects.pod import Pod
+
+log = logging.getLogger("eventbus")
+
+#: The least that a pod has which was deleted, also by force, seconds.
+LEAST_GRACE_S: Final = 1.0
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class PodLoop:
+    """Decides which pod's worker is asked to do what. All methods but `failed` are the loop's thread's.
+
+    Source: kubelet `kubelet.go` HandlePodAdditions …, `kubelet_pods.go` HandlePodCleanups.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: PodConfig,
+        manager: PodManager,
+        workers: PodWorkers,
+        syncer: PodSyncer,
+        statuses: StatusManager,
+        admission: Admission,
+        runtime: PodRuntime,
+        events: PodEvents,
+        eviction: Eviction | None = None,
+    ) -> None:
+        self.refused = 0
+        self._eviction = eviction
+        self._evicted: set[str] = set()
+        self._config = config
+        self._manager = manager
+        self._workers = workers
+        self._syncer = syncer
+        self._statuses = statuses
+        self._admission = admission
+        self._runtime = runtime
+        self._events = events
+        self._rejected: set[str] = set()
+
+    def on_config(self, update: PodUpdate) -> None:
+        """A source has another thing to say."""
+        if update.op is Op.ADD:
+            for pod in sorted(update.pods, key=_created):
+                self._add(pod)
+            return
+        for pod in update.pods:
+            if update.op is Op.REMOVE:
+                self._remove(pod)
+            else:
+                self._manager.put(pod)
+                self._changed(pod, update.op)
+
+    def on_pleg(self, event: PodLifecycleEvent) -> None:
+        """A process began or ended."""
+        if event.change is not Change.CONTAINER_REMOVED:
+            self._sync(event.uid)
+
+    def on_probe(self, result: ProbeResult) -> None:
+        """A probe has changed its mind: what fails liveness or startup is ended by the sync."""
+        if not result.success and result.type is not ProbeType.READINESS:
+            self._syncer.probe_failed(result)
+        self._sync(result.uid)
+
+    def on_sync(self, _tick: object = None) -> None:
+        """Look at the pods that are due."""
+        for uid in self._workers.retry_kills(self._workers.due()):
+            self._sync(uid)
+
+    def on_housekeeping(self, _tick: object = None) -> None:
+        """End what nobody wants, and forget what has ended. Nothing before every source has spoken."""
+        if not self._config.all_ready:
+            return
+        known = {pod.metadata.uid for pod in self._manager.pods()}
+        found = list(self._runtime.pods())
+        phases = self._workers.phases()
+        for one in found:
+            if one.uid not in known:
+                self._clean(one, has_worker=one.uid in phases)
+        self._workers.forget(known)
+        self._statuses.forget(known)
+        self._rejected &= known
+        self._evicted &= known
+        self._evict()
+
+    def _evict(self) -> None:
+        """End one pod, if the machine is short of memory or disk and no other one is just ending for that."""
+        if self._eviction is None or not all(self._workers.is_finished(uid) for uid in self._evicted):
+            return
+        chosen = self._eviction.choose([pod for pod in self.active() if self._workers.is_syncing(pod.metadata.uid)])
+        if chosen is not None:
+            pod, message = chosen
+            self._evicted.add(pod.metadata.uid)
+            self._events.event(reference_of_pod(pod), WARNING, EVICTED, message)
+            self._workers.update(PodWork(Work.KILL, pod, 0.0, reason=EVICTED, message=message))
+
+    def failed(self, pod: Pod, error: Exception) -> None:
+        """Tell that a sync failed. The worker's thread."""
+        self._events.event(reference_of_pod(pod), WARNING, "FailedSync", f"Error syncing pod, skipping: {error}")
+
+    def active(self) -> list[Pod]:
+        """Return the pods that were let in, and have not ended."""
+        return [
+            pod
+            for pod in self._manager.pods()
+            if pod.metadata.uid not in self._rejected
+            and not self._workers.is_finished(pod.metadata.uid)
+            and self._statuses.get(pod).phase not in TERMINAL
+        ]
+
+    def _add(self, pod: Pod) -> None:
+        if is_mirror(pod):
+            self._manager.put(pod)
+            self._mirror_changed(pod)
+            return
+        others = self.active()
+        self._manager.put(pod)
+        uid = pod.metadata.uid
+        if pod.metadata.deletion_timestamp is not None:
+            self._kill(pod)
+            return
+        if self._statuses.get(pod).phase not in TERMINAL:
+            others = [one for one in others if one.metadata.uid != uid]
+            if refusal := self._admission.refuse(pod, others):
+                self._reject(pod, refusal.reason, refusal.message)
+                return
+        self._workers.update(PodWork(Work.CREATE, pod))
+
+    def _reject(self, pod: Pod, reason: str, message: str) -> None:
+        self.refused += 1
+        self._rejected.add(pod.metadata.uid)
+        self._events.event(reference_of_pod(pod), WARNING, reason, message)
+        status = ended_status(self._statuses.get(pod), reason, f"Pod was rejected: {message}")
+        self._statuses.set(pod, status)
+        self._workers.update(PodWork(Work.CREATE, pod))  # its phase is final: it only shows the pod
+
+    def _changed(self, pod: Pod, op: Op) -> None:
+        if is_mirror(pod):
+            self._mirror_changed(pod)
+        elif op is Op.DELETE:
+            if pod.metadata.uid in self._rejected:
+                self._statuses.finish(pod)
+            self._kill(pod)
+            if self._workers.is_finished(pod.metadata.uid):
+                self._statuses.finish(pod)
+        elif op is Op.UPDATE:
+            self._workers.update(PodWork(Work.UPDATE, pod))
+        elif op is Op.RECONCILE:
+            self._statuses.write_again(pod)
+
+    def _mirror_changed(self, mirror: Pod) -> None:
+        static = self._manager.static_of(mirror)
+        if static is None:
+            return  # housekeeping takes it out, once every source has spoken
+        self._statuses.write_again(static)
+        if mirror.metadata.deletion_timestamp is not None:
+            self._sync(static.metadata.uid)
+
+    def _remove(self, pod: Pod) -> None:
+        self._manager.remove(pod)
+        if is_mirror(pod):
+            if static := self._manager.static_of(pod):
+                self._sync(static.metadata.uid)
+            return
+        self._kill(pod)
+
+    def _kill(self, pod: Pod) -> None:
+        """End *pod* within its grace; a shorter one reaches a kill that is under way."""
+        uid, grace_s = pod.metadata.uid, _grace(pod)
+        ends_already = self._workers.is_terminating(uid) and not self._workers.is_finished(uid)
+        self._workers.update(PodWork(Work.KILL, pod, grace_s))
+        if ends_already and grace_s is not None:
+            self._runtime.hurry(PodUid(uid), grace_s)
+
+    def _sync(self, uid: str) -> None:
+        pod = self._manager.by_uid(uid)
+        if pod is not None:
+            self._workers.update(PodWork(Work.SYNC, pod))
+
+    def _clean(self, found: PodRuntimeStatus, *, has_worker: bool) -> None:
+        """End a pod that nobody knows, or take away what one has left."""
+        if found.active:
+            if not has_worker:
+                log.warning("pod %s/%s is known to no source: it is ended", found.namespace, found.name)
+                self._workers.update(PodWork(Work.KILL, orphan(found)))
+            return
+        if has_worker and not self._workers.is_finished(found.uid):
+            return
+        try:
+            self._runtime.remove(found.uid)
+            self._syncer.forget(found.uid)
+        except EventBusError as error:
+            log.info("what pod %s has left stays for now: %s", found.name, error)
+
+
+def orphan(found: PodRuntimeStatus) -> Pod:
+    """Return a pod of which no more is known than what it was started as: it has no containers."""
+    return Pod(metadata=ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid))
+
+
+def _created(pod: Pod) -> datetime:
+    return pod.metadata.creation_timestamp or _EPOCH
+
+
+def _grace(pod: Pod) -> float | None:
+    """Return the seconds that a deleted pod has; None: what it says itself. Source: calculateEffectiveGracePeriod."""
+    seconds = pod.metadata.deletion_grace_period_seconds
+    return max(LEAST_GRACE_S, float(seconds)) if seconds is not None else None
+
+
+__all__ = ["PodLoop", "orphan"]

@@ -1,0 +1,255 @@
+"""Brings one pod to what it should be, step by step: the agent's SyncPod. Runs in the pod's worker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from eventbus.agent.pods.api_status import FAILED, PENDING, TERMINAL, Seen, ended_status, pod_status
+from eventbus.agent.pods.mirrors import Mirrors
+from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork
+from eventbus.agent.pods.status_manager import PodObjects, StatusManager
+from eventbus.agent.pods.updates import Work, is_static
+from eventbus.agent.runtime.contract import MountFailed, PodEvents, PodRuntime, PodUid, StartFailure, Volumes
+from eventbus.agent.runtime.signals import ProbeManager, ProbeResult, ProbeType
+from eventbus.clock import Clock
+from eventbus.errors import EventBusError
+from eventbus.event import ObjectReference
+from eventbus.failpoints import failpoint
+from eventbus.objects.conditions import NORMAL, WARNING
+from eventbus.objects.pod import Pod
+from eventbus.objects.pod_status import PodStatus
+
+log = logging.getLogger("eventbus")
+
+#: A volume that cannot be mounted is tried again after this, doubled each time; after two minutes the sync has failed.
+MOUNT_FIRST_S: Final = 0.5
+MOUNT_WAIT_S: Final = 120.0
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+#: What the loop knows of a pod that may not run.
+Refuse = Callable[[Pod], tuple[str, str] | None]
+
+
+class SyncFailed(ExpectedError):
+    """A step of the sync did not succeed; it is tried again after 10 s, and a FailedSync says why."""
+
+
+class Parts(NamedTuple):
+    """Parts that a syncer works with. *store*: None while there is no bus.  *refuse*: may it run here?"""
+
+    runtime: PodRuntime
+    volumes: Volumes
+    probes: ProbeManager
+    statuses: StatusManager
+    mirrors: Mirrors
+    events: PodEvents
+    clock: Clock
+    refuse: Refuse
+    store: Callable[[], PodObjects | None]
+    address: Callable[[], str]
+    qos_class: Callable[[Pod], str]
+
+
+class PodSyncer:
+    """Syncs and ends pods. Calls about one pod come from its worker; `probe_failed` from the loop.
+
+    Source: kubelet `kubelet.go` SyncPod, SyncTerminatingPod, SyncTerminatedPod.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Mapping[str, StartFailure]] = {}
+        self._unmounted: dict[str, tuple[float, int]] = {}  # uid → since when, tries
+        self._unhealthy: dict[str, dict[str, ProbeResult]] = {}  # uid → container → its failure
+
+    def perform(self, work: PodWork) -> Done:
+        """Do one piece of work. Raises: SyncFailed, and whatever the runtime raises: try again later."""
+        return self._end(work) if work.kind is Work.KILL else self._sync(work.pod)
+
+    def probe_failed(self, result: ProbeResult) -> None:
+        """Note that a container is to be ended, by the next sync of its pod."""
+        with self._lock:
+            self._unhealthy.setdefault(result.uid, {})[result.container] = result
+
+    def status(self, pod: Pod) -> PodStatus:
+        """Return how *pod* is now."""
+        parts, uid = self._parts, PodUid(pod.metadata.uid)
+        seen = Seen(
+            runtime=parts.runtime.status(uid),
+            waiting=self._waiting.get(uid, {}),
+            started=lambda container, run: parts.probes.started(uid, container, run),
+            ready=lambda container, run: parts.probes.ready(uid, container, run),
+            address=parts.address(),
+            qos_class=parts.qos_class(pod),
+        )
+        return pod_status(pod, seen, parts.statuses.get(pod))
+
+    def forget(self, uid: str) -> None:
+        """Forget what was remembered of a pod that is gone."""
+        with self._lock:
+            self._waiting.pop(uid, None)
+            self._unmounted.pop(uid, None)
+            self._unhealthy.pop(uid, None)
+
+    def _sync(self, pod: Pod) -> Done:
+        status = self._tell_status(pod)
+        if status.phase in TERMINAL:
+            return self._complete(pod, status)
+        if late := self._past_deadline(pod, status):
+            return self._end(PodWork(Work.KILL, pod, reason=DEADLINE_EXCEEDED, message=late))
+        failpoint("pod:status")
+        if refused := self._parts.refuse(pod):
+            self._parts.statuses.set(pod, _blocked(status, *refused))
+            self._parts.runtime.kill_pod(PodUid(pod.metadata.uid), pod)
+            raise SyncFailed(f"pod may not run here: {refused[1]}")
+        self._mirror(pod)
+        failpoint("pod:mirror")
+        mount_again_s = self._mount(pod)
+        if mount_again_s is not None:
+            return Done(again_s=mount_again_s)
+        failpoint("pod:volumes")
+        self._parts.probes.add_pod(pod)
+        self._kill_unhealthy(pod)
+        return self._run(pod)
+
+    def _tell_status(self, pod: Pod) -> PodStatus:
+        return self._parts.statuses.set(pod, self.status(pod))
+
+    def _run(self, pod: Pod) -> Done:
+        uid = pod.metadata.uid
+        result = self._parts.runtime.sync_pod(pod)
+        failpoint("pod:runtime")
+        self._waiting[uid] = result.waiting
+        status = self._tell_status(pod)
+        if result.sandbox_failure:
+            raise SyncFailed(f"failed to create the sandbox: {result.sandbox_failure}")
+        lasting = [(name, one) for name, one in result.waiting.items() if one.retry_s is None]
+        if lasting:
+            said = [
+                f'failed to "StartContainer" for "{name}" with {one.reason}: {one.message}' for name, one in lasting
+            ]
+            raise SyncFailed(", ".join(said))
+        if status.phase in TERMINAL:
+            return self._complete(pod, status)
+        return Done(again_s=self._soonest(result.retry_s, self._deadline_s(pod, status)))
+
+    def _complete(self, pod: Pod, status: PodStatus) -> Done:
+        """End what a pod whose phase is final has left: its shim, and containers that nobody needs any more."""
+        uid = PodUid(pod.metadata.uid)
+        held = self._parts.runtime.status(uid)
+        if held is not None and held.active:
+            self._parts.runtime.kill_pod(uid, pod)
+        self._parts.probes.remove_pod(uid)
+        self._mirror(pod)
+        self._waiting.pop(uid, None)
+        self._parts.statuses.set(pod, self.status(pod) if not status.reason else status)
+        return Done(over=True)
+
+    def _end(self, work: PodWork) -> Done:
+        """Kill path: nothing else is done for a pod that has to go."""
+        pod, parts = work.pod, self._parts
+        uid = PodUid(pod.metadata.uid)
+        if work.reason:
+            parts.statuses.set(pod, ended_status(self.status(pod), work.reason, work.message))
+        failpoint("pod:kill")
+        parts.probes.stop_liveness_and_startup(uid)
+        parts.runtime.kill_pod(uid, pod if pod.spec.containers else None, work.grace_s)
+        failpoint("pod:ended")
+        parts.probes.remove_pod(uid)
+        if pod.spec.containers:
+            parts.statuses.set(pod, self._final(pod, reason=work.reason))
+        parts.statuses.finish(pod)
+        self.forget(uid)
+        return Done(over=True)
+
+    def _final(self, pod: Pod, *, reason: str) -> PodStatus:
+        """Return the last status: a phase that is final, as nothing of it will run again."""
+        status = self.status(pod)
+        if reason or status.phase in TERMINAL:
+            return status
+        ended = [one.state.terminated or one.last_state.terminated for one in status.container_statuses]
+        good = all(one is not None and one.exit_code == 0 for one in ended)
+        return msgspec.structs.replace(status, phase="Succeeded" if good else FAILED)
+
+    def _mirror(self, pod: Pod) -> None:
+        store = self._parts.store()
+        if store is None or not is_static(pod):
+            return
+        try:
+            if self._parts.mirrors.ensure(store, pod):
+                self._parts.statuses.write_again(pod)
+        except EventBusError as error:  # people cannot see it; it runs all the same
+            log.info("the mirror of pod %s waits: %s", pod.metadata.name, error)
+
+    def _mount(self, pod: Pod) -> float | None:
+        """Mount its volumes. Returns: in how many seconds to try again; None: they are there.
+
+        Raises: SyncFailed: not for two minutes.
+        """
+        uid, now = pod.metadata.uid, self._parts.clock.monotonic()
+        try:
+            self._parts.volumes.mount(pod)
+        except MountFailed as error:
+            since, tries = self._unmounted.get(uid, (now, 0))
+            self._event(pod, WARNING, "FailedMount", str(error))
+            if now - since >= MOUNT_WAIT_S:
+                del self._unmounted[uid]
+                raise SyncFailed(f"unable to mount volumes for 2m: {error}") from error
+            self._unmounted[uid] = since, tries + 1
+            return min(MOUNT_FIRST_S * 2.0**tries, MOUNT_WAIT_S - (now - since))
+        self._unmounted.pop(uid, None)
+        return None
+
+    def _kill_unhealthy(self, pod: Pod) -> None:
+        with self._lock:
+            failed = self._unhealthy.pop(pod.metadata.uid, {})
+        held = self._parts.runtime.status(PodUid(pod.metadata.uid)) if failed else None
+        for name, result in failed.items():
+            run = held.container(name) if held is not None else None
+            if run is not None and run.running and run.id == result.container_id:
+                kind = "liveness" if result.type is ProbeType.LIVENESS else "startup"
+                said = f"Container {name} failed {kind} probe, will be restarted"
+                self._parts.runtime.kill_container(pod, name, said)
+
+    def _past_deadline(self, pod: Pod, status: PodStatus) -> str:
+        left_s = self._deadline_s(pod, status)
+        if left_s is None or left_s > 0:
+            return ""
+        said = "Pod was active on the node longer than the specified deadline"
+        self._event(pod, NORMAL, DEADLINE_EXCEEDED, said)
+        return said
+
+    def _deadline_s(self, pod: Pod, status: PodStatus) -> float | None:
+        most_s = pod.spec.active_deadline_seconds
+        if most_s is None or status.start_time is None:
+            return None
+        now = datetime.fromtimestamp(self._parts.clock.time_ns() / 1e9, UTC)
+        return most_s - (now - status.start_time).total_seconds()
+
+    @staticmethod
+    def _soonest(*given: float | None) -> float | None:
+        return min((one for one in given if one is not None), default=None)
+
+    def _event(self, pod: Pod, event_type: str, reason: str, message: str) -> None:
+        self._parts.events.event(reference_of_pod(pod), event_type, reason, message)
+
+
+def _blocked(status: PodStatus, reason: str, message: str) -> PodStatus:
+    return msgspec.structs.replace(status, phase=PENDING, reason=reason, message=message)
+
+
+def reference_of_pod(pod: Pod) -> ObjectReference:
+    """Return what an event about *pod* refers to."""
+    metadata = pod.metadata
+    return ObjectReference(
+        kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version="v1"
+    )
+
+
+__all__ = ["MOUNT_FIRST_S", "MOUNT_WAIT_S", "Parts", "PodSyncer", "SyncFailed", "reference_of_pod"]

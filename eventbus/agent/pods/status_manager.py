@@ -1,0 +1,157 @@
+"""Keeps the newest status of each pod, and writes to the store what has changed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from eventbus.agent.pods.pod_manager import PodManager
+from eventbus.agent.pods.updates import is_static
+from eventbus.clock import Clock
+from eventbus.errors import BusUnavailable, Conflict, EventBusError, NotFound
+from eventbus.objects.pod import RUNNING_FINALIZER, Pod
+from eventbus.objects.pod_status import PodCondition, PodStatus
+
+log = logging.getLogger("eventbus")
+
+
+class PodObjects(Protocol):
+    """The calls that a status needs of a store of pods."""
+
+    def get(self, name: str, namespace: str = "") -> Pod: ...
+    def create(self, found: Pod) -> Pod: ...
+    def modify(
+        self, name: str, change: Callable[[Pod], Pod], namespace: str = "", *, version: str = "", uid: str = ""
+    ) -> Pod: ...
+    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None: ...
+
+
+class StatusManager:
+    """The one place that knows how pods are. `set` is any thread's and never blocks; `flush` is one thread's.
+
+    A static pod's status is written to its mirror. Without a store nothing is written, and all is kept.
+
+    Source: kubelet `status/status_manager.go`.
+    """
+
+    def __init__(self, manager: PodManager, *, clock: Clock, changed: Callable[[], object] = lambda: None) -> None:
+        self.writes = self.failures = 0
+        self._manager = manager
+        self._clock = clock
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._pods: dict[str, Pod] = {}
+        self._statuses: dict[str, PodStatus] = {}
+        self._waiting: dict[str, None] = {}  # uids, in the order they changed
+        self._over: set[str] = set()  # nothing of them runs, and they were asked to end
+
+    def get(self, pod: Pod) -> PodStatus:
+        """Return the newest status; before the first, what the pod came with."""
+        with self._lock:
+            return self._statuses.get(pod.metadata.uid, pod.status)
+
+    def set(self, pod: Pod, status: PodStatus) -> PodStatus:
+        """Take *status* as the newest. Returns: it, with the times of its transitions."""
+        uid = pod.metadata.uid
+        now = datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
+        with self._lock:
+            former = self._statuses.get(uid, pod.status)
+            conditions = tuple(_since(one, former, now) for one in status.conditions)
+            status = msgspec.structs.replace(
+                status, conditions=conditions, start_time=status.start_time or former.start_time or now
+            )
+            self._pods[uid] = pod
+            if status == self._statuses.get(uid):
+                return status
+            self._statuses[uid] = status
+            self._waiting[uid] = None
+        self._changed()
+        return status
+
+    def finish(self, pod: Pod) -> None:
+        """Note that nothing of *pod* runs any more; a deleted one is let go."""
+        with self._lock:
+            self._pods[pod.metadata.uid] = pod
+            self._over.add(pod.metadata.uid)
+            self._waiting[pod.metadata.uid] = None
+        self._changed()
+
+    def write_again(self, pod: Pod) -> None:
+        """Compare with what the store has of *pod*: somebody else may have written its status."""
+        with self._lock:
+            if pod.metadata.uid in self._statuses:
+                self._waiting[pod.metadata.uid] = None
+        self._changed()
+
+    def forget(self, known: Collection[str]) -> None:
+        """Forget all that is not among *known* uids and has been written."""
+        with self._lock:
+            for uid in [uid for uid in self._pods if uid not in known and uid not in self._waiting]:
+                self._statuses.pop(uid, None)
+                del self._pods[uid]
+                self._over.discard(uid)
+
+    def flush(self, pods: PodObjects) -> None:
+        """Write what has changed, oldest first. Raises: BusUnavailable: the rest waits."""
+        with self._lock:
+            waiting = list(self._waiting)
+        for uid in waiting:
+            with self._lock:
+                if self._waiting.pop(uid, self) is self:
+                    continue
+                pod, status, over = self._pods[uid], self._statuses.get(uid), uid in self._over
+            try:
+                self._write(pods, pod, status, over=over)
+            except (NotFound, Conflict):
+                continue  # it is gone, or another one of its name is there: that one has a status of its own
+            except BusUnavailable:
+                with self._lock:
+                    self._waiting.setdefault(uid)
+                raise
+            except EventBusError as error:
+                self.failures += 1
+                log.error("the status of pod %s is not written: %s", pod.metadata.name, error)
+
+    def _write(self, pods: PodObjects, pod: Pod, status: PodStatus | None, *, over: bool) -> None:
+        target = pod
+        if is_static(pod):
+            mirror = self._manager.mirror_of(pod)
+            if mirror is None:
+                return  # whoever makes it asks for its status anew
+            target = mirror
+        owned = not is_static(pod)
+
+        def change(held: Pod) -> Pod:
+            changed = held if status is None else msgspec.structs.replace(held, status=status)
+            return _held_by_agent(changed, over=over) if owned else changed
+
+        metadata = target.metadata
+        pods.modify(metadata.name, change, metadata.namespace, uid=metadata.uid)
+        self.writes += 1
+
+
+def _held_by_agent(pod: Pod, *, over: bool) -> Pod:
+    """Return *pod* with our finalizer while it may run, without it once it has ended and is deleted."""
+    metadata = pod.metadata
+    if metadata.deletion_timestamp is not None:
+        finalizers = tuple(one for one in metadata.finalizers if not (over and one == RUNNING_FINALIZER))
+    elif RUNNING_FINALIZER in metadata.finalizers:
+        return pod
+    else:
+        finalizers = (*metadata.finalizers, RUNNING_FINALIZER)
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, finalizers=finalizers))
+
+
+def _since(condition: PodCondition, former: PodStatus, now: datetime) -> PodCondition:
+    held = former.condition(condition.type)
+    same = held is not None and held.status == condition.status
+    since = held.last_transition_time if held is not None and same else now
+    return msgspec.structs.replace(condition, last_transition_time=since or now)
+
+
+__all__ = ["PodObjects", "StatusManager"]

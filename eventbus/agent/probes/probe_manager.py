@@ -1,0 +1,194 @@
+"""Asks the probes of all pods: one thread says when, a few ask, and each change is told.
+
+Source: kubelet `prober/prober_manager.go`. Departure: a pool of threads instead of one a probe.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Final
+
+from eventbus.agent.probes.probe_worker import ProbeWorker, probes_of
+from eventbus.agent.runtime.about import about_container
+from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodEvents, PodRuntime, PodUid
+from eventbus.agent.runtime.handlers import ask
+from eventbus.agent.runtime.signals import ProbeResult, ProbeType, TellProbe
+from eventbus.clock import Clock
+from eventbus.objects.conditions import WARNING
+from eventbus.objects.container import Container
+from eventbus.objects.pod import Pod
+from eventbus.text import printable
+
+log = logging.getLogger("eventbus")
+
+#: Probes asked at the same time; one that hangs holds one of these for its timeout.
+MOST_AT_ONCE: Final = 32
+#: How often at least is looked, seconds: a run that began meets its probes so soon.
+LOOK_EVERY_S: Final = 1.0
+_UNTOLD_AGAIN_S: Final = 0.1
+
+_Key = tuple[PodUid, str, ProbeType]
+
+
+class ProbeWorkers:
+    """Implements `ProbeManager`. Its threads begin with the first probe and end with `stop`."""
+
+    def __init__(self, *, runtime: PodRuntime, tell: TellProbe, events: PodEvents, clock: Clock) -> None:
+        self._runtime = runtime
+        self._tell = tell
+        self._events = events
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._workers: dict[_Key, ProbeWorker] = {}
+        self._untold: list[ProbeResult] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self.asked = self.failed = 0
+
+    def add_pod(self, pod: Pod) -> None:
+        """See `ProbeManager.add_pod`. A probe whose definition changed begins anew."""
+        uid = PodUid(pod.metadata.uid)
+        with self._changed:
+            wanted = {
+                (uid, container.name, type): (container, probe)
+                for container in pod.spec.containers
+                for type, probe in probes_of(container)
+            }
+            for key in [key for key in self._workers if key[0] == uid and key not in wanted]:
+                self._drop(key)
+            for key, (container, probe) in wanted.items():
+                former = self._workers.get(key)
+                if former is None or former.container != container:
+                    now = self._clock.monotonic()
+                    self._workers[key] = ProbeWorker(pod, container, key[2], probe, now)
+            if wanted:
+                self._begin()
+                self._changed.notify()
+
+    def stop_liveness_and_startup(self, uid: PodUid) -> None:
+        """See `ProbeManager.stop_liveness_and_startup`."""
+        self._drop_all(uid, (ProbeType.LIVENESS, ProbeType.STARTUP))
+
+    def remove_pod(self, uid: PodUid) -> None:
+        """See `ProbeManager.remove_pod`."""
+        self._drop_all(uid, tuple(ProbeType))
+
+    def started(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:
+        """See `ProbeManager.started`."""
+        if status is None or not status.running:
+            return False
+        return container.startup_probe is None or self._holds((uid, container.name, ProbeType.STARTUP), status)
+
+    def ready(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:
+        """See `ProbeManager.ready`."""
+        if not self.started(uid, container, status):
+            return False
+        assert status is not None
+        return container.readiness_probe is None or self._holds((uid, container.name, ProbeType.READINESS), status)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End; what is being asked is not waited for beyond *timeout_s*. Idempotent."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread:
+            self._thread.join(timeout_s)
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _holds(self, key: _Key, status: ContainerRuntimeStatus) -> bool:
+        with self._changed:
+            worker = self._workers.get(key)
+            return worker is not None and worker.run_id == status.id and worker.result
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="eventbus-probe")
+            self._thread = threading.Thread(target=self._run, name="eventbus-probes", daemon=True)
+            self._thread.start()
+
+    def _drop_all(self, uid: PodUid, types: tuple[ProbeType, ...]) -> None:
+        with self._changed:
+            for key in [key for key in self._workers if key[0] == uid and key[2] in types]:
+                self._drop(key)
+
+    def _drop(self, key: _Key) -> None:
+        del self._workers[key]
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopping:
+                    return
+                self._changed.wait(self._pause_s())
+                due = self._take_due()
+            assert self._pool is not None
+            for worker in due:
+                self._pool.submit(self._work, worker)
+            self._tell_untold()
+
+    def _pause_s(self) -> float:
+        now = self._clock.monotonic()
+        waits = [worker.due - now for worker in self._workers.values() if not worker.busy]
+        most_s = _UNTOLD_AGAIN_S if self._untold else LOOK_EVERY_S
+        return max(0.0, min(waits, default=most_s) if min(waits, default=most_s) < most_s else most_s)
+
+    def _take_due(self) -> list[ProbeWorker]:
+        now = self._clock.monotonic()
+        due = [worker for worker in self._workers.values() if not worker.busy and worker.due <= now]
+        for worker in due:
+            worker.busy = True
+        return due
+
+    def _work(self, worker: ProbeWorker) -> None:
+        try:
+            self._ask(worker)
+        except Exception:
+            log.exception("a probe of container %s could not be asked", worker.container.name)
+        finally:
+            with self._changed:
+                worker.busy = False
+                asked_late = self._clock.monotonic() - worker.due
+                # A run that is not there yet is met soon, not after a long period.
+                waits_s = worker.period_s if worker.run_id else min(worker.period_s, LOOK_EVERY_S)
+                worker.due += waits_s * (1 + int(asked_late / waits_s))
+                self._changed.notify()
+
+    def _ask(self, worker: ProbeWorker) -> None:
+        uid = PodUid(worker.pod.metadata.uid)
+        status = self._runtime.status(uid)
+        run = status.container(worker.container.name) if status is not None else None
+        with self._changed:
+            worker.meet(run if run is not None and run.running else None)
+        now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)
+        if not worker.wants(run, now, started=self.started(uid, worker.container, run)):
+            return
+        self.asked += 1
+        answer = ask(self._runtime, uid, worker.container, worker.probe, float(max(1, worker.probe.timeout_seconds)))
+        if not answer.ok:
+            self.failed += 1
+        with self._changed:
+            if self._workers.get(worker.key) is not worker:
+                return  # nobody wants to know any more
+            changed = worker.count(ok=answer.ok, message=answer.said)
+            result = ProbeResult(uid, worker.container.name, worker.run_id, worker.type, worker.result, worker.message)
+        if not answer.ok:
+            message = printable(f"{worker.type} probe failed: {answer.said}")
+            self._events.event(about_container(worker.pod, worker.container.name), WARNING, "Unhealthy", message)
+        if changed and not self._tell(result):
+            with self._changed:
+                self._untold.append(result)
+
+    def _tell_untold(self) -> None:
+        with self._changed:
+            waiting, self._untold = self._untold, []
+        left = [result for result in waiting if not self._tell(result)]
+        with self._changed:
+            self._untold = left + self._untold
+
+
+__all__ = ["LOOK_EVERY_S", "MOST_AT_ONCE", "ProbeWorkers"]

@@ -1,0 +1,141 @@
+"""Makes present what a container runs: a command of this machine, or an archive that is unpacked into a cache.
+
+An image is "" or `local` (the machine's own programs), or `file:/path/app.tar.gz@sha256:…`, which is unpacked once into
+`<state_dir>/artifacts/<sha256>` and shared by all that name it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from eventbus.agent.runtime.contract import (
+    ERR_IMAGE_NEVER_PULL,
+    ERR_IMAGE_PULL,
+    INVALID_IMAGE_NAME,
+    RuntimeProblem,
+)
+from eventbus.agent.runtime.folders import make_folder
+from eventbus.objects.container import Container
+
+LOCAL: Final = ("", "local")
+_ARCHIVE: Final = re.compile(r"file:(?://)?(?P<path>/[^@]+)@sha256:(?P<digest>[0-9a-f]{64})")
+_CHUNK: Final = 1024 * 1024
+#: imagePullPolicy. Without one an archive is unpacked when it is not in the cache: its digest says all.
+NEVER, ALWAYS = "Never", "Always"
+
+
+class ArtifactProblem(RuntimeProblem):
+    """An artifact is not to be had. *reason* is that of the waiting state."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Archive(NamedTuple):
+    """A file and what its bytes must hash to."""
+
+    path: Path
+    digest: str
+
+
+class Artifacts:
+    """The cache of unpacked archives. Any thread; one archive is unpacked by one at a time."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._root = state_dir / "artifacts"
+        self._lock = threading.Lock()
+        self._busy: dict[str, threading.Lock] = {}
+
+    def archive_of(self, container: Container) -> Archive | None:
+        """Return the archive that *container* is unpacked from, if any. Raises: ArtifactProblem: no such image."""
+        if container.image in LOCAL:
+            return None
+        found = _ARCHIVE.fullmatch(container.image)
+        if found is None:
+            raise ArtifactProblem(
+                INVALID_IMAGE_NAME,
+                f'Failed to apply default image tag "{container.image}": there is no registry here; leave image out, '
+                "or give file:/path/app.tar.gz@sha256:DIGEST",
+            )
+        return Archive(Path(found["path"]), found["digest"])
+
+    def folder(self, archive: Archive) -> Path:
+        """Return the folder of *archive*, once it is unpacked."""
+        return self._root / archive.digest
+
+    def ensure(self, container: Container, pulling: Callable[[], object]) -> bool:
+        """Make present what *container* names. Returns: whether it had to be unpacked; *pulling* was called then.
+
+        Blocks while it is unpacked. Raises: ArtifactProblem.
+        """
+        archive = self.archive_of(container)
+        if archive is None:
+            return False
+        with self._lock:
+            busy = self._busy.setdefault(archive.digest, threading.Lock())
+        with busy:
+            present = self.folder(archive).is_dir()
+            if container.image_pull_policy == NEVER and not present:
+                raise ArtifactProblem(
+                    ERR_IMAGE_NEVER_PULL,
+                    f'Container image "{container.image}" is not present with pull policy of Never',
+                )
+            if present and container.image_pull_policy != ALWAYS:
+                return False
+            pulling()
+            self._unpack(archive, present=present)
+            return True
+
+    def _unpack(self, archive: Archive, *, present: bool) -> None:
+        try:
+            if (found := _digest(archive.path)) != archive.digest:
+                raise ArtifactProblem(
+                    ERR_IMAGE_PULL, f"{archive.path} has the digest sha256:{found}, not the one asked for"
+                )
+            if present:
+                return
+            make_folder(self._root)
+            made = self._root / f".{archive.digest}-{os.getpid()}-{threading.get_ident()}"
+            try:
+                _extract(archive.path, made)
+                os.rename(made, self.folder(archive))
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise ArtifactProblem(ERR_IMAGE_PULL, f"cannot unpack {archive.path}: {why}") from None
+
+
+def _digest(path: Path) -> str:
+    made = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            made.update(chunk)
+    return made.hexdigest()
+
+
+def _extract(path: Path, folder: Path) -> None:
+    """Unpack a tar or zip archive. What would lead out of *folder* is refused."""
+    folder.mkdir(mode=0o755)  # who may go to it, the folder above decides
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as found:
+            for member in found.infolist():
+                made = Path(found.extract(member, folder))
+                if mode := member.external_attr >> 16 & 0o777:
+                    made.chmod(mode)
+        return
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, filter="data")
+
+
+__all__ = ["Archive", "ArtifactProblem", "Artifacts"]

@@ -1,0 +1,289 @@
+"""Contract between the agent's loop and a runtime: the values it sees, the calls it makes, the errors it is told.
+
+The loop decides what should run, where and when; a runtime sees to it that it does, remembers what ran, and knows
+nothing of the store. Nothing here is of processes alone: another runtime could run containers behind the same calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType, Protocol
+
+import msgspec
+
+from eventbus.errors import EventBusError
+from eventbus.event import ObjectReference
+from eventbus.frozen import EMPTY, FrozenStruct
+from eventbus.objects.configmap import ConfigMap
+from eventbus.objects.pod import Pod
+from eventbus.objects.secret import Secret
+
+PodUid = NewType("PodUid", str)
+#: `<pod uid>/<container name>/<attempt>`: of one run of a container, never given twice.
+ContainerId = NewType("ContainerId", str)
+
+
+class ContainerPhase(StrEnum):
+    """The stage of one run of a container."""
+
+    CREATED = "created"  #: its place is made, its process not released; after a crash of its shim it never will be
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+#: Why a run ended: `reason` of `ContainerRuntimeStatus`, and of a terminated state.
+COMPLETED, ERROR, OOM_KILLED = "Completed", "Error", "OOMKilled"
+#: It could not be started; the message says why. Exit code 128.
+START_ERROR = "StartError"
+#: It has ended, and nobody saw how: its shim was gone, or the machine was started anew. Exit code 137.
+CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
+
+#: Reasons of a container that waits, and of `StartFailure`.
+CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
+CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"  #: a ConfigMap, Secret or key is missing
+RUN_CONTAINER_ERROR = "RunContainerError"  #: no such command, no right to run it
+POST_START_HOOK_ERROR = "PostStartHookError"
+ERR_IMAGE_PULL, ERR_IMAGE_NEVER_PULL, IMAGE_PULL_BACK_OFF = "ErrImagePull", "ErrImageNeverPull", "ImagePullBackOff"
+INVALID_IMAGE_NAME = "InvalidImageName"
+
+
+class ContainerRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a container. Times are aware."""
+
+    id: ContainerId
+    name: str
+    attempt: int  #: 0 for the first run: the number of restarts before it
+    init: bool = False
+    phase: ContainerPhase
+    hash: str  #: of what was asked for when it was started; see `container_hash`
+    image: str = ""
+    pid: int = 0
+    start_ticks: int = 0  #: of the process, since boot: with the pid it means one process and no other
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    exit_code: int = 0  #: 128 + signal of one that a signal ended
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    grace_exceeded: bool = False  #: it was killed since it did not end in its grace time
+
+    @property
+    def running(self) -> bool:
+        return self.phase is ContainerPhase.RUNNING
+
+
+class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The sandbox that holds a pod's processes together: its shim, session and, where there are any, cgroup.
+
+    *ready* is False when the shim is gone: what still runs is found by pid and start time, but ends without a word.
+    """
+
+    attempt: int
+    ready: bool
+    hash: str
+    shim_pid: int
+    created_at: datetime | None = None
+
+
+class PodRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod as it runs. *containers*: of each the newest run and, if there is one, the run before it.
+
+    It may be of a pod that nobody knows any more: uid, name and namespace are those it was started with.
+    """
+
+    uid: PodUid
+    name: str
+    namespace: str
+    sandbox: SandboxStatus | None = None
+    containers: tuple[ContainerRuntimeStatus, ...] = ()
+
+    def container(self, name: str) -> ContainerRuntimeStatus | None:
+        """The newest run of the container *name*."""
+        return next((one for one in self.containers if one.name == name), None)
+
+    def previous(self, name: str) -> ContainerRuntimeStatus | None:
+        """The run before the newest."""
+        runs = [one for one in self.containers if one.name == name]
+        return runs[1] if len(runs) > 1 else None
+
+    @property
+    def active(self) -> bool:
+        """True while any of its containers runs, or its shim does."""
+        return any(one.running for one in self.containers) or (self.sandbox is not None and self.sandbox.ready)
+
+
+class StartFailure(msgspec.Struct, frozen=True):
+    """The reason and message of a container's waiting state. *retry_s*: seconds until another try."""
+
+    reason: str
+    message: str
+    retry_s: float | None = None
+
+
+class SyncResult(FrozenStruct, frozen=True, kw_only=True):
+    """The result of `sync_pod`. *waiting*: container → why it does not run; empty: all is as it should be.
+
+    `retry_s`: in how many seconds to call again though nothing changes (a back-off ends then); None: no need.
+    """
+
+    waiting: Mapping[str, StartFailure] = EMPTY
+    sandbox_failure: str = ""  #: the sandbox could not be made: message of FailedCreatePodSandBox
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.waiting or self.sandbox_failure)
+
+    @property
+    def retry_s(self) -> float | None:
+        return min((one.retry_s for one in self.waiting.values() if one.retry_s is not None), default=None)
+
+
+class ExecResult(msgspec.Struct, frozen=True):
+    """The end of a command inside a pod. *output*: both streams, at most 10 KiB. *timed_out*: it was killed."""
+
+    exit_code: int
+    output: bytes
+    timed_out: bool = False
+
+
+class PodRuntime(Protocol):
+    """Runs pods. Every call about one pod comes from that pod's worker alone, those marked * from any thread."""
+
+    #: How pods are held apart and limited: `cgroup-v2` or `rlimits`. The Node says it.
+    isolation: str
+
+    def pods(self) -> Sequence[PodRuntimeStatus]:
+        """* All pods there is anything of, running or not. Reads files and /proc; asks no shim, blocks for nothing."""
+        ...
+
+    def status(self, uid: PodUid) -> PodRuntimeStatus | None:
+        """* One of them, as it is now."""
+        ...
+
+    def sync_pod(self, pod: Pod, *, restartable: bool = True) -> SyncResult:
+        """Bring the pod's processes to what *pod* asks for: SyncPod of the runtime, in its order, with its events.
+
+        Kills what changed, makes the sandbox (`SandboxChanged`), then starts init containers one by one and the
+        containers, each after its artifact (`Pulling` …), with back-off (`BackOff`) and hooks. Whether a container
+        that ended is started again follows its restart policy. Its volumes must be there (`Volumes.mount`).
+        Blocks for post-start hooks, artifacts and pre-stop hooks; never for an init container: call again when
+        it has ended. Safe to call again after any error or crash.
+
+        Args: restartable: False starts nothing, only ends what should not run.
+        """
+        ...
+
+    def kill_pod(self, uid: PodUid, pod: Pod | None, grace_s: float | None = None) -> None:
+        """End all its containers at once (`Killing`): pre-stop hook, SIGTERM, grace, SIGKILL; then the shim.
+
+        Blocks until nothing of it runs: at most the grace time and a few seconds.
+
+        Args: pod: for hooks and grace; None: of a pod nobody knows, as it was started.  grace_s: instead of the pod's.
+        """
+        ...
+
+    def hurry(self, uid: PodUid, grace_s: float) -> None:
+        """Give what runs of a pod no longer than *grace_s*, also what is just being ended. Returns at once."""
+        ...
+
+    def kill_container(self, pod: Pod, container: str, reason: str, grace_s: float | None = None) -> None:
+        """End one container. *reason* stands in its `Killing` event: "Container web failed liveness probe"."""
+        ...
+
+    def remove(self, uid: PodUid) -> None:
+        """Forget a pod of which nothing runs: its folder, volumes, logs, back-off. Raises: StillRunning."""
+        ...
+
+    def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
+        """* Run a command with the environment, user, folder and limits of a running container.
+
+        Raises: NotRunning.  CommandNotFound.
+        """
+        ...
+
+
+class ConfigSource(Protocol):
+    """Reads the ConfigMaps and Secrets of pods; None: there is no such object (now). Any thread."""
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
+    def secret(self, namespace: str, name: str) -> Secret | None: ...
+
+
+class PodEvents(Protocol):
+    """Records an event about a pod or container; an EventRecorder is one. Any thread, never blocks."""
+
+    def event(self, about: ObjectReference, type: str, reason: str, message: str) -> object: ...
+
+
+class Volumes(Protocol):
+    """The volumes of pods on this machine. Calls about one pod come from its worker."""
+
+    def mount(self, pod: Pod) -> None:
+        """Make its volumes, or bring files of ConfigMaps and Secrets up to date, atomically. Idempotent, quick.
+
+        Raises: MountFailed: message of `FailedMount`; call again later.
+        """
+        ...
+
+
+class RuntimeProblem(EventBusError):
+    """A call to the runtime failed; the message says why."""
+
+
+class MountFailed(RuntimeProblem):
+    """A volume cannot be made, or not yet: something it needs is not there."""
+
+
+class StillRunning(RuntimeProblem):
+    """Something of the pod still runs: kill it first."""
+
+
+class NotRunning(RuntimeProblem):
+    """The container does not run."""
+
+
+class CommandNotFound(RuntimeProblem):
+    """There is no such command on this machine, or it may not be run."""
+
+
+class ShimGone(RuntimeProblem):
+    """The pod's shim does not answer: sync the pod, which makes its sandbox anew."""
+
+
+__all__ = [
+    "COMPLETED",
+    "CONTAINER_STATUS_UNKNOWN",
+    "CRASH_LOOP_BACK_OFF",
+    "CREATE_CONTAINER_CONFIG_ERROR",
+    "ERROR",
+    "ERR_IMAGE_NEVER_PULL",
+    "ERR_IMAGE_PULL",
+    "IMAGE_PULL_BACK_OFF",
+    "INVALID_IMAGE_NAME",
+    "OOM_KILLED",
+    "POST_START_HOOK_ERROR",
+    "RUN_CONTAINER_ERROR",
+    "START_ERROR",
+    "CommandNotFound",
+    "ConfigSource",
+    "ContainerId",
+    "ContainerPhase",
+    "ContainerRuntimeStatus",
+    "ExecResult",
+    "MountFailed",
+    "NotRunning",
+    "PodEvents",
+    "PodRuntime",
+    "PodRuntimeStatus",
+    "PodUid",
+    "RuntimeProblem",
+    "SandboxStatus",
+    "ShimGone",
+    "StartFailure",
+    "StillRunning",
+    "SyncResult",
+    "Volumes",
+]

@@ -1,0 +1,94 @@
+"""Paths of a pod's files: one folder a pod, under the agent's state folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from eventbus.agent.runtime.contract import PodUid, RuntimeProblem
+
+#: Root of the kubelet's folders of pods.
+FOLDER_MODE = 0o750
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class PodFolder(NamedTuple):
+    """The folder of one pod. Nothing in it is made before `make`."""
+
+    root: Path
+
+    @property
+    def volumes(self) -> Path:
+        return self.root / "volumes"
+
+    def volume(self, name: str) -> Path:
+        return self.volumes / checked(name)
+
+    def container(self, name: str) -> Path:
+        """The folder that the container begins in, unless it says another."""
+        return self.root / "containers" / checked(name)
+
+    def log(self, name: str, attempt: int) -> Path:
+        return self.root / "logs" / checked(name) / f"{attempt}.log"
+
+    def make(self) -> None:
+        """Make it, and those above it. Raises: OSError."""
+        for folder in (self.root.parent, self.root, self.root / "containers", self.root / "logs", self.volumes):
+            make_folder(folder)
+
+    def let_in(self, gids: Collection[int]) -> None:
+        """Let users of *gids* pass to what is theirs below it; with several groups everybody may. Raises: OSError."""
+        for folder in (self.root.parent.parent, self.root.parent, self.root / "containers", self.volumes):
+            let_pass(folder)
+        if len(gids) == 1:
+            os.chown(self.root, -1, *gids)
+        self.root.chmod(0o710 if len(gids) == 1 else 0o711)
+
+
+class PodFolders:
+    """The folders of all pods, in `<state_dir>/pods`."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.root = state_dir / "pods"
+
+    def of(self, uid: PodUid) -> PodFolder:
+        """Raises: RuntimeProblem: *uid* is no part of a path."""
+        return PodFolder(self.root / checked(uid))
+
+    def uids(self) -> Iterator[PodUid]:
+        """Those there is a folder of."""
+        try:
+            names = os.listdir(self.root)
+        except OSError:
+            return
+        yield from (PodUid(name) for name in sorted(names) if _PLAIN.fullmatch(name))
+
+    def remove(self, uid: PodUid) -> None:
+        """Take a pod's folder away, if it is there. Raises: OSError."""
+        folder = self.of(uid).root
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that others may not look into; one that is there is left as it is. Raises: OSError."""
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+
+
+def let_pass(folder: Path) -> None:
+    """Let others go through a folder, who may not list it. Raises: OSError."""
+    folder.chmod(folder.stat().st_mode & 0o7777 | 0o011)
+
+
+def checked(part: str) -> str:
+    """Return *part*, which becomes part of a path. Raises: RuntimeProblem: it could lead elsewhere."""
+    if not _PLAIN.fullmatch(part) or part in (".", ".."):
+        raise RuntimeProblem(f"{part!r} is no name of a pod, container or volume")
+    return part
+
+
+__all__ = ["FOLDER_MODE", "PodFolder", "PodFolders", "let_pass", "make_folder"]

@@ -1,0 +1,109 @@
+"""Asks a container one question, or tells it one thing: a command in it, a GET, a connection. For hooks and probes."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from eventbus.agent.runtime.contract import CommandNotFound, ExecResult, PodUid, RuntimeProblem
+from eventbus.objects.container import Container, HTTPGetAction, LifecycleHandler, Port, Probe, TCPSocketAction
+from eventbus.text import printable
+
+#: What is kept of an answer, characters, as the kubelet has it.
+MOST_SAID: Final = 1024
+_HERE: Final = "127.0.0.1"
+
+
+class Answer(NamedTuple):
+    """The result of a handler. *said* is for people."""
+
+    ok: bool
+    said: str
+
+
+class Inside(Protocol):
+    """Runs commands inside pods."""
+
+    def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult: ...
+
+
+def ask(
+    inside: Inside, uid: PodUid, container: Container, handler: Probe | LifecycleHandler, timeout_s: float
+) -> Answer:
+    """Do what *handler* says; blocks for *timeout_s* at the most. Raises nothing of the runtime."""
+    try:
+        if handler.exec is not None:
+            return _exec(inside, uid, container, handler.exec.command, timeout_s)
+        if handler.http_get is not None:
+            return _http_get(container, handler.http_get, timeout_s)
+        if handler.tcp_socket is not None:
+            return _connect(container, handler.tcp_socket, timeout_s)
+        if isinstance(handler, LifecycleHandler) and handler.sleep is not None:
+            time.sleep(min(timeout_s, handler.sleep.seconds))
+            return Answer(True, "")
+    except CommandNotFound as problem:
+        return Answer(False, str(problem))
+    except (RuntimeProblem, OSError, http.client.HTTPException, ValueError) as problem:
+        return Answer(False, _said(str(problem) or type(problem).__name__))
+    return Answer(False, "there is nothing to do: give exec, httpGet or tcpSocket")
+
+
+def port_of(container: Container, port: Port) -> int:
+    """The number of *port*, which may be the name of one of the container's. Raises: ValueError."""
+    if isinstance(port, int) or port.isdigit():
+        return int(port)
+    for one in container.ports:
+        if one.name == port:
+            return one.container_port
+    raise ValueError(f"couldn't find port {port!r} in container {container.name}")
+
+
+def _exec(inside: Inside, uid: PodUid, container: Container, command: Sequence[str], timeout_s: float) -> Answer:
+    result = inside.exec_in(uid, container.name, command, timeout_s)
+    if result.timed_out:
+        return Answer(False, f"command timed out: {' '.join(command)!r} timed out after {timeout_s:g}s")
+    return Answer(result.exit_code == 0, _said(result.output.decode("utf-8", "replace")))
+
+
+def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> Answer:
+    host, port = action.host or _HERE, port_of(container, action.port)
+    connection: http.client.HTTPConnection
+    if action.scheme.upper() == "HTTPS":
+        # As the kubelet does: it asks whether somebody answers, not who.
+        context = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        path = action.path if action.path.startswith("/") else f"/{action.path}"
+        headers = {"User-Agent": "kube-probe/eventbus", "Accept": "*/*"}
+        connection.request("GET", path, headers=headers | {one.name: one.value for one in action.http_headers})
+        response = connection.getresponse()
+        response.read(MOST_SAID * 10)
+        good = 200 <= response.status < 400
+        return Answer(good, f"HTTP probe {'succeeded' if good else 'failed'} with statuscode: {response.status}")
+    except OSError as error:
+        scheme = action.scheme.lower() or "http"
+        return Answer(False, _said(f'Get "{scheme}://{host}:{port}{action.path}": {error.strerror or error}'))
+    finally:
+        connection.close()
+
+
+def _connect(container: Container, action: TCPSocketAction, timeout_s: float) -> Answer:
+    host, port = action.host or _HERE, port_of(container, action.port)
+    try:
+        socket.create_connection((host, port), timeout=timeout_s).close()
+    except OSError as error:
+        return Answer(False, f"dial tcp {host}:{port}: {error.strerror or error}")
+    return Answer(True, "")
+
+
+def _said(text: str) -> str:
+    return printable(text.strip())[:MOST_SAID]
+
+
+__all__ = ["Answer", "Inside", "ask", "port_of"]

@@ -1,0 +1,33 @@
+"""Hashes that tell a changed container or sandbox from the one that runs."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from eventbus.objects.container import Container
+from eventbus.objects.pod import Pod
+
+
+def container_hash(container: Container) -> str:
+    """The hash of all that a container is started from. Hex, 16 digits.
+
+    Source: kubelet `HashContainer`. Departure: there only name and image count since 1.31; here a change of anything
+    in a manifest restarts the process, as its author would expect.
+    """
+    return _hash(msgspec.json.encode(container, order="deterministic"))
+
+
+def sandbox_hash(pod: Pod) -> str:
+    """The hash of what all containers of a pod share. Hex, 16 digits."""
+    spec = pod.spec
+    shared = (spec.security_context, spec.volumes, spec.host_network, spec.hostname)
+    return _hash(msgspec.json.encode(shared, order="deterministic"))
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
+
+
+__all__ = ["container_hash", "sandbox_hash"]

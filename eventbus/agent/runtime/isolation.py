@@ -1,0 +1,194 @@
+"""Holds pods apart and limits them: by cgroups of our own where there are any, else by rlimits and nice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from eventbus.agent.runtime.contract import PodUid
+from eventbus.agent.runtime.delegated_cgroup import pass_on, pods_cgroup
+from eventbus.agent.runtime.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+from eventbus.objects.container import Container
+from eventbus.objects.pod import Pod
+from eventbus.quantity import parse_quantity
+
+CGROUP, RLIMITS = "cgroup-v2", "rlimits"
+#: The label of a Node that says which; what is limited there differs.
+ISOLATION_LABEL: Final = "eventbus.dev/isolation"
+#: Period of cpu.max, µs, as the kubelet has it.
+_PERIOD_US: Final = 100_000
+#: The kubelet's: who is killed first when memory is short.
+_OOM_SCORE: Final = {GUARANTEED: -997, BEST_EFFORT: 1000}
+_NICE: Final = {GUARANTEED: 0, BURSTABLE: 0, BEST_EFFORT: 5}
+
+
+class Isolation(Protocol):
+    """One way to limit the processes of pods."""
+
+    name: str
+
+    def container_cgroup(self, pod: Pod, container: Container) -> str:
+        """The cgroup that a container is to begin in, made; "": none. Raises: OSError."""
+        ...
+
+    def limits(self, container: Container) -> dict[str, list[int]]:
+        """Soft and hard rlimits by their names in `resource`."""
+        ...
+
+    def nice(self, pod: Pod) -> int: ...
+
+    def oom_score_adj(self, pod: Pod, container: Container) -> int | None:
+        """Return None: it stays as it is."""
+        ...
+
+    def remove(self, uid: PodUid) -> None:
+        """Take the pod's cgroups away; nothing runs there."""
+        ...
+
+
+class RlimitIsolation:
+    """For a system that delegates no cgroup. A memory limit bounds what each process has for itself (RLIMIT_DATA)."""
+
+    name = RLIMITS
+
+    def container_cgroup(self, _pod: Pod, _container: Container) -> str:
+        return ""
+
+    def limits(self, container: Container) -> dict[str, list[int]]:
+        memory = parse_quantity(container.resources.limits.get("memory", 0))
+        return {"RLIMIT_DATA": [int(memory), int(memory)]} if memory else {}
+
+    def nice(self, pod: Pod) -> int:
+        return _NICE[qos_class(pod)]
+
+    def oom_score_adj(self, pod: Pod, container: Container) -> int:
+        return oom_score_adj(pod, container)
+
+    def remove(self, _uid: PodUid) -> None:
+        pass
+
+
+class NoIsolation:
+    """Holds nothing apart: processes live as whoever started us."""
+
+    name = "none"
+
+    def container_cgroup(self, _pod: Pod, _container: Container) -> str:
+        return ""
+
+    def limits(self, _container: Container) -> dict[str, list[int]]:
+        return {}
+
+    def nice(self, _pod: Pod) -> int:
+        return 0
+
+    def oom_score_adj(self, _pod: Pod, _container: Container) -> int | None:
+        return None
+
+    def remove(self, _uid: PodUid) -> None:
+        pass
+
+
+class CgroupIsolation:
+    """cgroup v2 below *root*, which is ours: `<qos class>/pod<uid>/<container>`, as the kubelet has them."""
+
+    name = CGROUP
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def container_cgroup(self, pod: Pod, container: Container) -> str:
+        """Make the container's cgroup below its pod's, both with their limits; return its folder."""
+        kind = qos_class(pod)
+        parts = ([] if kind == GUARANTEED else [kind.lower()]) + [f"pod{pod.metadata.uid}"]
+        folder = self._root
+        for part in parts:
+            folder = _below(folder, part)
+        _write(folder, _limits_of(_sums(pod)))
+        own = _below(folder, container.name)
+        _write(own, _limits_of(container.resources.limits, container.resources.requests))
+        return str(own)
+
+    def limits(self, _container: Container) -> dict[str, list[int]]:
+        return {}
+
+    def nice(self, _pod: Pod) -> int:
+        return 0
+
+    def oom_score_adj(self, pod: Pod, container: Container) -> int:
+        return oom_score_adj(pod, container)
+
+    def remove(self, uid: PodUid) -> None:
+        for folder in self._root.glob(f"**/pod{uid}"):
+            for below in (*(one for one in folder.iterdir() if one.is_dir()), folder):
+                with contextlib.suppress(OSError):
+                    below.rmdir()
+
+
+def find_isolation() -> Isolation:
+    """cgroups, where this process may make some (systemd: `Delegate=yes`); else rlimits."""
+    root = pods_cgroup()
+    return RlimitIsolation() if root is None else CgroupIsolation(root)
+
+
+def oom_score_adj(pod: Pod, container: Container) -> int:
+    """Source: kubelet `qos/policy.go` GetContainerOOMScoreAdjust."""
+    kind = qos_class(pod)
+    if kind in _OOM_SCORE:
+        return _OOM_SCORE[kind]
+    asked = parse_quantity(container.resources.requests.get("memory", 0)) or 0.0
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    share = 1000 - int(1000 * asked / total)
+    return min(max(2, share), 999)
+
+
+def _below(folder: Path, name: str) -> Path:
+    made = folder / name
+    if not made.exists():
+        pass_on(folder)
+        made.mkdir(exist_ok=True)
+    return made
+
+
+def _sums(pod: Pod) -> dict[str, float]:
+    """The limits of a whole pod: sums, where every container has one."""
+    found: dict[str, float] = {}
+    for name in ("cpu", "memory"):
+        each = [parse_quantity(one.resources.limits.get(name, 0)) or 0.0 for one in pod.spec.containers]
+        if each and all(each):
+            found[name] = sum(each)
+    return found
+
+
+def _limits_of(limits: Mapping[str, object], requests: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Files of a cgroup and what is to stand in them."""
+    files = {}
+    if memory := parse_quantity(limits.get("memory", 0)):
+        files["memory.max"] = str(int(memory))
+    if cpu := parse_quantity(limits.get("cpu", 0)):
+        files["cpu.max"] = f"{max(1000, int(cpu * _PERIOD_US))} {_PERIOD_US}"
+    if asked := parse_quantity((requests or {}).get("cpu", 0)):
+        shares = max(2, int(asked * 1024))
+        files["cpu.weight"] = str(1 + (shares - 2) * 9999 // 262142)
+    return files
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        if (folder / name).exists():  # the controller may not be ours
+            (folder / name).write_text(text)
+
+
+__all__ = [
+    "CGROUP",
+    "ISOLATION_LABEL",
+    "RLIMITS",
+    "CgroupIsolation",
+    "Isolation",
+    "NoIsolation",
+    "RlimitIsolation",
+    "find_isolation",
+]

@@ -1,0 +1,84 @@
+"""Ends processes of a pod whose shim is gone, by pid and start time: nothing else tells them from others'."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+
+from eventbus.agent.runtime.contract import RuntimeProblem
+from eventbus.agent.shim.procfs import Process, all_processes, descendants, is_alive, mark_of
+from eventbus.agent.shim.state import EXITED, State, is_this_boot
+from eventbus.clock import Clock
+
+#: From one look at all processes to the next: each is longer than the last, up to the most.
+_FIRST_LOOK_S, _LONGER, _MOST_LOOK_S = 0.02, 1.5, 1.0
+#: SIGKILL works when the process next runs; one that hangs in the kernel is not waited for longer.
+_GONE_WITHIN_S = 5.0
+
+
+def leftovers(state: State, folder: str) -> list[Process]:
+    """The processes of the pod in *folder* that run though its shim is gone: of its runs, and all they started."""
+    if not is_this_boot(state):
+        return []
+    processes = all_processes()
+    by_pid = {process.pid: process for process in processes}
+    found: dict[int, Process] = {}
+    for run in state["runs"]:
+        process = by_pid.get(run["pid"])
+        if run["phase"] != EXITED and process and process.start_ticks == run["start_ticks"] and not process.gone:
+            found[process.pid] = process
+            found |= {below.pid: below for below in descendants(process.pid, processes)}
+    # Those that left their session and lost their parents carry the run's mark still.
+    begin, end = f"{state['uid']}/", f" {folder}"
+    marks = {one: mark_of(one.pid) for one in processes if not one.gone}
+    found |= {one.pid: one for one, mark in marks.items() if mark.startswith(begin) and mark.endswith(end)}
+    found.pop(state["sandbox"]["shim_pid"], None)
+    return list(found.values())
+
+
+def end_leftovers(state: State, folder: str, grace_s: float, clock: Clock) -> bool:
+    """End them: SIGTERM, after *grace_s* SIGKILL. Returns: whether all have ended."""
+    _signal(leftovers(state, folder), signal.SIGTERM)
+    found = _look(state, folder, grace_s, clock)
+    if found:
+        found = _look(state, folder, _GONE_WITHIN_S, clock, signal.SIGKILL)
+    return not found
+
+
+def _look(
+    state: State, folder: str, seconds: float, clock: Clock, number: signal.Signals | None = None
+) -> list[Process]:
+    """Look so long whether something is left, and have it the signal *number* each time. Returns: what is left."""
+    deadline, pause_s = clock.monotonic() + seconds, _FIRST_LOOK_S
+    while (found := leftovers(state, folder)) and (left_s := deadline - clock.monotonic()) > 0:
+        if number is not None:
+            _signal(found, number)
+        clock.sleep(min(pause_s, left_s))
+        pause_s = min(pause_s * _LONGER, _MOST_LOOK_S)
+    return found
+
+
+def kill_shim(state: State, clock: Clock) -> None:
+    """Kill a shim that does not answer, if it is still that process. Raises: RuntimeProblem: it hangs in the kernel."""
+    if not is_this_boot(state):
+        return
+    pid, ticks = state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"]
+    deadline = clock.monotonic() + _GONE_WITHIN_S
+    while is_alive(pid, ticks):
+        if clock.monotonic() > deadline:
+            raise RuntimeProblem(f"the shim of pod {state['namespace']}/{state['name']}, pid {pid}, cannot be killed")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        clock.sleep(_FIRST_LOOK_S)
+
+
+def _signal(processes: Sequence[Process], number: signal.Signals) -> None:
+    for process in processes:
+        if is_alive(process.pid, process.start_ticks):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)
+
+
+__all__ = ["end_leftovers", "kill_shim", "leftovers"]

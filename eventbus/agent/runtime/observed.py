@@ -1,0 +1,169 @@
+"""Sees what runs: the state files of all pods, held against the processes that there are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from eventbus.agent.runtime.contract import (
+    CONTAINER_STATUS_UNKNOWN,
+    ContainerId,
+    ContainerPhase,
+    ContainerRuntimeStatus,
+    PodRuntimeStatus,
+    PodUid,
+    SandboxStatus,
+)
+from eventbus.agent.runtime.folders import PodFolders
+from eventbus.agent.shim.procfs import is_alive
+from eventbus.agent.shim.state import CREATED, EXITED, RUNNING, STATE, Run, State, is_this_boot, read_state
+from eventbus.clock import Clock
+
+_LOST = "the exit code is not known: nobody was there when it ended"
+_NEVER_RAN = "it was made and not started: its shim died in between"
+#: The exit code of a run whose own nobody knows, as the kubelet has it.
+UNKNOWN_EXIT_CODE = 137
+
+
+class _Read(NamedTuple):
+    """A state file as it was read. *status*: what was made of it while its shim lived; the shim alone changes it."""
+
+    stamp: tuple[int, int, int]
+    state: State
+    status: PodRuntimeStatus | None = None
+
+
+class Observer:
+    """Reads the state of pods. A file that did not change is not read again. Any thread."""
+
+    def __init__(self, folders: PodFolders, clock: Clock) -> None:
+        self._folders = folders
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[PodUid, _Read] = {}
+        self._paths: dict[PodUid, str] = {}
+        self._lost_at: dict[str, datetime] = {}  # runs nobody saw end → when that was found
+
+    def pods(self) -> list[PodRuntimeStatus]:
+        """All pods there is a state of."""
+        uids = list(self._folders.uids())
+        with self._lock:
+            for gone in self._known.keys() - set(uids):
+                del self._known[gone]
+                self._paths.pop(gone, None)
+        return [found for uid in uids if (found := self.status(uid)) is not None]
+
+    def status(self, uid: PodUid) -> PodRuntimeStatus | None:
+        """One of them, as it is now: the very same object as before, if nothing has changed."""
+        read = self._read(uid)
+        if read is None:
+            return None
+        sandbox = read.state["sandbox"]
+        ready = is_this_boot(read.state) and is_alive(sandbox["shim_pid"], sandbox["shim_ticks"])
+        if ready and read.status is not None:
+            return read.status
+        made = self._status_of(read.state, ready=ready)
+        if ready:
+            with self._lock:
+                self._known[uid] = read._replace(status=made)
+        return made
+
+    def state(self, uid: PodUid) -> State | None:
+        """Return the written state of a pod. Do not change it."""
+        read = self._read(uid)
+        return read.state if read is not None else None
+
+    def _read(self, uid: PodUid) -> _Read | None:
+        folder = self._folder(uid)
+        stamp = _stamp(folder)
+        if stamp is None:
+            return None
+        with self._lock:
+            known = self._known.get(uid)
+        if known is not None and known.stamp == stamp:
+            return known
+        state = read_state(folder)
+        if state is None:
+            return None
+        read = _Read(stamp, state)
+        with self._lock:
+            self._known[uid] = read
+        return read
+
+    def _folder(self, uid: PodUid) -> str:
+        """The path as a string, made once: a hundred pods are looked at every second."""
+        found = self._paths.get(uid)
+        if found is None:
+            found = self._paths[uid] = str(self._folders.of(uid).root)
+        return found
+
+    def _status_of(self, state: State, *, ready: bool) -> PodRuntimeStatus:
+        sandbox, booted = state["sandbox"], is_this_boot(state)
+        runs = sorted(state["runs"], key=lambda run: (run["name"], -run["attempt"]))
+        return PodRuntimeStatus(
+            uid=PodUid(state["uid"]),
+            name=state["name"],
+            namespace=state["namespace"],
+            sandbox=SandboxStatus(
+                attempt=sandbox["attempt"],
+                ready=ready,
+                hash=sandbox["hash"],
+                shim_pid=sandbox["shim_pid"],
+                created_at=_time(sandbox["created_at"]),
+            ),
+            containers=tuple(self._container(run, ready=ready, booted=booted) for run in runs),
+        )
+
+    def _container(self, run: Run, *, ready: bool, booted: bool) -> ContainerRuntimeStatus:
+        # While its shim lives, the shim's word counts: it may be about to write down how the process ended.
+        lost = not ready and (
+            run["phase"] == CREATED
+            or (run["phase"] == RUNNING and not (booted and is_alive(run["pid"], run["start_ticks"])))
+        )
+        finished, exit_code, reason, message = (
+            _time(run["finished_at"]),
+            run["exit_code"],
+            run["reason"],
+            run["message"],
+        )
+        if lost:
+            with self._lock:
+                finished = self._lost_at.setdefault(run["id"], datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC))
+            exit_code, reason = UNKNOWN_EXIT_CODE, CONTAINER_STATUS_UNKNOWN
+            message = _NEVER_RAN if run["phase"] == CREATED else _LOST
+        return ContainerRuntimeStatus(
+            id=ContainerId(run["id"]),
+            name=run["name"],
+            attempt=run["attempt"],
+            init=run["init"],
+            phase=ContainerPhase(EXITED if lost else run["phase"]),
+            hash=run["hash"],
+            image=run["image"],
+            pid=run["pid"],
+            start_ticks=run["start_ticks"],
+            created_at=_time(run["created_at"]),
+            started_at=_time(run["started_at"]),
+            finished_at=finished,
+            exit_code=exit_code,
+            signal=run["signal"],
+            reason=reason,
+            message=message,
+            grace_exceeded=run["grace_exceeded"],
+        )
+
+
+def _stamp(folder: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(f"{folder}/{STATE}")
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _time(seconds: float) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+__all__ = ["UNKNOWN_EXIT_CODE", "Observer"]

@@ -1,0 +1,229 @@
+"""The runtime that runs pods as plain processes: `PodRuntime` of the contract, and the order of its SyncPod."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from eventbus.agent.runtime.about import about_pod
+from eventbus.agent.runtime.actions import PodActions, pod_actions
+from eventbus.agent.runtime.artifacts import Artifacts
+from eventbus.agent.runtime.contract import (
+    ConfigSource,
+    ContainerId,
+    ExecResult,
+    NotRunning,
+    PodEvents,
+    PodRuntimeStatus,
+    PodUid,
+    RuntimeProblem,
+    ShimGone,
+    StartFailure,
+    StillRunning,
+    SyncResult,
+)
+from eventbus.agent.runtime.environment import EnvironmentMaker
+from eventbus.agent.runtime.folders import PodFolders
+from eventbus.agent.runtime.isolation import Isolation, find_isolation
+from eventbus.agent.runtime.killing import ContainerKiller
+from eventbus.agent.runtime.leftovers import leftovers
+from eventbus.agent.runtime.observed import Observer
+from eventbus.agent.runtime.process_spec import ProcessMaker
+from eventbus.agent.runtime.restart_backoff import RestartBackoff
+from eventbus.agent.runtime.sandboxes import Sandboxes, needs_hands
+from eventbus.agent.runtime.shim_client import ANSWER_S, Zygote, call
+from eventbus.agent.runtime.starting import ContainerStarter
+from eventbus.agent.runtime.volumes import PodVolumes
+from eventbus.clock import Clock
+from eventbus.failpoints import failpoint
+from eventbus.frozen import EMPTY
+from eventbus.objects.conditions import NORMAL, WARNING
+from eventbus.objects.pod import Pod
+
+
+class ProcessRuntime:
+    """Implements `PodRuntime`. Whatever dies, the next agent finds what runs by the files in *state_dir*.
+
+    Args: state_dir: ours alone, made when it is missing.  facts: values for `fieldRef` that no Pod holds.
+          isolation: None: what this system has.
+    """
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        events: PodEvents,
+        configs: ConfigSource,
+        clock: Clock,
+        facts: Mapping[str, str] = EMPTY,
+        isolation: Isolation | None = None,
+        backoff: RestartBackoff | None = None,
+    ) -> None:
+        self._isolation = isolation or find_isolation()
+        self.isolation = self._isolation.name
+        self._events = events
+        self._folders = PodFolders(state_dir.absolute())
+        self._observer = Observer(self._folders, clock)
+        self._zygote = Zygote()
+        self._backoff = backoff or RestartBackoff(clock)
+        self._restart: set[ContainerId] = set()
+        self._restart_lock = threading.Lock()  # workers of pods add while the loop forgets
+        self.volumes = PodVolumes(self._folders, configs)
+        self._sandboxes = Sandboxes(folders=self._folders, observer=self._observer, zygote=self._zygote, clock=clock)
+        self._killer = ContainerKiller(
+            folders=self._folders, observer=self._observer, events=events, clock=clock, inside=self
+        )
+        artifacts = Artifacts(state_dir.absolute())
+        self._starter = ContainerStarter(
+            folders=self._folders,
+            processes=ProcessMaker(
+                folders=self._folders,
+                volumes=self.volumes,
+                environments=EnvironmentMaker(configs, facts),
+                artifacts=artifacts,
+                isolation=self._isolation,
+            ),
+            artifacts=artifacts,
+            backoff=self._backoff,
+            events=events,
+            clock=clock,
+            inside=self,
+            kill=self.kill_container,
+        )
+
+    def pods(self) -> Sequence[PodRuntimeStatus]:
+        """All pods there is anything of."""
+        return self._observer.pods()
+
+    def status(self, uid: PodUid) -> PodRuntimeStatus | None:
+        """One of them, as it is now."""
+        return self._observer.status(uid)
+
+    def sync_pod(self, pod: Pod, *, restartable: bool = True) -> SyncResult:
+        """See `PodRuntime.sync_pod`. Source: kubelet `kuberuntime_manager.go` SyncPod."""
+        uid = PodUid(pod.metadata.uid)
+        status = self.status(uid)
+        actions = pod_actions(pod, status, self._restart, restartable=restartable)
+        if actions.kill_pod or actions.create_sandbox:
+            if actions.create_sandbox and status is not None and status.sandbox is not None:
+                message = "Pod sandbox changed, it will be killed and re-created."
+                self._events.event(about_pod(pod), NORMAL, "SandboxChanged", message)
+            self.kill_pod(uid, pod)
+        elif actions.kill and status is not None:
+            self._kill(pod, status, actions.kill)
+        failpoint("pod:killed")
+        if actions.create_sandbox and (problem := self._create_sandbox(pod, actions)):
+            return SyncResult(sandbox_failure=problem)
+        failpoint("pod:sandbox")
+        return SyncResult(waiting=self._start(pod, actions))
+
+    def kill_pod(self, uid: PodUid, pod: Pod | None, grace_s: float | None = None) -> None:
+        """See `PodRuntime.kill_pod`."""
+        status = self.status(uid)
+        if status is None:
+            return
+        if not needs_hands(status):
+            try:
+                self._killer.kill(pod, status, {run.name: "" for run in status.containers if run.running}, grace_s)
+                self._sandboxes.end(uid)
+                return
+            except ShimGone:
+                pass
+        self._sandboxes.end_by_hand(uid, self._hand_grace_s(pod, grace_s))
+
+    def kill_container(self, pod: Pod, container: str, reason: str, grace_s: float | None = None) -> None:
+        """See `PodRuntime.kill_container`. A policy that restarts what failed restarts it, whatever it exits with."""
+        status = self.status(PodUid(pod.metadata.uid))
+        run = status.container(container) if status else None
+        if status is not None and run is not None and run.running:
+            with self._restart_lock:
+                self._restart.add(run.id)
+            self._kill(pod, status, {container: reason}, grace_s)
+
+    def kill_at_once(self) -> None:
+        """Kill all processes, also of what is just being ended in its grace time. Any thread."""
+        for status in self.pods():
+            self.hurry(status.uid, 0.0)
+
+    def hurry(self, uid: PodUid, grace_s: float) -> None:
+        """See `PodRuntime.hurry`."""
+        status = self.status(uid)
+        for run in status.containers if status is not None else ():
+            if run.running:
+                with suppress(RuntimeProblem):  # a shim that is gone: whoever ends the pod sees to what it left
+                    call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s})
+
+    def remove(self, uid: PodUid) -> None:
+        """See `PodRuntime.remove`."""
+        status, state = self.status(uid), self._observer.state(uid)
+        folder = str(self._folders.of(uid).root)
+        if status is not None and state is not None and (status.active or leftovers(state, folder)):
+            raise StillRunning(f"pod {status.namespace}/{status.name} still runs: kill it first")
+        self._isolation.remove(uid)
+        self._folders.remove(uid)
+        self._backoff.forget(f"{uid}/")
+        with self._restart_lock:
+            self._restart = {id for id in self._restart if not id.startswith(f"{uid}/")}
+
+    def folder(self, uid: PodUid) -> Path:
+        """The folder that holds all of a pod: logs, volumes, what its containers write where they begin."""
+        return self._folders.of(uid).root
+
+    def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
+        """See `PodRuntime.exec_in`."""
+        status = self.status(uid)
+        run = status.container(container) if status else None
+        if run is None or not run.running:
+            raise NotRunning(f"container {container} does not run")
+        request = {"op": "exec", "id": run.id, "argv": list(command), "timeout_s": timeout_s}
+        reply = call(self._folders.of(uid).root, request, timeout_s + ANSWER_S)
+        return ExecResult(reply["exit_code"], reply["output"].encode(), reply["timed_out"])
+
+    def close(self) -> None:
+        """Let the zygote end; the shims and all processes live on."""
+        self._zygote.close()
+
+    def _create_sandbox(self, pod: Pod, actions: PodActions) -> str:
+        """Returns: "", or why it could not be made."""
+        try:
+            self._sandboxes.create(pod, actions.sandbox_attempt)
+        except (RuntimeProblem, OSError) as problem:
+            message = f"Failed to create pod sandbox: {problem}"
+            self._events.event(about_pod(pod), WARNING, "FailedCreatePodSandBox", message)
+            return str(problem)
+        return ""
+
+    def _start(self, pod: Pod, actions: PodActions) -> dict[str, StartFailure]:
+        waiting: dict[str, StartFailure] = {}
+        init = bool(actions.start_init)
+        names = (actions.start_init,) if init else actions.start
+        wanted = {one.name: one for one in (pod.spec.init_containers if init else pod.spec.containers)}
+        for name in names:
+            status = self.status(PodUid(pod.metadata.uid))
+            assert status is not None
+            try:
+                failure = self._starter.start(pod, wanted[name], status, init=init)
+            except ShimGone as problem:
+                failure = StartFailure("RunContainerError", str(problem), 0.0)
+            if failure is not None:
+                waiting[name] = failure
+        return waiting
+
+    def _kill(
+        self, pod: Pod, status: PodRuntimeStatus, messages: Mapping[str, str], grace_s: float | None = None
+    ) -> None:
+        try:
+            self._killer.kill(pod, status, messages, grace_s)
+        except ShimGone:
+            self._sandboxes.end_by_hand(status.uid, self._hand_grace_s(pod, grace_s))
+
+    @staticmethod
+    def _hand_grace_s(pod: Pod | None, grace_s: float | None) -> float:
+        if grace_s is not None:
+            return grace_s
+        return 30.0 if pod is None else float(pod.spec.termination_grace_period_seconds)
+
+
+__all__ = ["ProcessRuntime"]

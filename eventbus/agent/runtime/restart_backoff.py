@@ -1,0 +1,74 @@
+"""The pauses between a container's runs: none after its first crash, then 10 s, doubled up to 300 s.
+
+Source: client-go `util/flowcontrol/backoff.go` as the kubelet uses it: the pause counts from the end of the last run.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+from eventbus.clock import Clock
+
+#: The kubelet's: 10 s after the second crash, doubled after each further one.
+BASE_S: Final = 10.0
+#: The kubelet's MaxContainerBackOff.
+MAX_S: Final = 300.0
+#: A run of twice the longest pause (10 min) counts as healthy: what it ends with is a first crash again.
+HEALTHY_PAUSES: Final = 2
+
+
+class _Entry(NamedTuple):
+    pause_s: float
+    began_s: float  #: when it was last doubled, seconds since 1970
+
+
+class RestartBackoff:
+    """The pauses of many containers, each under a key. Any thread.
+
+    Args: base_s, max_s: seconds, above 0; a container that ran for twice *max_s* begins anew.
+    """
+
+    def __init__(self, clock: Clock, base_s: float = BASE_S, max_s: float = MAX_S) -> None:
+        self._clock = clock
+        self._base_s = min(base_s, max_s)
+        self._max_s = max_s
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+
+    def left_s(self, key: str, ended_s: float) -> float:
+        """Seconds until what ended at *ended_s* (since 1970) may run again; 0.0: now."""
+        with self._lock:
+            entry = self._entries.get(key)
+        if entry is None or self._expired(entry, ended_s):
+            return 0.0
+        return max(0.0, ended_s + entry.pause_s - self.now_s())
+
+    def now_s(self) -> float:
+        """Return when it is now, as `left_s` and `next` are to be told: seconds since 1970."""
+        return self._clock.time_ns() / 1e9
+
+    def pause_s(self, key: str) -> float:
+        """The pause that is in force."""
+        with self._lock:
+            entry = self._entries.get(key)
+        return entry.pause_s if entry else 0.0
+
+    def next(self, key: str, ended_s: float) -> None:
+        """It is started again: the pause after this run is twice the last."""
+        with self._lock:
+            entry = self._entries.get(key)
+            fresh = entry is None or self._expired(entry, ended_s)
+            pause_s = self._base_s if fresh or entry is None else min(entry.pause_s * 2, self._max_s)
+            self._entries[key] = _Entry(pause_s, self.now_s())
+
+    def forget(self, prefix: str) -> None:
+        """Forget all keys that begin so."""
+        with self._lock:
+            self._entries = {key: entry for key, entry in self._entries.items() if not key.startswith(prefix)}
+
+    def _expired(self, entry: _Entry, ended_s: float) -> bool:
+        return ended_s - entry.began_s > HEALTHY_PAUSES * self._max_s
+
+
+__all__ = ["BASE_S", "HEALTHY_PAUSES", "MAX_S", "RestartBackoff"]

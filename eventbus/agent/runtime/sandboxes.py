@@ -1,0 +1,106 @@
+"""The sandboxes of pods: their folders and shims made, and ended; what a dead shim left is put right."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from eventbus.agent.runtime.contract import (
+    CONTAINER_STATUS_UNKNOWN,
+    PodRuntimeStatus,
+    PodUid,
+    RuntimeProblem,
+    ShimGone,
+)
+from eventbus.agent.runtime.folders import PodFolders
+from eventbus.agent.runtime.hashes import sandbox_hash
+from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim
+from eventbus.agent.runtime.observed import UNKNOWN_EXIT_CODE, Observer
+from eventbus.agent.runtime.shim_client import Zygote, call
+from eventbus.agent.shim.procfs import boot_id, is_alive
+from eventbus.agent.shim.state import EXITED, FORMAT, Sandbox, State, write_state
+from eventbus.clock import Clock
+from eventbus.objects.pod import Pod
+
+_LOOK_EVERY_S: Final = 0.01
+_SHIM_ENDS_S: Final = 5.0
+
+
+class Sandboxes:
+    """Makes and ends sandboxes. Calls about one pod come from one thread."""
+
+    def __init__(self, *, folders: PodFolders, observer: Observer, zygote: Zygote, clock: Clock) -> None:
+        self._folders = folders
+        self._observer = observer
+        self._zygote = zygote
+        self._clock = clock
+
+    def create(self, pod: Pod, attempt: int) -> None:
+        """Make the folder and start the shim. Nothing of the pod runs. Raises: RuntimeProblem.  OSError."""
+        metadata, folder = pod.metadata, self._folders.of(PodUid(pod.metadata.uid))
+        folder.make()
+        former = self._observer.state(PodUid(metadata.uid))
+        sandbox = Sandbox(attempt=attempt, hash=sandbox_hash(pod), created_at=time.time(), shim_pid=0, shim_ticks=0)
+        state = State(
+            format=FORMAT,
+            boot_id=boot_id(),
+            uid=metadata.uid,
+            name=metadata.name,
+            namespace=metadata.namespace,
+            sandbox=sandbox,
+            runs=former["runs"] if former else [],
+        )
+        self._zygote.fork(folder.root, state)
+
+    def end(self, uid: PodUid) -> None:
+        """End the shim of a pod of which no container runs. Raises: RuntimeProblem: it does not."""
+        state = self._observer.state(uid)
+        if state is None:
+            return
+        sandbox, deadline = state["sandbox"], self._clock.monotonic() + _SHIM_ENDS_S
+        try:
+            call(self._folders.of(uid).root, {"op": "exit"})
+        except ShimGone:
+            deadline = 0.0
+        while is_alive(sandbox["shim_pid"], sandbox["shim_ticks"]) and self._clock.monotonic() < deadline:
+            self._clock.sleep(_LOOK_EVERY_S)
+        kill_shim(state, self._clock)
+
+    def end_by_hand(self, uid: PodUid, grace_s: float) -> None:
+        """End all that a pod runs without its shim's help, and write down that nobody knows how it ended.
+
+        Raises: RuntimeProblem: something does not end.
+        """
+        state = self._observer.state(uid)
+        if state is None:
+            return
+        kill_shim(state, self._clock)
+        if not end_leftovers(state, str(self._folders.of(uid).root), grace_s, self._clock):
+            raise RuntimeProblem(f"processes of pod {state['namespace']}/{state['name']} cannot be killed")
+        self._settle(uid)
+
+    def _settle(self, uid: PodUid) -> None:
+        """Keep, for later agents, that runs were lost: their shim cannot write it any more."""
+        state, status = self._observer.state(uid), self._observer.status(uid)
+        if state is None or status is None:
+            return
+        lost = {str(run.id): run for run in status.containers if run.reason == CONTAINER_STATUS_UNKNOWN}
+        runs = []
+        for run in state["runs"]:
+            kept = run.copy()
+            if (found := lost.get(run["id"])) and run["phase"] != EXITED:
+                kept["phase"], kept["exit_code"] = EXITED, UNKNOWN_EXIT_CODE
+                kept["reason"], kept["message"] = found.reason, found.message
+                kept["finished_at"] = found.finished_at.timestamp() if found.finished_at else time.time()
+            runs.append(kept)
+        changed = state.copy()
+        changed["runs"] = runs
+        write_state(str(self._folders.of(uid).root), changed)
+
+
+def needs_hands(status: PodRuntimeStatus) -> bool:
+    """True if something of a pod may run that no shim watches."""
+    return status.sandbox is None or not status.sandbox.ready
+
+
+__all__ = ["Sandboxes", "needs_hands"]

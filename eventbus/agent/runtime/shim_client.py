@@ -1,0 +1,119 @@
+"""The agent's end of what it says to shims, and to the zygote that they are forked from."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import eventbus
+from eventbus.agent.runtime.contract import CommandNotFound, NotRunning, RuntimeProblem, ShimGone
+from eventbus.agent.shim import protocol
+from eventbus.agent.shim.state import State
+
+#: A shim answers within milliseconds; a machine that swaps takes longer.
+ANSWER_S: Final = 30.0
+# A hack: the library's own __init__ imports what a shim never needs, so empty packages stand in for it. It goes when
+# `import eventbus` costs nothing.
+_BOOTSTRAP: Final = """
+import sys, types
+for name, path in (("eventbus", sys.argv[1]), ("eventbus.agent", sys.argv[1] + "/agent")):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from eventbus.agent.shim.zygote import main
+main()
+"""
+_REFUSALS: Final = {protocol.NOT_FOUND: CommandNotFound, protocol.NOT_RUNNING: NotRunning}
+
+
+def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> dict[str, Any]:
+    """Ask the shim of a pod's *folder*, and wait for its reply.
+
+    Raises: ShimGone: it does not answer.  RuntimeProblem: it refuses; CommandNotFound, NotRunning.
+    """
+    try:
+        with protocol.connect(str(folder), timeout_s) as connection:
+            connection.sendall(protocol.encode({"v": protocol.VERSION} | request))
+            reply = _read_reply(connection)
+    except (OSError, ValueError) as error:
+        raise ShimGone(f"the shim of {folder.name} does not answer: {error}") from None
+    if not reply.get("ok"):
+        raise _REFUSALS.get(reply.get("kind", ""), RuntimeProblem)(str(reply.get("error")))
+    return reply
+
+
+def _read_reply(connection: socket.socket) -> dict[str, Any]:
+    heard = b""
+    while not heard.endswith(b"\n"):
+        data = connection.recv(65536)
+        if not data:
+            raise ConnectionResetError("it hung up")
+        heard += data
+    return protocol.decode(heard)
+
+
+class Zygote:
+    """Forks shims. It is started when the first is asked for, and again when it is gone. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+
+    def fork(self, folder: Path, state: State) -> int:
+        """Start the shim of a pod's *folder*. Returns: its pid. Raises: RuntimeProblem."""
+        with self._lock:
+            for attempt in range(2):
+                connection = self._connected()
+                try:
+                    connection.sendall(json.dumps({"folder": str(folder), "state": state}).encode() + b"\n")
+                    reply = _read_reply(connection)
+                    break
+                except (OSError, ValueError) as error:
+                    self._close()
+                    if attempt:
+                        raise RuntimeProblem(f"no shim can be forked: {error}") from None
+        if not reply.get("ok"):
+            raise RuntimeProblem(f"the shim of {folder.name} did not start: {reply.get('error')}")
+        return int(reply["pid"])
+
+    @property
+    def pid(self) -> int:
+        """The zygote's; 0: there is none."""
+        return self._process.pid if self._process else 0
+
+    def close(self) -> None:
+        """Let it end; its shims live on."""
+        with self._lock:
+            self._close()
+
+    def _connected(self) -> socket.socket:
+        if self._connection is None:
+            ours, its = socket.socketpair()
+            root = str(Path(eventbus.__file__).parent)
+            with its:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, root],
+                    stdin=its.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                    cwd="/",
+                )
+            ours.settimeout(ANSWER_S)
+            self._connection = ours
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+        if self._process:
+            self._process.wait()
+            self._process = None
+
+
+__all__ = ["ANSWER_S", "Zygote", "call"]

@@ -1,0 +1,143 @@
+"""The volumes of pods: folders of their own, paths of the machine, and files of ConfigMaps and Secrets."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from eventbus.agent.runtime.atomic_files import File, write_files
+from eventbus.agent.runtime.contract import ConfigSource, MountFailed, PodUid, RuntimeProblem
+from eventbus.agent.runtime.environment import ConfigMissing, contents_of
+from eventbus.agent.runtime.folders import PodFolders
+from eventbus.objects.configmap import ConfigMap
+from eventbus.objects.pod import Pod
+from eventbus.objects.secret import Secret
+from eventbus.objects.volume import HostPathVolumeSource, KeyToPath, Volume
+
+#: Permissions of files, unless the volume says others. Of a secret nobody but its owner may read.
+CONFIG_MODE, SECRET_MODE = 0o644, 0o400
+_CHECKS: Final = {
+    "Directory": stat.S_ISDIR,
+    "File": stat.S_ISREG,
+    "Socket": stat.S_ISSOCK,
+    "CharDevice": stat.S_ISCHR,
+    "BlockDevice": stat.S_ISBLK,
+}
+
+
+class PodVolumes:
+    """Makes the volumes of pods. Each lies in `volumes/<name>` of the pod's folder; a hostPath stays where it is."""
+
+    def __init__(self, folders: PodFolders, configs: ConfigSource) -> None:
+        self._folders = folders
+        self._configs = configs
+
+    def mount(self, pod: Pod) -> None:
+        """Make all of them, or bring them up to date. Raises: MountFailed: names every one that is not there."""
+        problems = []
+        for volume in pod.spec.volumes:
+            try:
+                self._mount(pod, volume)
+            except RuntimeProblem as problem:
+                problems.append(f'MountVolume.SetUp failed for volume "{volume.name}" : {problem}')
+            except OSError as error:
+                problems.append(f'MountVolume.SetUp failed for volume "{volume.name}" : {error.strerror}')
+        if problems:
+            raise MountFailed("; ".join(problems))
+
+    def path(self, pod: Pod, name: str) -> Path:
+        """Return the path of the volume *name*. Raises: MountFailed: the pod has none of that name."""
+        volume = _volume(pod, name)
+        if volume.host_path is not None:
+            return Path(volume.host_path.path)
+        return self._folders.of(PodUid(pod.metadata.uid)).volume(name)
+
+    def is_empty_dir(self, pod: Pod, name: str) -> bool:
+        """Return True if the volume *name* is a folder of the pod's own. Raises: MountFailed."""
+        volume = _volume(pod, name)
+        return not (volume.host_path or volume.config_map or volume.secret)
+
+    def _mount(self, pod: Pod, volume: Volume) -> None:
+        folder = self._folders.of(PodUid(pod.metadata.uid))
+        namespace = pod.metadata.namespace
+        if volume.foreign:
+            raise MountFailed(f"volumes of the sort {volume.foreign} do not exist here")
+        if volume.host_path is not None:
+            _check_host_path(volume.host_path)
+        elif source := volume.config_map:
+            found = self._configs.config_map(namespace, source.name)
+            files = _files("configmap", source.name, found, source.items, source.optional, source.default_mode)
+            write_files(folder.volume(volume.name), files)
+        elif held := volume.secret:
+            secret = self._configs.secret(namespace, held.secret_name)
+            files = _files("secret", held.secret_name, secret, held.items, held.optional, held.default_mode)
+            write_files(folder.volume(volume.name), files)
+        else:  # emptyDir, which is what a volume is that says nothing
+            folder.volume(volume.name).mkdir(mode=0o770, parents=True, exist_ok=True)
+
+
+def _volume(pod: Pod, name: str) -> Volume:
+    volume = next((one for one in pod.spec.volumes if one.name == name), None)
+    if volume is None:
+        raise MountFailed(f'there is no volume "{name}"')
+    return volume
+
+
+def _files(
+    word: str,
+    name: str,
+    found: ConfigMap | Secret | None,
+    items: Sequence[KeyToPath],
+    optional: bool | None,
+    default_mode: int | None,
+) -> dict[str, File]:
+    """The files of a volume, by their paths in it. Raises: MountFailed."""
+    if found is None and not optional:
+        raise MountFailed(f'{word} "{name}" not found')
+    try:
+        contents: Mapping[str, bytes] = contents_of(found) or {}
+    except ConfigMissing as problem:
+        raise MountFailed(str(problem)) from None
+    mode = default_mode if default_mode is not None else SECRET_MODE if word == "secret" else CONFIG_MODE
+    if not items:
+        return {_inside(key): File(content, mode) for key, content in contents.items()}
+    missing = [item.key for item in items if item.key not in contents]
+    if missing and not optional:
+        raise MountFailed(f"{word} references non-existent config key: {missing[0]}")
+    return {
+        _inside(item.path): File(contents[item.key], mode if item.mode is None else item.mode)
+        for item in items
+        if item.key in contents
+    }
+
+
+def _inside(path: str) -> str:
+    """Return *path*, of a file in a volume. Raises: MountFailed: it leads out of it."""
+    parts = path.split("/")
+    if not path or path.startswith(("/", "..")) or ".." in parts or "" in parts:
+        raise MountFailed(f"{path!r} is no path inside a volume")
+    return path
+
+
+def _check_host_path(source: HostPathVolumeSource) -> None:
+    path, kind = source.path, source.type or ""
+    if not os.path.isabs(path):
+        raise MountFailed(f"hostPath {path!r} is no absolute path")
+    if kind == "DirectoryOrCreate":
+        os.makedirs(path, mode=0o755, exist_ok=True)
+    elif kind == "FileOrCreate":
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+    kind = kind.removesuffix("OrCreate")
+    if kind in _CHECKS:
+        try:
+            found = os.stat(path).st_mode
+        except OSError as error:
+            raise MountFailed(f"hostPath type check failed: {path}: {error.strerror}") from None
+        if not _CHECKS[kind](found):
+            raise MountFailed(f"hostPath type check failed: {path} is not a {kind}")
+
+
+__all__ = ["CONFIG_MODE", "SECRET_MODE", "PodVolumes"]

@@ -1,0 +1,71 @@
+"""Reads what processes print, as it comes, into a log or into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from eventbus.agent.shim.log_file import LogFile
+
+CHUNK = 64 * 1024
+#: Read of one process before the next has its turn, bytes.
+_AT_ONCE = 16 * CHUNK
+#: More than any pipe holds; who prints for ever does not hold up the end.
+_WHOLE = 16 * _AT_ONCE
+
+
+class Output:
+    """The reading end of what a process prints: into *log*, or, without one, the first *most* bytes into `said`."""
+
+    def __init__(self, descriptor: int, log: LogFile | None, path: str = "", most: int = 0) -> None:
+        self.descriptor = descriptor
+        self.log = log
+        self.path = path
+        self.said = b""
+        self._most = most
+
+    def read(self, *, whole: bool = False) -> bool:
+        """Take what is there, *whole* all of it. Returns: False if there will be no more."""
+        left = _WHOLE if whole else _AT_ONCE
+        while left > 0:
+            try:
+                data = os.read(self.descriptor, CHUNK)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            left -= len(data)
+            if self.log:
+                self.log.write(data)
+            else:
+                self.said = (self.said + data)[: self._most]
+        return True
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self.log:
+            self.log.close()
+
+
+def open_output(folder: str, log: LogFile) -> tuple[Output, int]:
+    """Make the way from a process to its log. Returns: the reading end, and the descriptor for the process.
+
+    It is a FIFO that the process holds for reading too: when the shim dies, writing blocks one day, and does not
+    kill the process by SIGPIPE. Raises: OSError: there is none, and *log* is closed.
+    """
+    name = os.path.join(folder, f".output-{os.getpid()}-{time.monotonic_ns()}")
+    opened: list[int] = []
+    try:
+        os.mkfifo(name, 0o600)
+        opened.append(os.open(name, os.O_RDONLY | os.O_NONBLOCK))
+        opened.append(os.open(name, os.O_RDWR))
+    except OSError:
+        log.close()
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+    return Output(opened[0], log, log.path), opened[1]

@@ -1,0 +1,103 @@
+"""Reads /proc: which process a pid means now, and whose children they are. Linux only."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import NamedTuple
+
+#: In the environment of every process of a pod: whose it is, see `mark`. Children inherit it.
+MARK = "EVENTBUS_CONTAINER_ID"
+_ZOMBIE, _DEAD = "Z", "X"
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat. *start_ticks*: since boot; with the pid it means one process and no other."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+
+    @property
+    def gone(self) -> bool:
+        """True if it has ended and waits to be reaped."""
+        return self.state in (_ZOMBIE, _DEAD)
+
+
+def read_process(pid: int) -> Process | None:
+    """Return the process of that pid; None: there is none."""
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        line = os.read(file, 1024)
+    except OSError:  # it ended in between
+        return None
+    finally:
+        os.close(file)
+    # The name stands in brackets and may hold any byte, brackets among them.
+    fields = line[line.rindex(b")") + 2 :].split()
+    state, parent, group, session = fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3])
+    return Process(pid, state, parent, group, session, int(fields[19]))
+
+
+def is_alive(pid: int, start_ticks: int) -> bool:
+    """True if that very process runs; one that only waits to be reaped does not."""
+    found = read_process(pid) if pid > 0 else None
+    return found is not None and found.start_ticks == start_ticks and not found.gone
+
+
+def all_processes() -> list[Process]:
+    """Every process that this one may see."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [found for pid in pids if (found := read_process(pid)) is not None]
+
+
+def children(pid: int) -> list[Process]:
+    """The children of *pid*. Of others nothing is kept: a shim's memory is its own from the first use on."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return [found for one in pids if (found := read_process(one)) is not None and found.parent == pid]
+
+
+def mark(run_id: str, folder: str) -> str:
+    """Name the run of the pod in *folder*: two agents of one machine may have pods of one uid, from the same file."""
+    return f"{run_id} {folder}"
+
+
+def mark_of(pid: int) -> str:
+    """Return the mark of the run that a process belongs to; "": to none, or nobody may know."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environ = file.read()
+    except OSError:
+        return ""
+    begin = MARK.encode() + b"="
+    found = next((item for item in environ.split(b"\0") if item.startswith(begin)), b"")
+    return found[len(begin) :].decode("utf-8", "replace")
+
+
+def descendants(pid: int, processes: list[Process]) -> list[Process]:
+    """The children of *pid* among *processes*, theirs, and so on; not *pid* itself."""
+    children: dict[int, list[Process]] = {}
+    for process in processes:
+        children.setdefault(process.parent, []).append(process)
+    found, waiting = [], [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += [process.pid for process in below]
+    return found
+
+
+@cache
+def boot_id() -> str:
+    """Return what the kernel calls this run of the machine. It is read once: no process outlives a boot."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,138 @@
+"""State of a pod on disk: its sandbox, and of each container the newest run and the one before.
+
+One file, `state.json` in the pod's folder. Its shim alone writes it while the shim lives; everybody may read it at any
+time, since it is replaced whole. It holds no environment: no secret gets to disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, TypedDict
+
+from eventbus.agent.shim.procfs import boot_id
+
+FORMAT = 1
+STATE, SOCKET = "state.json", "shim.sock"
+CREATED, RUNNING, EXITED = "created", "running", "exited"
+#: Runs of a container that are kept: the newest, and the one that `logs -p` shows.
+KEPT_RUNS = 2
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Run(TypedDict):
+    """One run of a container. Times are seconds since 1970, 0.0: not yet."""
+
+    id: str
+    name: str
+    attempt: int
+    init: bool
+    hash: str
+    image: str
+    grace_s: float
+    phase: str
+    pid: int
+    start_ticks: int
+    created_at: float
+    started_at: float
+    finished_at: float
+    exit_code: int
+    signal: int
+    reason: str
+    message: str
+    grace_exceeded: bool
+    kill_at: float  #: when SIGKILL is due, on the monotonic clock; 0.0: nobody has asked it to end
+    log: str
+    cgroup: str
+
+
+class Sandbox(TypedDict):
+    """The sandbox of a pod, and the shim that it lives by."""
+
+    attempt: int
+    hash: str
+    created_at: float
+    shim_pid: int
+    shim_ticks: int
+
+
+class State(TypedDict):
+    """All that is known of a pod. *boot_id*: after another boot none of its processes is alive."""
+
+    format: int
+    boot_id: str
+    uid: str
+    name: str
+    namespace: str
+    sandbox: Sandbox
+    runs: list[Run]
+
+
+def new_run(wanted: dict[str, Any]) -> Run:
+    """A run that is about to start, of what the agent says of it: id, name, attempt, hash, …"""
+    blank = Run(
+        id="",
+        name="",
+        attempt=0,
+        init=False,
+        hash="",
+        image="",
+        grace_s=30.0,
+        phase=CREATED,
+        pid=0,
+        start_ticks=0,
+        created_at=0.0,
+        started_at=0.0,
+        finished_at=0.0,
+        exit_code=0,
+        signal=0,
+        reason="",
+        message="",
+        grace_exceeded=False,
+        kill_at=0.0,
+        log="",
+        cgroup="",
+    )
+    for key in blank.keys() & wanted.keys():
+        blank[key] = wanted[key]  # type: ignore[literal-required]
+    return blank
+
+
+def read_state(folder: str) -> State | None:
+    """Return what is remembered in *folder*; None: nothing, or nothing that can be read."""
+    try:
+        with open(os.path.join(folder, STATE), "rb") as file:
+            state: State = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return state if isinstance(state, dict) and state.get("format") == FORMAT else None
+
+
+def write_state(folder: str, state: State) -> None:
+    """Replace what is remembered, at once or not at all. Raises: OSError."""
+    path = f"{folder}/{STATE}"
+    made = f"{path}.{os.getpid()}"
+    # Plain descriptors: a text file's buffers and codec would be 0.3 MB of each shim's own.
+    file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+    try:
+        left = memoryview(_encode(state).encode())
+        while left:
+            left = left[os.write(file, left) :]
+    finally:
+        os.close(file)
+    os.replace(made, path)
+
+
+def is_this_boot(state: State) -> bool:
+    """False: the machine was started anew since, and no pid in it means anything."""
+    return state["boot_id"] == boot_id()
+
+
+def forget_old_runs(runs: list[Run]) -> list[Run]:
+    """Return *runs*, newest first, without those that nobody asks for any more."""
+    kept: list[Run] = []
+    for run in sorted(runs, key=lambda one: (one["name"], -one["attempt"])):
+        former = [one for one in kept if one["name"] == run["name"]]
+        if len(former) < KEPT_RUNS or run["phase"] != EXITED:
+            kept.append(run)
+    return kept

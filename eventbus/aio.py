@@ -1,0 +1,106 @@
+"""`async for` over the store's changes and over the raw stream: for programs that have an event loop, like FastAPI's.
+
+Recorders need nothing of this: `recorder.event()` never waits, and may be called from coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar
+
+from eventbus.event import Event
+from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.store.watch_state import Behind, Step, Wait, WatchState
+
+T = TypeVar("T", bound=HasMetadata)
+
+#: Events of the raw stream that wait for the program; beyond it the watcher waits, and Redis keeps what comes.
+QUEUED: Final = 256
+#: A full queue is looked at so often for whether anybody reads it still, seconds.
+_LOOK_S: Final = 0.2
+
+
+class Watched(Protocol[T]):
+    """The objects that are watched: one kind in a store, as `store.objects(EVENT)`."""
+
+    def open_watch(self, options: ListOptions, ready: Callable[[], None]) -> WatchState[T]: ...
+    def close_watch(self, state: WatchState[T]) -> None: ...
+    def read_behind(self, behind: Behind) -> tuple[Any, int]: ...
+
+
+async def watch(objects: Watched[T], options: ListOptions | None = None) -> AsyncGenerator[WatchEvent[T], None]:
+    """Yield what is stored, then each change, in order; without a thread that waits.
+
+    One thread of the loop's pool is used for moments: to begin, and to read what the process has missed. Nobody else
+    may use *objects* meanwhile, so open a store for it: `ObjectStore.open()`. Leave the loop with `aclosing`, or the
+    watch ends when Python collects it.
+
+        async with aclosing(watch(store.objects(EVENT), ListOptions(namespace="shop"))) as changes:
+            async for change in changes:
+                print(change.type, change.object.message)
+
+    Raises: Expired: changes were lost; list again. BusUnavailable: go on from the last `resource_version`.
+    """
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def ready() -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            loop.call_soon_threadsafe(woken.set)
+
+    state = await asyncio.to_thread(objects.open_watch, options or ListOptions(), ready)
+    try:
+        while True:
+            woken.clear()
+            step: Step[T] = state.next(loop.time())
+            if step is None:
+                return
+            if isinstance(step, Wait):
+                await _wait(woken, None if step.until is None else step.until - loop.time())
+            elif isinstance(step, Behind):
+                state.caught_up(*await asyncio.to_thread(objects.read_behind, step))
+            else:
+                yield step
+    finally:
+        objects.close_watch(state)
+
+
+async def raw_events(broadcaster: EventBroadcaster, *, since: datetime | None = None) -> AsyncGenerator[Event, None]:
+    """Yield every event of the bus as it was recorded, uncounted, in order, from now on or from *since*.
+
+    A program that is slower than the bus is waited for. Workers that share the events of a group use
+    `EventBroadcaster.start_event_watcher(handler, group=…)`: what is acknowledged when a loop is left half-way would
+    be lost.
+
+    Raises: BusUnavailable, BusRefused, ConfigError: as that does.
+    """
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[Event] = asyncio.Queue(QUEUED)
+    left = threading.Event()
+
+    def handle(event: Event) -> None:
+        waiting = None if left.is_set() else asyncio.run_coroutine_threadsafe(queue.put(event), loop)
+        while waiting is not None and not left.is_set():
+            with suppress(TimeoutError):
+                return waiting.result(_LOOK_S)
+
+    watcher = await asyncio.to_thread(broadcaster.start_event_watcher, handle, since=since)
+    try:
+        while True:
+            yield await queue.get()
+    finally:
+        left.set()
+        await asyncio.to_thread(watcher.stop)
+
+
+async def _wait(woken: asyncio.Event, seconds: float | None) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
+            await woken.wait()
+
+
+__all__ = ["QUEUED", "raw_events", "watch"]

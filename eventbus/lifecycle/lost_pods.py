@@ -1,0 +1,110 @@
+"""Says of the pods of a lost node that nobody knows how they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import datetime
+from typing import Final, Protocol
+
+import msgspec
+
+from eventbus.cache.pager import list_all
+from eventbus.errors import BusRefused, Conflict, NotFound
+from eventbus.list_watch import ListerWatcher, ListOptions
+from eventbus.objects.conditions import FALSE, READY
+from eventbus.objects.pod import Pod
+from eventbus.objects.pod_status import PodCondition
+
+log = logging.getLogger("eventbus")
+
+NODE_LOST: Final = "NodeLost"
+_TERMINAL: Final = ("Succeeded", "Failed")
+
+
+class Pods(ListerWatcher[Pod], Protocol):
+    """The calls that are needed of `ObjectWriter[Pod]`."""
+
+    def modify(
+        self, name: str, change: Callable[[Pod], Pod], namespace: str = "", *, version: str = "", uid: str = ""
+    ) -> Pod: ...
+
+
+class LostPods:
+    """Marks the pods of nodes that are given up: Ready=False, reason NodeLost. One thread.
+
+    An agent that is back overwrites it with what it sees. Whoever begins to act marks all of them again, which changes
+    nothing where it was done.
+
+    Source: node controller `MarkPodsNotReady`, and its NodeLost of before taints.
+    """
+
+    def __init__(self, pods: Pods, now: Callable[[], datetime]) -> None:
+        self.marked = 0
+        self._pods = pods
+        self._now = now
+        self._done: set[str] = set()
+        self._problem = ""
+
+    def look(self, lost: Collection[str]) -> None:
+        """Mark the pods of nodes that are new among *lost*. Raises: BusUnavailable: call again."""
+        self._done &= set(lost)
+        new = set(lost) - self._done
+        if not new:
+            return
+        try:
+            self._mark_all(new)
+        except BusRefused as error:  # nodes are judged all the same
+            if str(error) != self._problem:  # one line for all that follow
+                log.error("the pods of lost nodes are not marked: %s (that takes the role operator as well)", error)
+            self._problem = str(error)
+        self._done |= new
+
+    def forget(self) -> None:
+        """Mark all anew: another worker has acted meanwhile."""
+        self._done.clear()
+
+    def _mark_all(self, new: Collection[str]) -> None:
+        found, _ = list_all(self._pods, ListOptions())
+        now = self._now().replace(microsecond=0)
+        for pod in found.items:
+            if _is_left(pod, new):
+                self._mark(pod, now)
+
+    def _mark(self, pod: Pod, now: datetime) -> None:
+        metadata = pod.metadata
+        with suppress(NotFound, Conflict):  # it is gone, and there may be another of its name
+            self._pods.modify(
+                metadata.name,
+                lambda held: _lost(held, now) if _is_left(held, (pod.spec.node_name,)) else held,
+                metadata.namespace,
+                uid=metadata.uid,
+            )
+            self.marked += 1
+
+
+def _is_left(pod: Pod, nodes: Collection[str]) -> bool:
+    """Return True if *pod* is one of those nodes', has not ended, and is not marked yet."""
+    return pod.spec.node_name in nodes and pod.status.phase not in _TERMINAL and not _is_marked(pod)
+
+
+def _is_marked(pod: Pod) -> bool:
+    ready = pod.status.condition(READY)
+    return pod.status.reason == NODE_LOST and ready is not None and ready.status == FALSE
+
+
+def _lost(pod: Pod, now: datetime) -> Pod:
+    status = pod.status
+    said = f"Node {pod.spec.node_name} which was running pod {pod.metadata.name} is unresponsive"
+    ready = status.condition(READY)
+    since = ready.last_transition_time if ready is not None and ready.status == FALSE else now
+    made = PodCondition(type=READY, status=FALSE, reason=NODE_LOST, last_transition_time=since or now)
+    conditions = tuple(made if one.type == READY else one for one in status.conditions)
+    if ready is None:
+        conditions = (*conditions, made)
+    lost = msgspec.structs.replace(status, conditions=conditions, reason=NODE_LOST, message=said)
+    return msgspec.structs.replace(pod, status=lost)
+
+
+__all__ = ["NODE_LOST", "LostPods"]

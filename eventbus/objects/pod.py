@@ -1,0 +1,96 @@
+"""Pod of core/v1: processes that are started and stopped together, what was asked for and how they are.
+
+What nobody here reads (affinity, tolerations, …) is kept and given back as it came; its fields are typed `Any`.
+Defaults are the API server's, and stand in the JSON as they do there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from eventbus.event import Int32, Int64, ObjectMeta
+from eventbus.frozen import EMPTY, FrozenStruct
+from eventbus.objects.container import Container, PodSecurityContext
+from eventbus.objects.pod_status import PodStatus
+from eventbus.objects.volume import Volume
+
+#: Held by the agent that runs a pod of the bus: a deleted one stays until nothing of it runs, or it is forced.
+RUNNING_FINALIZER: Final = "agent.eventbus.dev/running"
+
+
+def _always() -> str:
+    return "Always"
+
+
+def _grace() -> int:
+    return 30
+
+
+class PodSpec(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
+    """The processes to run. Times are seconds; *restart_policy* is Always, OnFailure or Never.
+
+    Source: k8s.io/api core/v1 types.go PodSpec.
+    """
+
+    volumes: tuple[Volume, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = msgspec.field(default_factory=tuple)
+    ephemeral_containers: Any = None
+    restart_policy: str = msgspec.field(default_factory=_always)
+    termination_grace_period_seconds: Int64 = msgspec.field(default_factory=_grace)
+    active_deadline_seconds: Int64 | None = None
+    dns_policy: str = ""
+    node_selector: Mapping[str, str] = EMPTY
+    service_account_name: str = ""
+    service_account: str = ""
+    automount_service_account_token: bool | None = None
+    node_name: str = ""
+    host_network: bool = False
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    share_process_namespace: bool | None = None
+    security_context: PodSecurityContext | None = None
+    image_pull_secrets: Any = None
+    hostname: str = ""
+    subdomain: str = ""
+    affinity: Any = None
+    scheduler_name: str = ""
+    tolerations: Any = None
+    host_aliases: Any = None
+    priority_class_name: str = ""
+    priority: Int32 | None = None
+    dns_config: Any = None
+    readiness_gates: Any = None
+    runtime_class_name: str | None = None
+    enable_service_links: bool | None = None
+    preemption_policy: str | None = None
+    overhead: Any = None
+    topology_spread_constraints: Any = None
+    set_hostname_as_fqdn: bool | None = msgspec.field(default=None, name="setHostnameAsFQDN")
+    os: Any = None
+    host_users: bool | None = None
+    scheduling_gates: Any = None
+    resource_claims: Any = None
+    resources: Any = None
+
+
+class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One core/v1 Pod, in a namespace.
+
+    Change it with `msgspec.structs.replace`.
+
+    Source: k8s.io/api core/v1 types.go. Departure: fields that are not of core/v1 are dropped when JSON is read.
+    """
+
+    kind: ClassVar[str] = "Pod"
+    api_version: ClassVar[str] = "v1"
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+__all__ = ["Pod", "PodSpec"]

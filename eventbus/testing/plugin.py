@@ -1,0 +1,48 @@
+"""The pytest plugin: what a test's program records, without a bus (`recorded_events`) or with one (`bus`).
+
+Nothing is imported here that a test suite without these fixtures would have to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eventbus.testing.bus import Bus
+    from eventbus.testing.recorded import RecordedEvents
+
+
+@pytest.fixture
+def recorded_events(monkeypatch: pytest.MonkeyPatch) -> RecordedEvents:
+    """The events of all recorders that are made during the test, in order. Nothing leaves the process."""
+    from eventbus.testing.recorded import RecordedEvents, record_here
+
+    events = RecordedEvents()
+    record_here(events, monkeypatch)
+    return events
+
+
+@pytest.fixture(scope="session")
+def _eventbus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The url of one embedded server for all tests of the session that take `bus`."""
+    from eventbus.testing.bus import a_server
+
+    folder: Path = tmp_path_factory.mktemp("eventbus")
+    with a_server(folder) as url:
+        yield url
+
+
+@pytest.fixture
+def bus(_eventbus_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
+    """A bus of the test's own, with a worker that stores; EVENTBUS_REDIS_URL and EVENTBUS_PREFIX name it."""
+    from eventbus.testing.bus import a_bus
+
+    with a_bus(_eventbus_server) as made:
+        for name, value in made.environ.items():
+            monkeypatch.setenv(name, value)
+        yield made
