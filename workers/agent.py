@@ -1,22 +1,18 @@
-"""`eventbus worker agent`: this machine is a node."""
+"""`eventbus worker agent`: this machine is a node, and may run pods."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from eventbus.cli.input.finite import Finite
 from workers.options import metrics_option, worker_help
 
-if TYPE_CHECKING:
-    from workers.runtime import Context, Part
 
-
-@click.command(epilog=worker_help())
+@click.command(epilog=worker_help("One runs on each machine."))
 @click.option("--node-name", default="", metavar="NAME", help="Name of the node.  [default: the host's, in lower case]")
 @click.option("--node-label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the node; may be repeated.")
 @click.option(
@@ -36,15 +32,48 @@ if TYPE_CHECKING:
     help="How long the node may be silent before it counts as lost, seconds; it gives a sign four times as often.",
 )
 @click.option("--keep-node", is_flag=True, help="Leave the node behind at a clean end: it will be found silent.")
+@click.option(
+    "--manifests",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Run the Pods of the YAML and JSON files there; read on change and every 20 s.",
+)
+@click.option("--procfile", type=click.Path(path_type=Path), metavar="FILE", help="Run each line as a pod.")
+@click.option("--manifest-url", default="", metavar="URL", help="Run the Pods found there, asked for every 20 s.")
+@click.option(
+    "--pods-from-bus",
+    "from_bus",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Run Pods of the store whose spec.nodeName is this node; may be repeated.",
+)
+@click.option(
+    "--allow-command",
+    "allow_commands",
+    multiple=True,
+    metavar="PATTERN",
+    help="Absolute paths that Pods of the bus or a URL may run or see, like '/opt/jobs/*'; may be repeated.",
+)
+@click.option(
+    "--allow-env",
+    multiple=True,
+    metavar="PATTERN",
+    help="Variables that Pods of the bus or a URL may set, like 'JOB_*'; may be repeated.  [default: none]",
+)
+@click.option(
+    "--allow-user", "allow_users", multiple=True, type=int, metavar="UID", help="Pods may run as this user as well."
+)
+@click.option("--max-pods", type=click.IntRange(min=0), default=110, show_default=True, help="More are refused.")
+@click.option(
+    "--eviction-hard",
+    default="",
+    metavar="LIST",
+    help="Under what pods are evicted, one after the other.  [default: memory.available<100Mi,nodefs.available<10%]",
+)
+@click.option("--standalone", is_flag=True, help="Be no node and wait for no bus; events are sent when there is one.")
+@click.option("--leave-pods", is_flag=True, help="Leave the processes running at the end, for the next agent.")
 @metrics_option
-def agent(
-    node_name: str,
-    labels: tuple[str, ...],
-    status_every_s: float,
-    lease_s: int,
-    keep_node: bool,
-    metrics: str,
-) -> None:
+def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
     """Make this machine a node: register it, tell how it is, and give a sign of life every few seconds.
 
     `eventbus get nodes` shows it and `eventbus describe node` all that it tells: addresses, capacity, versions, and the
@@ -52,31 +81,24 @@ def agent(
     registered under eventbus.node_status is told as well. When the machine falls silent a lifecycle worker says so. A
     clean end takes the node away. Needs psutil: pip install 'eventbus[agent]'.
 
+    With --manifests or --procfile it runs pods: groups of processes that are started and ended together, watched by
+    probes, and started again with back-off. They run whether or not there is a bus, and go on when the agent is
+    killed: the next one finds them. Files must be root's or our own, and writable by nobody else. At a clean end pods
+    get their grace time, but no longer than EVENTBUS_DRAIN_S. Their logs: `eventbus logs POD`.
+
     \b
     Examples:
       eventbus worker agent
       eventbus worker agent --node-name db-1 --node-label zone=a
+      eventbus worker agent --manifests /etc/eventbus/manifests
+      eventbus worker agent --procfile Procfile --standalone
+      eventbus worker agent --pods-from-bus jobs --allow-command '/opt/jobs/*'
     """
-    from eventbus.agent.opening import open_agent
-    from workers.runtime import run
+    from eventbus.agent.pods.options import PodOptions
+    from workers.agent_node import NodeFlags, run_agent
 
-    given = dict(_label(label) for label in labels)
-
-    def build(context: Context) -> Part:
-        return open_agent(
-            context.bus,
-            name=node_name,
-            labels=given,
-            clock=context.clock,
-            state_dir=Path(context.settings.state_dir or os.getcwd()),
-            status_every_s=status_every_s,
-            lease_s=lease_s,
-            # Begun anew after other options, it is the same node as before.
-            keep_node=lambda: keep_node or not context.ending(),
-            on_change=context.on_change,
-        )
-
-    sys.exit(run("eventbus-agent", build, metrics=metrics))
+    pods = PodOptions(**{name: given.pop(name) for name in PodOptions.__struct_fields__})
+    sys.exit(run_agent(NodeFlags(labels=dict(map(_label, labels)), **given), pods, metrics=metrics))
 
 
 def _label(text: str) -> tuple[str, str]:

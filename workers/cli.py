@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbus.cli.lazy import Lazy, command_tree
-from eventbus.cli.main import ALIASES, COMMANDS, GROUPS, HELP, UNKNOWN
+from eventbus.cli.main import ALIASES, COMMANDS, GROUPS, HELP, REWORDED, UNKNOWN
 
 WORKER_GROUPS: dict[str, str] = {
     "worker": """Long-lived processes that read the stream; any number of each.
@@ -28,5 +28,11 @@ WORKER_COMMANDS: dict[str, Lazy] = {
 }
 
 main = command_tree(
-    "eventbus", GROUPS | WORKER_GROUPS, COMMANDS | WORKER_COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN
+    "eventbus",
+    GROUPS | WORKER_GROUPS,
+    COMMANDS | WORKER_COMMANDS,
+    help=HELP,
+    aliases=ALIASES,
+    unknown=UNKNOWN,
+    reworded=REWORDED,
 )

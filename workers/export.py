@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from eventbus.cli.input.finite import Finite
 from workers.options import metrics_option, worker_help
-
-if TYPE_CHECKING:
-    from workers.runtime import Context, Part
 
 
 @click.command(epilog=worker_help())
@@ -23,10 +19,10 @@ if TYPE_CHECKING:
 @click.option(
     "--from",
     "start",
-    default="beginning",
-    show_default=True,
+    default="",
     metavar="WHEN",
-    help="Where a new sink begins: now, beginning (all that the store holds), a time, or how long ago, like 10m.",
+    help="Where a new sink begins: now, beginning (all that the store holds), a time, or how long ago, like 10m.  "
+    "[default: beginning for postgresql and kubernetes, which keep one of each event; now for others]",
 )
 @click.option(
     "--repeats",
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Longest wait for an answer of the sink, seconds; of a webhook never more than 10.",
 )
-@click.option("--rate", type=Finite(min=0), default=0.0, help="Events a second and partition, at most.  [default: any]")
+@click.option("--rate", type=Finite(min=0), default=0.0, help="Events a second of a worker, at most.  [default: any]")
 @click.option(
     "--outage",
     type=click.Choice(["pause", "count"]),
@@ -56,18 +52,7 @@ if TYPE_CHECKING:
 )
 @metrics_option
 @click.option("--take-over-s", type=Finite(min=0), default=25.0, hidden=True)
-def export(
-    url: str,
-    name: str,
-    start: str,
-    repeats: str,
-    batch: int,
-    timeout_s: float,
-    rate: float,
-    outage: str,
-    metrics: str,
-    take_over_s: float,
-) -> None:
+def export(metrics: str, **given: Any) -> None:
     """Write every correlated event, and every change of it, to an external system.
 
     \b
@@ -83,8 +68,9 @@ def export(
 
     Secrets are taken from the environment or from files, never from the command line; docs/sinks.md says which. A URL
     that is a secret itself may stand in EVENTBUS_EXPORT_TO, or in the file that EVENTBUS_EXPORT_TO_FILE names. One
-    worker a sink and partition writes, the others stand by. A sink that does not answer is waited for; an event that
-    it refuses goes into the dead letter. `eventbus status` shows each sink.
+    worker a sink and partition writes, the others stand by. A host that nobody knows, or a database that its server
+    refuses, ends the worker at its start with exit code 2; a sink that does not answer is waited for; an event that it
+    refuses goes into the dead letter. `eventbus status` shows each sink.
 
     \b
     Examples:
@@ -93,42 +79,6 @@ def export(
       eventbus worker export --to postgresql://events@db/events --metrics-port 9108
       eventbus worker export --to https://hooks.example.com/events --repeats at-most-every=5m
     """
-    from eventbus.clock import SystemClock
-    from eventbus.export.options import make_options
-    from eventbus.export.worker import ExportRunner
-    from eventbus.sinks import EventSink, make_sink
-    from eventbus.sinks.registry import given_url, safe_sink_url, split_counts
-    from workers.runtime import run
+    from workers.export_sink import ExportFlags, run_export
 
-    to, counts = split_counts(given_url(url, os.environ))
-    options = make_options(
-        SystemClock(),
-        start=start,
-        repeats=repeats,
-        outage=outage,
-        counts=counts,
-        batch_events=batch,
-        rate_per_s=rate,
-        take_over_s=take_over_s,
-    )
-
-    def open_sink() -> EventSink:
-        return make_sink(to, os.environ, name=name, timeout_s=timeout_s)
-
-    first = open_sink()  # what is wrong with the URL is said before anything is begun
-    first.close()
-
-    def build(context: Context) -> Part:
-        return ExportRunner(
-            bus=context.bus,
-            make_sink=open_sink,
-            clock=context.clock,
-            options=options,
-            block_ms=context.settings.worker_block_ms,
-            name=context.name,
-            on_change=context.on_change,
-            on_gone=lambda: context.end(1),
-        )
-
-    doing = f", and writes to {safe_sink_url(to)} as {first.name}"
-    sys.exit(run("eventbus-export", build, metrics=metrics, doing=doing))
+    sys.exit(run_export(ExportFlags(**given), metrics=metrics))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workers.runtime import Context, Part
 
 
-@click.command(epilog=worker_help())
+@click.command(epilog=worker_help("Any number of these may run; one acts."))
 @click.option(
     "--on-lost", default="", metavar="COMMAND", help="Run by /bin/sh once a lost node; EVENTBUS_NODE has its name."
 )

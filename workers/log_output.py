@@ -117,6 +117,7 @@ class FileOutput:
             self._reopen()
 
     def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Set[bytes]]) -> list[bytes]:
+        """Append the batches that are still owned, each event once; return their ids. Locks the file."""
         with self._lock, _explained(self._path), self._locked() as descriptor:
             self._repair(descriptor)
             # Asked under the lock: who has taken a batch over cannot write it before we let go.

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.consume.group_consumer import Consumer
 from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
-from eventbus.errors import PoisonBatch
+from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint
 from workers.lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
@@ -37,7 +38,7 @@ class LogRunner(GroupRunner):
                 handle=handler.handle,
                 handle_alone=handler.handle_alone,
                 clock=context.clock,
-                policy="DROP",
+                policy=GroupPolicy.DROP,
                 start=start,
                 block_ms=context.settings.worker_block_ms,
                 take_over_s=take_over_s,
@@ -52,12 +53,12 @@ class LogRunner(GroupRunner):
             block_ms=context.settings.worker_block_ms,
             make=make,
             take_over_s=take_over_s,
-            policy="DROP",
+            policy=GroupPolicy.DROP,
         )
         housekeeper = Housekeeper(
             bus=context.bus, clock=context.clock, on_loss=context.on_change, partitions=group.partitions
         )
-        super().__init__("log", group.loops, beside=[*group.beside, housekeeper], vitals=group.vitals)
+        super().__init__("log", group.loops, beside=[*group.beside, housekeeper], loop_health=group.loop_health)
 
 
 class LogHandler:
@@ -108,7 +109,7 @@ class LogHandler:
                 self._bury(reader, delivery, poison.cause, batch.alone(position), uid=uid)
             except Exception:  # a fault of ours must not stop the log at this event for ever
                 log.exception("event %s cannot be written as a line", uid)
-                self._bury(reader, delivery, "no-line", batch.alone(position), uid=uid)
+                self._bury(reader, delivery, DeadCause.NO_LINE, batch.alone(position), uid=uid)
         return lines
 
     def _line(self, packed: bytes, uid: str) -> Line:
@@ -116,8 +117,15 @@ class LogHandler:
         return Line(line_uid(event, self._form), self._format(event).encode("utf-8", "backslashreplace"))
 
     def _bury(
-        self, reader: GroupReader, delivery: Delivery, cause: str, body: bytes, *, whole: bool = False, uid: str = ""
+        self,
+        reader: GroupReader,
+        delivery: Delivery,
+        cause: DeadCause,
+        body: bytes,
+        *,
+        whole: bool = False,
+        uid: str = "",
     ) -> None:
         what = f"event {uid}" if uid else f"batch {delivery.id.decode()}"
         log.error("%s is buried: %s", what, cause)
-        reader.functions.bury(reader.group, reader.consumer, delivery.id, cause, delivery.deaths, body, whole=whole)
+        reader.bury(delivery, cause, body, whole=whole)

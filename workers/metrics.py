@@ -36,7 +36,7 @@ COUNTERS = {
     "written": "Events that the sink has accepted.",
     "held_back": "Repeats that --repeats kept from the sink.",
     "retries": "Tries of an event that failed and are made again.",
-    "buried": "Events given up and put into the dead letter.",
+    "buried": "Entries put into the dead letter: events that were given up, batches that cannot be read.",
     "probes": "Vain calls of a sink that does not answer.",
     "renewals": "Leases of nodes that were renewed: by this agent, or as this lifecycle worker has seen it.",
     "status_writes": "Times the status of the node was written.",
@@ -44,6 +44,11 @@ COUNTERS = {
     "transitions": "Changes of a node's condition that this worker has written and recorded.",
     "outages": "Times that the lifecycle worker could not look, and every grace began anew.",
     "lists": "Times the store was listed, to begin or to catch up.",
+    "turns": "Turns of the loop that runs an agent's pods.",
+    "loop_failures": "Messages that this loop could not work.",
+    "sync_failures": "Tries to bring a pod to its wanted state that failed and are made again.",
+    "pods_refused": "Pods that the agent has refused to run.",
+    "pod_status_writes": "Times the status of a pod was written.",
 }
 GAUGES = {
     "leader": "1 if this worker exports the partition, or acts on nodes; 0 if it stands by.",
@@ -57,6 +62,7 @@ GAUGES = {
     "nodes_disk_pressure": "Nodes whose condition DiskPressure is True.",
     "nodes_pid_pressure": "Nodes whose condition PIDPressure is True.",
     "nodes_network_unavailable": "Nodes whose condition NetworkUnavailable is True.",
+    "pods": "Pods that this agent knows of.",
     "paused_seconds": "How long the sink has not answered; 0 if it does.",
 }
 
@@ -66,29 +72,29 @@ class Health:
 
     def __init__(
         self,
-        vitals: Callable[[], Sequence[LoopHealth]],
+        loop_health: Callable[[], Sequence[LoopHealth]],
         draining: Callable[[], bool] = lambda: False,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._vitals = vitals
+        self._loop_health = loop_health
         self._draining = draining
         self._monotonic = monotonic
 
     def live(self) -> tuple[bool, str]:
         """Check that every loop still comes round; a worker that waits for Redis or a sink lives."""
         hanging = [
-            f"{vitals.group}, partition {vitals.partition}: no sign for {age:.0f} s"
-            for vitals in self._vitals()
-            if (age := self._monotonic() - vitals.last_progress) > HANGS_AFTER_S
+            f"{health.group}, partition {health.partition}: no sign for {age:.0f} s"
+            for health in self._loop_health()
+            if (age := self._monotonic() - health.last_progress) > HANGS_AFTER_S
         ]
         return not hanging, "\n".join(hanging) or "ok"
 
     def ready(self) -> tuple[bool, str]:
         """Check that every loop has Redis, and that the worker does not end."""
-        found = self._vitals()
+        found = self._loop_health()
         waiting = [
-            f"{vitals.group}, partition {vitals.partition}: waits for Redis" for vitals in found if not vitals.ready
+            f"{health.group}, partition {health.partition}: waits for Redis" for health in found if not health.ready
         ]
         draining = self._draining()
         if draining or not found:
@@ -99,37 +105,38 @@ class Health:
 class Collector:
     """Turns the loops' health into metrics at each scrape."""
 
-    def __init__(self, component: str, vitals: Callable[[], Sequence[LoopHealth]]) -> None:
+    def __init__(self, component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -> None:
         self._component = component
-        self._vitals = vitals
+        self._loop_health = loop_health
 
     def collect(self) -> Iterator[Metric]:
+        """Make the metrics of all loops anew. Counters that a worker does not have are left out."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        found, labels = self._vitals(), ["component", "group", "partition"]
+        found, labels = self._loop_health(), ["component", "group", "partition"]
         for name, help_text in COUNTERS.items():
-            having = [vitals for vitals in found if name in vitals.counts]
+            having = [health for health in found if name in health.counts]
             if having:
                 counter = CounterMetricFamily(f"eventbus_worker_{name}", help_text, labels=labels)
-                for vitals in having:
-                    counter.add_metric(self._labels(vitals), vitals.counts[name])
+                for health in having:
+                    counter.add_metric(self._labels(health), health.counts[name])
                 yield counter
         ready = GaugeMetricFamily("eventbus_worker_ready", "1 if the loop has Redis.", labels=labels)
         sign = GaugeMetricFamily("eventbus_worker_idle_seconds", "Since the loop last came round.", labels=labels)
-        for vitals in found:
-            ready.add_metric(self._labels(vitals), float(vitals.ready))
-            sign.add_metric(self._labels(vitals), max(0.0, time.monotonic() - vitals.last_progress))
+        for health in found:
+            ready.add_metric(self._labels(health), float(health.ready))
+            sign.add_metric(self._labels(health), max(0.0, time.monotonic() - health.last_progress))
         yield from (ready, sign)
         for name, help_text in GAUGES.items():
-            having = [vitals for vitals in found if name in vitals.gauges]
+            having = [health for health in found if name in health.gauges]
             if having:
                 gauge = GaugeMetricFamily(f"eventbus_worker_{name}", help_text, labels=labels)
-                for vitals in having:
-                    gauge.add_metric(self._labels(vitals), vitals.gauges[name])
+                for health in having:
+                    gauge.add_metric(self._labels(health), health.gauges[name])
                 yield gauge
 
-    def _labels(self, vitals: LoopHealth) -> list[str]:
-        return [self._component, vitals.group, str(vitals.partition)]
+    def _labels(self, health: LoopHealth) -> list[str]:
+        return [self._component, health.group, str(health.partition)]
 
 
 class MetricsServer:
@@ -144,13 +151,13 @@ class MetricsServer:
         address: str,
         *,
         component: str,
-        vitals: Callable[[], Sequence[LoopHealth]],
+        loop_health: Callable[[], Sequence[LoopHealth]],
         draining: Callable[[], bool] = lambda: False,
     ) -> None:
-        render = _renderer(component, vitals)
+        render = _renderer(component, loop_health)
         host, port = parse_address(address)
         try:
-            self._server = _Server(host, port, _handler(Health(vitals, draining), render))
+            self._server = _Server(host, port, _handler(Health(loop_health, draining), render))
         except OSError as error:
             raise ConfigError(f"--metrics-port {address}: {error.strerror or error}") from error
         self.host, self.port = host, int(self._server.server_address[1])
@@ -184,13 +191,13 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") if colon else LOCAL_HOST, int(port)
 
 
-def _renderer(component: str, vitals: Callable[[], Sequence[LoopHealth]]) -> Callable[[], bytes]:
+def _renderer(component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -> Callable[[], bytes]:
     try:
         from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
     except ImportError as error:
         raise ConfigError("--metrics-port needs prometheus-client: pip install 'eventbus[metrics]'") from error
     registry = CollectorRegistry()
-    registry.register(Collector(component, vitals))
+    registry.register(Collector(component, loop_health))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return lambda: generate_latest(registry)

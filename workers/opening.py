@@ -54,7 +54,7 @@ class Opener:
                 return None
 
     def news(self, bus: Bus, client: Client) -> str:
-        """What has changed of the bus or its options since *bus* was opened, in one line; empty: nothing.
+        """Describe in one line what has changed of the bus or its options since *bus* was opened; empty: nothing.
 
         A bus that is gone (FLUSHALL) is no news: the consumers are just making it anew as it was.
 

@@ -20,11 +20,11 @@ metrics_option = click.option(
 )
 
 
-def worker_help() -> str:
-    """Return the end of each worker's --help."""
-    return """Any number of these may run; each event reaches one of them, and what a dead one had begun is taken over
-    after 15 s. SIGTERM and Ctrl-C finish what is begun, a second one ends at once. Without Redis the worker waits, with
-    a line every 10 s.
+#: Of workers that share a stream.
+_SHARED = """Any number of these may run; each event reaches one of them, and what a dead one had begun is taken over
+    after 15 s."""
+_REST = """ SIGTERM and Ctrl-C finish what is begun, a second one ends at once. Without Redis the worker waits, with a
+    line every 10 s.
 
     \b
     Settings:
@@ -40,3 +40,8 @@ def worker_help() -> str:
       2      this bus, or these settings, will not do
       128+n  ended at once by a second signal n: 130 Ctrl-C, 143 SIGTERM
     """
+
+
+def worker_help(first: str = _SHARED) -> str:
+    """Return the end of each worker's --help; *first* says how many of them may run, and why."""
+    return first + _REST

@@ -1,6 +1,6 @@
 """Ties a worker to the `eventbus up` that started it: when that is gone, however it went, the worker drains and ends.
 
-It is a pipe: `up` alone holds one end, the worker reads the other, and reads its end when nobody holds it any more.
+It is a named pipe: `up` alone holds it for writing, the worker reads it, and reads its end when nobody does.
 """
 
 from __future__ import annotations
@@ -9,39 +9,45 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
-#: Which descriptor the worker is to read.
+#: The path of the pipe that the worker is to read.
 VARIABLE = "EVENTBUS_LIFELINE"
 
 
 class ParentPipe:
-    """The end that `up` holds, until `close` or its own end. *passed* is the descriptor for the workers."""
+    """The end that `up` holds, until `close` or its own end, of a pipe in *folder*."""
 
-    def __init__(self) -> None:
-        self.passed, self._held = os.pipe()
+    def __init__(self, folder: Path) -> None:
+        self._path = folder.absolute() / "lifeline"
+        self._path.unlink(missing_ok=True)
+        os.mkfifo(self._path, 0o600)
+        self._held = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
 
     @property
     def environ(self) -> dict[str, str]:
         """Return the environment variable by which a worker finds the pipe."""
-        return {VARIABLE: str(self.passed)}
+        return {VARIABLE: str(self._path)}
 
     def close(self) -> None:
-        os.close(self.passed)
         os.close(self._held)
 
 
 def follow_starter(end: Callable[[], object]) -> None:
     """Have *end* called, in a thread, when the `up` that started this process is gone; nothing where none did."""
-    text = os.environ.pop(VARIABLE, "")
-    if not text.isdecimal():
+    path = os.environ.pop(VARIABLE, "")
+    if not path:
         return
-    descriptor = int(text)
     try:
-        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            return
+        # Whoever opens it for reading waits for a writer, who may be gone already.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
+        end()  # with its folder, `up` is gone
         return
-    os.set_inheritable(descriptor, False)
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return
+    os.set_blocking(descriptor, True)
     threading.Thread(target=_follow, args=(descriptor, end), name="eventbus-lifeline", daemon=True).start()
 
 

@@ -50,7 +50,7 @@ class Part(Protocol):
         """Finish what is begun, and end; blocks for about *timeout_s* at most."""
         ...
 
-    def vitals(self) -> Sequence[LoopHealth]:
+    def loop_health(self) -> Sequence[LoopHealth]:
         """Return the health of each of its loops; safe to call from any thread."""
         ...
 
@@ -61,14 +61,14 @@ class Running:
     part: Part | None = None
     stopping = False
 
-    def vitals(self) -> Sequence[LoopHealth]:
+    def loop_health(self) -> Sequence[LoopHealth]:
         """Return the health of the part's loops; safe to call from any thread."""
         part = self.part
-        return part.vitals() if part else ()
+        return part.loop_health() if part else ()
 
 
 class Context(NamedTuple):
-    """What a part is built of.
+    """The things that a part is built of.
 
     *on_change*: for consumers.  *end*: ends the worker with an exit code.  *ending*: it ends, and is not begun anew.
     """
@@ -103,7 +103,7 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "") -> 
     follow_starter(lambda: signals.end(0))
     settings = Settings.from_environ(os.environ)
     running = Running()
-    server = open_metrics(metrics, component, running)
+    server = open_metrics(metrics, component, running.loop_health, draining=lambda: running.stopping)
     try:
         return _run(component, build, settings, signals, running, doing)
     finally:
@@ -111,11 +111,13 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "") -> 
             server.stop()
 
 
-def open_metrics(address: str, component: str, running: Running) -> MetricsServer | None:
-    """Start serving the metrics of what is running; None for no *address*. Raises: ConfigError."""
+def open_metrics(
+    address: str, component: str, loop_health: Callable[[], Sequence[LoopHealth]], *, draining: Callable[[], bool]
+) -> MetricsServer | None:
+    """Start serving the metrics of what *loop_health* tells; None for no *address*. Raises: ConfigError."""
     if not address:
         return None
-    server = MetricsServer(address, component=component, vitals=running.vitals, draining=lambda: running.stopping)
+    server = MetricsServer(address, component=component, loop_health=loop_health, draining=draining)
     server.start()
     return server
 

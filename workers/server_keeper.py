@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker.embedded.keeper_lock import KeeperLock, holders
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.clock import Clock
 from eventbus.errors import EventBusError
-from eventbus.process.crash_backoff import Backoff
+
+_KEY = "server"
 
 
 class ServerKeeper:
@@ -23,19 +24,16 @@ class ServerKeeper:
         self,
         server: EmbeddedServer,
         *,
-        clock: Clock,
-        backoff: Backoff,
+        backoff: RestartBackoff,
         tell: Callable[[str], object],
         note: Callable[[str, str, str], object],
     ) -> None:
         self._server = server
-        self._clock = clock
         self._backoff = backoff
         self._tell = tell
         self._note = note
         self._ours = not server.running()
-        self._began = clock.monotonic()
-        self._not_before = 0.0
+        self._gone_s = 0.0  # since when, seconds since 1970; 0.0: it runs
         self._told_of_others = False
         self._lock = KeeperLock(server.directory)
 
@@ -47,15 +45,17 @@ class ServerKeeper:
                 self._tell(f"another eventbus up (process {', '.join(processes)}) runs here; these workers join it")
             self._told_of_others = True
         self._lock.take()  # `eventbus down` would be of no use from now on
-        self._began = self._clock.monotonic()
         return url
 
     def look(self) -> None:
         """Start it again if it is gone and its pause is over."""
-        now = self._clock.monotonic()
-        if now < self._not_before or self._running():
+        if self._running():
             return
-        self._not_before = now + self._backoff.pause_after(now - self._began)
+        self._gone_s = self._gone_s or self._backoff.now_s()
+        if self._backoff.left_s(_KEY, self._gone_s):
+            return
+        self._backoff.next(_KEY, self._gone_s)
+        self._gone_s = 0.0
         self._tell("the embedded server is gone; starting it again")
         self._note("Warning", "Failed", "the embedded server was gone")
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,19 +16,21 @@ from typing import Self
 
 import click
 
+from eventbus.agent.pods.left_lines import LINES
+from eventbus.agent.pods.line_pods import Line, LinePods, Screen
+from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
 from eventbus.broker.connection.client import safe_url
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 from eventbus.cli.input.finite import Finite
 from eventbus.cli.session import find_url
 from eventbus.clock import SystemClock
 from eventbus.consume.group_consumer import consumer_name
+from eventbus.errors import ConfigError, EventBusError
 from eventbus.event import ObjectReference
-from eventbus.process.crash_backoff import BASE_S, MAX_S, Backoff
+from eventbus.process.env_file import ports_of, read_env_file
 from eventbus.process.prefixed import PrefixedOutput
 from eventbus.process.procfile import RESERVED, read_procfile
-from eventbus.process.signal_queue import JOB_CONTROL, SignalQueue, passed_on
-from eventbus.process.supervised import Supervised
-from eventbus.process.supervisor import Supervisor
+from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.text import printable
@@ -41,10 +45,13 @@ WORKERS = ("log", "sink", "lifecycle", "agent")
 #: The machine is a node only where it can be measured (pip install 'eventbus[agent]').
 NEEDS = {"agent": "psutil"}
 API = "api"
+SERVER = ObjectReference("Process", NAMESPACE, "server")
 #: Of `--api`: no API at all.
 NO_API = "none"
 #: A worker ends by itself after its own drain; it is given a little longer.
 DRAIN_MARGIN_S = 2.0
+#: Signals end the wait; what sends none is looked at so often, seconds.
+LOOK_EVERY_S, LOOK_AT_ENDS_S = 1.0, 0.05
 #: Our own events get so long before each stage is ended, and at the end.
 FLUSH_S = 1.0
 
@@ -53,7 +60,11 @@ FLUSH_S = 1.0
 @click.option(
     "--procfile", type=click.Path(path_type=Path), metavar="FILE", help="Also run its lines, `name: command`."
 )
-@click.option("--state-dir", metavar="DIR", help="Of the embedded server.  [default: as all other commands]")
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    help="Of the embedded server, and what is kept of the processes.  [default: as all other commands]",
+)
 @click.option(
     "--metrics-port",
     "metrics",
@@ -72,18 +83,24 @@ FLUSH_S = 1.0
 def up(
     procfile: Path | None, state_dir: str | None, metrics: str, api: str, backoff_base: float, backoff_max: float
 ) -> None:
-    """Run everything in the foreground: the embedded server, the workers log, sink and api, the lines of a Procfile.
+    """Run everything in the foreground: the embedded server, its workers, the lines of a Procfile.
+
+    The workers are log, sink, lifecycle, agent (this machine is a node) and api; the last two where what they need is
+    installed.
+
+    A file .env beside the Procfile is read first, and each of the Procfile's lines has a PORT: 5000 (or PORT), 5100, …
 
     With EVENTBUS_REDIS_URL set there is no embedded server. A server that is already running in its directory is used,
     and left running. Every process finds the bus in EVENTBUS_REDIS_URL. A line of the Procfile is run by /bin/sh; one
-    named log, sink or api takes the place of that worker.
+    named as a worker takes its place.
 
-    What fails is started again after the kubelet's pauses (10 s doubling to 300 s, anew after 10 min up); what ends
-    with exit code 0 is done. Ctrl-C and SIGTERM end the lines of the Procfile first, the last one first, then the
-    workers, then the server; what is not done after EVENTBUS_DRAIN_S (10 s) and 2 s more is killed. A second Ctrl-C
-    kills everything at once. Starts, failures and ends are recorded about Process/<name>; `up` itself speaks as
-    Worker/<name>, as every worker does. If `up` itself is killed, its workers end by themselves; the server and the
-    lines of the Procfile go on.
+    Each runs as a pod, as `eventbus worker agent` runs it: what fails is started again by the kubelet's table (at once,
+    then after 10 s doubling to 300 s, anew after 10 min up); what ends with exit code 0 is done. Ctrl-C and SIGTERM end
+    the lines of the Procfile first, then the workers, then the server; what is not done after EVENTBUS_DRAIN_S (10 s)
+    and 2 s more is killed. A second Ctrl-C kills everything at once. Starts, failures, back-offs and ends are recorded
+    about Pod/<name>-<host>; `up` itself speaks as Worker/<name>, as every worker does. If `up` itself is killed, its
+    workers end by themselves; the server and the lines of the Procfile go on, and the next `up` ends those lines first.
+    Needs Linux.
 
     \b
     Examples:
@@ -99,10 +116,14 @@ def up(
       2    it cannot be started: the Procfile, a setting or the server will not do
       130  ended at once by a second Ctrl-C
     """
+    if platform.system() != "Linux":
+        workers = ", ".join(f"`eventbus worker {name}`" for name in WORKERS[:2])
+        raise ConfigError(f"up needs Linux, as the pods that it runs do; start the workers one by one: {workers}, …")
+    os.environ.update(read_env_file(procfile.parent / ".env") if procfile else {})
     settings = Settings.from_environ(os.environ)
     commands = read_procfile(procfile) if procfile else {}
     ports = metrics_options(metrics)
-    backoff = partial(Backoff, backoff_base, backoff_max)
+    backoff = partial(RestartBackoff, SystemClock(), backoff_base, backoff_max)
     with Everything(settings, commands, state_dir, ports, api_options(api), backoff) as everything:
         sys.exit(0 if everything.run() else 1)
 
@@ -120,134 +141,161 @@ class Everything:
         state_dir: str | None,
         ports: Mapping[str, Sequence[str]],
         api: Sequence[str] | None,
-        make_backoff: Callable[[], Backoff],
+        make_backoff: Callable[[], RestartBackoff],
     ) -> None:
         self._settings = settings
         self._commands = commands
+        self._line_ports = ports_of(commands, os.environ)
         self._ports = ports
         self._api = api
         self._make_backoff = make_backoff
         self._signals = SignalQueue(passed_on() - JOB_CONTROL, tell_terminal=False)
-        self._supervisor: Supervisor | None = None
-        self._broadcaster: EventBroadcaster | None = None
-        self._watch: BusWatch | None = None
-        self._lifeline = ParentPipe()
+        self._stop_asked = self._stopping = False
         names = [RESERVED, *dict.fromkeys([*WORKERS, API, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
-        self._keeper = self._make_keeper(state_dir)
+        self._directory = Path(state_dir) if state_dir else default_directory(os.environ)
+        self._keeper = None if settings.redis_url else self._make_keeper()
         self._way_in = ""
         if self._keeper and state_dir:
             self._way_in = f" (elsewhere: export EVENTBUS_STATE_DIR={Path(state_dir).absolute()})"
 
     def __enter__(self) -> Self:
-        log_with(self._tell)
-        url = self._keeper.start() if self._keeper else find_url(self._settings)
+        with ExitStack() as ends:
+            ends.callback(self._output.finish)
+            log_with(self._tell)
+            self._begin(ends)
+            self._ends = ends.pop_all()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._ends.close()
+
+    def _begin(self, ends: ExitStack) -> None:
+        """Begin one part after the other; *ends* has what ends each of them, should the next one fail."""
+        if self._keeper:
+            ends.callback(self._keeper.stop)
+        self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
         self._tell(f"bus: {safe_url(url)}" + self._way_in)
         self._broadcaster = EventBroadcaster(url, settings=self._settings)
+        ends.callback(self._broadcaster.shutdown, FLUSH_S)
         self._recorder = self._broadcaster.new_recorder(COMPONENT)
         self._events = WorkerEvents(self._recorder, consumer_name())
         self._events.write("Starting", f"Starting {COMPONENT}.")
+        ends.callback(self._write_stopping)
         self._watch = BusWatch(url, self._settings.prefix, on_change=self._events.on_change())
         self._watch.start()
-        self._supervisor = Supervisor(
-            self._make_stages(url),
-            signals=self._signals,
+        ends.callback(self._watch.stop)
+        try:
+            self._begin_pods(ends)
+        except OSError as error:
+            raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
+
+    def _begin_pods(self, ends: ExitStack) -> None:
+        self._pods = LinePods(
+            self._directory / LINES,
+            events=self._recorder,
+            screen=_OnOutput(self._output),
             clock=SystemClock(),
-            tell=self._tell,
-            note=self._note,
-            look=self._keeper.look if self._keeper else lambda: None,
-            on_stop=self._say_stopping,
-            before_stage=lambda: self._flush(FLUSH_S),
+            backoff=self._make_backoff(),
         )
-        return self
+        ends.callback(self._pods.close)
+        self._lifeline = ParentPipe(self._pods.folder)
+        ends.callback(self._lifeline.close)
+        ends.callback(self._pods.kill)
+        self._pods.start()
 
     def run(self) -> bool:
-        """Run until the end; blocks. See `Supervisor.run`."""
-        assert self._supervisor is not None
-        if self._output.is_broken:
-            self._supervisor.stop()
-        return self._supervisor.run(self._settings.drain_s + DRAIN_MARGIN_S)
+        """Run until a signal that asks to end, then end everything: the Procfile's lines first, then the workers.
 
-    def __exit__(self, *_exc: object) -> None:
+        Programs that record end before workers that store.
+
+        Returns: whether every process ended by itself; False: some had to be killed.
+        Raises:  KeyboardInterrupt: a second signal; everything was killed.
+        """
+        workers, lines = self._make_lines()
         try:
-            if self._supervisor:
-                self._supervisor.kill_all()
-            if self._watch:
-                self._watch.stop()
-            if self._broadcaster:
-                self._broadcaster.shutdown(FLUSH_S)
+            self._pods.add([*workers, *lines])
+        except EventBusError as error:
+            raise ConfigError(str(error)) from error
+        while not self._stop_asked and not self._output.is_broken:
+            self._stop_asked = self._asked_to_end(LOOK_EVERY_S)
             if self._keeper:
-                self._keeper.stop()
-        finally:
-            self._lifeline.close()
-            self._output.finish()
+                self._keeper.look()
+        self._say_stopping()
+        ended = []
+        for stage in (lines, workers):
+            self._broadcaster.flush(FLUSH_S)
+            ended.append(self._end(self._pods, [line.name for line in stage]))
+        return all(ended)
 
-    def _make_keeper(self, state_dir: str | None) -> ServerKeeper | None:
-        if self._settings.redis_url:
-            return None
+    def _make_keeper(self) -> ServerKeeper:
         return ServerKeeper(
-            EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ)),
-            clock=SystemClock(),
+            EmbeddedServer(self._directory),
             backoff=self._make_backoff(),
             tell=self._tell,
-            note=lambda *said: self._note("server", *said),
+            note=lambda *said: self._recorder.event(SERVER, *said),
         )
 
-    def _make_stages(self, url: str) -> list[list[Supervised]]:
-        """Make the stages: workers below, the Procfile's lines above.
-
-        Programs that record end before workers that store."""
-        environ = environment(os.environ, url)
-        workers = {
-            name: [sys.executable, "-P", "-m", "eventbus_command", "worker", name, *self._ports[name]]
-            for name in WORKERS
-            if name not in self._commands and can_run(name)
-        }
-        if self._api is not None and API not in self._commands:
-            workers[API] = [sys.executable, "-P", "-m", "eventbus_command", "worker", API, *self._api]
-        lines = {name: ["/bin/sh", "-c", command] for name, command in self._commands.items()}
-        replaced = {name: words for name, words in lines.items() if name in (*WORKERS, API)}
-        own = {name: words for name, words in lines.items() if name not in (*WORKERS, API)}
-        lifeline = self._lifeline
-        tied = [self._process(*item, environ | lifeline.environ, lifeline.passed) for item in workers.items()]
-        return [
-            [*tied, *(self._process(*item, environ) for item in replaced.items())],
-            [self._process(*item, environ) for item in own.items()],
+    def _make_lines(self) -> tuple[list[Line], list[Line]]:
+        """Make the workers, and the lines of the Procfile; a line that is named as a worker is one."""
+        environ = environment(os.environ, self._url)
+        python = (sys.executable, "-P", "-m", "eventbus_command", "worker")
+        workers = {name: (*python, name, *self._ports[name]) for name in WORKERS if can_run(name)}
+        if self._api is not None:
+            workers[API] = (*python, API, *self._api)
+        lines = [
+            Line(name, ("/bin/sh", "-c", command), environ | {"PORT": self._line_ports[name]})
+            for name, command in self._commands.items()
         ]
+        tied = environ | self._lifeline.environ
+        ours = [Line(name, words, tied, NAMESPACE) for name, words in workers.items() if name not in self._commands]
+        replaced = [line for line in lines if line.name in (*WORKERS, API)]
+        return [*ours, *replaced], [line for line in lines if line.name not in (*WORKERS, API)]
 
-    def _process(self, name: str, words: Sequence[str], environ: Mapping[str, str], *pass_fds: int) -> Supervised:
-        return Supervised(
-            name,
-            words,
-            environ=environ,
-            output=self._output,
-            clock=SystemClock(),
-            backoff=self._make_backoff(),
-            pass_fds=pass_fds,
-        )
+    def _end(self, pods: LinePods, names: Sequence[str]) -> bool:
+        """End *names*, which takes as long as the slowest of them; False: one had to be killed."""
+        pods.ask_to_end(names, self._settings.drain_s + DRAIN_MARGIN_S)
+        while not pods.have_ended(names):
+            if self._asked_to_end(LOOK_AT_ENDS_S):
+                pods.kill()
+                raise KeyboardInterrupt
+        return not pods.was_killed(names)
+
+    def _asked_to_end(self, within_s: float) -> bool:
+        caught = self._signals.wait(within_s)
+        return caught is not None and caught.number in ENDING
 
     def _tell(self, line: str) -> None:
         self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
-    def _note(self, name: str, event_type: str, reason: str, message: str) -> None:
-        namespace = "default" if name in self._commands else NAMESPACE
-        if self._broadcaster:
-            self._recorder.event(ObjectReference("Process", namespace, name), event_type, reason, message)
-
     def _say_stopping(self) -> None:
         self._output.hurry()
         self._tell("stopping; Ctrl-C again ends at once")
-        if self._watch:
-            self._watch.stop()  # the server is about to go
-        self._events.write("Stopping", f"Stopping {COMPONENT}.")
+        self._watch.stop()  # the server is about to go
+        self._write_stopping()
 
-    def _flush(self, timeout_s: float) -> None:
-        if self._broadcaster:
-            self._broadcaster.flush(timeout_s)
+    def _write_stopping(self) -> None:
+        """Record it once: when the end begins, or when something does not start."""
+        if not self._stopping:
+            self._stopping = True
+            self._events.write("Stopping", f"Stopping {COMPONENT}.")
 
     def _stop(self) -> None:
-        if self._supervisor:
-            self._supervisor.stop()
+        self._stop_asked = True
+        self._signals.wake()
+
+
+class _OnOutput(Screen):
+    """Our own output."""
+
+    def __init__(self, output: PrefixedOutput) -> None:
+        self._output = output
+
+    def write(self, name: str, line: bytes) -> None:
+        self._output.write(name, line)
+
+    def tell(self, line: str) -> None:
+        self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
 
 def can_run(name: str) -> bool:
@@ -269,7 +317,7 @@ def metrics_options(metrics: str) -> dict[str, list[str]]:
 
 
 def api_options(api: str) -> list[str] | None:
-    """What the worker api is given; None: there is none, for it is not wanted, or its extra is not installed."""
+    """Return the options of the worker api; None: it is not wanted, or its extra is not installed."""
     if api == NO_API or (not api and find_spec("aiohttp") is None):
         return None
     return ["--listen", api] if api else ["--any-port"]

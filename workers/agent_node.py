@@ -1,0 +1,121 @@
+"""Runs the node of `eventbus worker agent`, and its pods if it has any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from eventbus.agent.opening import open_agent
+from eventbus.agent.pods.options import PodOptions
+from eventbus.agent.thresholds import parse_thresholds
+from eventbus.broker.bus import Bus
+from eventbus.clock import Clock, SystemClock
+from eventbus.remote.address import ApiAddress
+from eventbus.remote.store import RemoteStore
+from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
+from workers.runtime import Context, Part, run
+
+if TYPE_CHECKING:
+    from eventbus.agent.pods.opening import OpenedPods
+    from workers.api_agent import Reached
+
+
+class NodeFlags(NamedTuple):
+    """The command line of `eventbus worker agent`, without that of its pods."""
+
+    node_name: str
+    labels: Mapping[str, str]
+    status_every_s: float
+    lease_s: int
+    keep_node: bool
+    standalone: bool
+
+
+def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
+    """Run until a signal. Returns: the exit code. Raises: ConfigError, UsageError, before anything runs."""
+    settings = Settings.from_environ(os.environ)
+    options.check(settings, standalone=flags.standalone)
+    if flags.standalone and not options.any:
+        raise click.UsageError("--standalone needs --manifests, --procfile or --manifest-url: what is it to run?")
+    if not options.any:
+        return _run_node(flags, options, None, metrics=metrics)
+    from eventbus.agent.pods.opening import open_pods
+
+    pods = open_pods(options, settings, node=flags.node_name, labels=flags.labels, standalone=flags.standalone)
+    if flags.standalone:
+        from workers.pods import run_alone
+
+        return run_alone(pods, settings, metrics=metrics)
+    pods.agent.start()  # before there is a bus
+    try:
+        return _run_node(flags, options, pods, metrics=metrics)
+    finally:
+        pods.stop(settings.drain_s)
+
+
+def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, *, metrics: str) -> int:
+    settings = Settings.from_environ(os.environ)
+    if settings.url:
+        from workers.api_agent import run_through_api
+
+        def build_remote(reached: Reached) -> Part:
+            options.check_bus(reached.address)
+            node = _node(flags, options, reached.address, SystemClock(), reached.ending)
+            return _with_pods(node, pods, RemoteStore(reached.address), settings, reached.ending)
+
+        return run_through_api(build_remote, settings, metrics=metrics)
+
+    def build(context: Context) -> Part:
+        options.check_bus(context.bus)
+        node = _node(flags, options, context.bus, context.clock, context.ending, context.on_change)
+        store = ObjectStore(context.bus, context.bus.client(name="eventbus-agent-pods"))
+        return _with_pods(node, pods, store, settings, context.ending)
+
+    return run("eventbus-agent", build, metrics=metrics)
+
+
+def _node(
+    flags: NodeFlags,
+    options: PodOptions,
+    bus: Bus | ApiAddress,
+    clock: Clock,
+    ending: Callable[[], bool],
+    on_change: Callable[[str, str], object] = lambda _reason, _message: None,
+) -> Part:
+    return open_agent(
+        bus,
+        name=flags.node_name,
+        labels=flags.labels,
+        clock=clock,
+        state_dir=Path(Settings.from_environ(os.environ).state_dir or os.getcwd()),
+        status_every_s=flags.status_every_s,
+        lease_s=flags.lease_s,
+        thresholds=parse_thresholds(options.eviction_hard),
+        max_pods=options.max_pods,
+        # Begun anew after other options, it is the same node as before.
+        keep_node=lambda: flags.keep_node or not ending(),
+        on_change=on_change,
+    )
+
+
+def _with_pods(
+    node: Part,
+    pods: OpenedPods | None,
+    store: ObjectStore | RemoteStore,
+    settings: Settings,
+    ending: Callable[[], bool],
+) -> Part:
+    if pods is None:
+        store.close()
+        return node
+    from workers.pods import NodeWithPods
+
+    return NodeWithPods(node, pods, store, ending=ending, drain_s=settings.drain_s)
+
+
+__all__ = ["NodeFlags", "run_agent"]

@@ -1,0 +1,78 @@
+"""Runs a part that reaches its bus through an API worker, by EVENTBUS_URL: until a signal, whatever the API does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from eventbus.errors import BusUnavailable
+from eventbus.remote.address import ApiAddress, parse_api_url
+from eventbus.settings import Settings
+from workers.opening import BACKOFF, TELL_EVERY_S
+from workers.parent_watch import follow_starter
+from workers.plain_log import log_plainly
+from workers.runtime import Part, Running, drain, open_metrics
+from workers.signals import Signals
+
+log = logging.getLogger("eventbus")
+
+#: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
+LOOK_AGAIN_S = 1.0
+
+
+class Reached(NamedTuple):
+    """The things that a part is built of. *ending*: the worker ends."""
+
+    address: ApiAddress
+    ending: Callable[[], bool]
+
+
+def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, metrics: str) -> int:
+    """Run what *build* makes until a signal. While nobody answers it waits, and asks again.
+
+    Returns: the exit code. Raises: ConfigError, BusRefused: this API will not do.
+    """
+    log_plainly()
+    signals = Signals()
+    signals.install()
+    follow_starter(lambda: signals.end(0))
+    running = Running()
+    server = open_metrics(metrics, "eventbus-agent", running.loop_health, draining=lambda: running.stopping)
+    try:
+        address = parse_api_url(settings.url, settings)
+        part = _build(build, Reached(address, lambda: running.stopping), signals)
+        if part is None:
+            return 0
+        part.start()
+        running.part, signals.idle = part, False
+        log.info("eventbus-agent works through %s: pid %d", address, os.getpid())
+        while not signals.wait(LOOK_AGAIN_S):
+            continue
+        running.stopping = True
+        log.info("eventbus-agent stops: finishing what is begun")
+        drained = drain(part, time.monotonic() + settings.drain_s)
+        return (signals.exit_code or 0) if drained else 1
+    finally:
+        if server:
+            server.stop()
+
+
+def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals) -> Part | None:
+    """Build it, once the API answers; None: a signal came first."""
+    attempts, told = 0, -TELL_EVERY_S
+    while True:
+        try:
+            return build(reached)
+        except BusUnavailable as error:
+            attempts += 1
+            if time.monotonic() - told >= TELL_EVERY_S:
+                told = time.monotonic()
+                log.warning("waiting for the API: %s", error)
+        if signals.wait(BACKOFF.pause_s(attempts)):
+            return None
+
+
+__all__ = ["Reached", "run_through_api"]

@@ -1,0 +1,164 @@
+"""Makes the server of `eventbus worker api` from its command line, and runs it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import ssl
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from eventbus.api.access import Access, Grant
+from eventbus.api.authentication import Authenticator, TokenFile
+from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
+from eventbus.api.rate_limits import read_limits
+from eventbus.api.server import ApiOptions, ApiServer
+from eventbus.api.tls import Files, ServerTls, own_files
+from eventbus.broker.embedded.server import default_directory
+from eventbus.errors import ConfigError
+from workers.runtime import Context, Part, run
+
+#: How long a thread may keep the interpreter while others want it.
+SWITCH_S = 0.0005
+
+
+class ApiFlags(NamedTuple):
+    """The command line of `eventbus worker api`, as its --help says."""
+
+    listen: tuple[str, ...]
+    own_tls: bool
+    tls_cert: Path | None
+    tls_key: Path | None
+    client_ca: Path | None
+    token_file: Path | None
+    make_token: bool
+    grants: tuple[str, ...]
+    names: tuple[str, ...]
+    rate_file: Path | None
+    share_rates: bool
+    audit: bool
+    modules: tuple[str, ...]
+    reuse_port: bool
+    any_port: bool
+
+
+def serve(flags: ApiFlags, *, metrics: str) -> int:
+    """Serve until a signal. Returns: the exit code. Raises: ConfigError, before anything is served."""
+    _import_kinds(flags.modules)
+    if flags.make_token:
+        _make_token(flags.token_file)
+    addresses = [Address.parse(text) for text in flags.listen or (str(DEFAULT_PORT),)]
+    options = _options(flags, addresses)
+    tls = options.tls.context if options.tls else None
+    listeners = [_listener(address, tls, flags.reuse_port, flags.any_port) for address in addresses]
+    if not flags.listen:
+        listeners += _default_socket()
+
+    # The loop and the pool's threads hand the interpreter to each other all the time: with 5 ms it is a fifth slower.
+    sys.setswitchinterval(SWITCH_S)
+
+    def build(context: Context) -> Part:
+        return ApiServer(bus=context.bus, options=options, listeners=listeners)
+
+    try:
+        return run("eventbus-api", build, metrics=metrics)
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def _import_kinds(modules: Sequence[str]) -> None:
+    """Raises: ConfigError."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"--import {module}: {error}") from error
+
+
+def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
+    """Raises: ConfigError: others reach an address that is not protected, or a file or grant will not do."""
+    tls = _tls(flags, [*flags.names, *(found.host for found in addresses if found.host)])
+    authenticator = Authenticator(
+        tokens=TokenFile(flags.token_file) if flags.token_file else None, certificates=flags.client_ca is not None
+    )
+    check_protected(addresses, tls=tls is not None, authenticator=authenticator.asks)
+    return ApiOptions(
+        access=Access(map(Grant.parse, flags.grants)),
+        authenticator=authenticator,
+        names=(*flags.names, socket.gethostname()),
+        tls=tls,
+        rates=_rates(flags),
+        audit=flags.audit,
+    )
+
+
+def _rates(flags: ApiFlags) -> EventRateLimit | None:
+    """Raises: ConfigError."""
+    if flags.rate_file is not None:
+        return EventRateLimit(read_limits(flags.rate_file), shared=flags.share_rates)
+    if flags.share_rates:
+        raise ConfigError("--share-rate-limit shares the limits of --event-rate-limit: give both")
+    return None
+
+
+def _tls(flags: ApiFlags, names: Sequence[str]) -> ServerTls | None:
+    """Raises: ConfigError."""
+    certificate, key, client_ca = flags.tls_cert, flags.tls_key, flags.client_ca
+    if (certificate is None) is not (key is None) or (flags.own_tls and certificate):
+        raise ConfigError("give --tls, or --tls-cert and --tls-key")
+    if certificate and key:
+        return ServerTls(Files(certificate, key), client_ca=client_ca)
+    if flags.own_tls:
+        every = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *names]
+        known = [name for name in every if name not in ("0.0.0.0", "::")]
+        return ServerTls(own_files(default_directory(os.environ) / "api", known), client_ca=client_ca)
+    if client_ca is not None:
+        raise ConfigError("--client-ca needs TLS: give --tls, or --tls-cert and --tls-key")
+    return None
+
+
+def _listener(address: Address, tls: ssl.SSLContext | None, reuse_port: bool, any_port: bool) -> Listener:
+    """Raises: ConfigError: the address cannot be had."""
+    try:
+        return Listener(address, tls=tls, reuse_port=reuse_port)
+    except ConfigError:
+        if not any_port or address.path:
+            raise
+        return Listener(address._replace(port=0), tls=tls, reuse_port=reuse_port)
+
+
+def _default_socket() -> list[Listener]:
+    """The one in the state directory, if there is one, another worker has not got it, and its path is short enough."""
+    with suppress(ConfigError, OSError):
+        folder = default_directory(os.environ)
+        return [Listener(Address(path=str(folder / "api.sock")), tls=None, reuse_port=False)]
+    return []
+
+
+def _make_token(path: Path | None) -> None:
+    """Raises: ConfigError."""
+    if path is None:
+        raise ConfigError("--make-token makes the file of --token-file: give both")
+    token = secrets.token_urlsafe(24)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise ConfigError(f"--token-file {path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f'{token},admin,1,"system:masters"\n')
+    click.echo(f"the token of admin, in {path}: {token}", err=True)
+
+
+__all__ = ["ApiFlags", "serve"]

@@ -1,0 +1,79 @@
+"""Runs the sink of `eventbus worker export`, after a look at what is wrong with it for good."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from eventbus.clock import SystemClock
+from eventbus.export.options import make_options
+from eventbus.export.start import start_of
+from eventbus.export.worker import ExportRunner
+from eventbus.sinks import EventSink, make_sink
+from eventbus.sinks.registry import given_url, safe_sink_url, split_counts
+from eventbus.sinks.start_checks import CheckedSink
+from workers.runtime import Context, Part, run
+
+
+class ExportFlags(NamedTuple):
+    """The command line of `eventbus worker export`, as its --help says."""
+
+    url: str
+    name: str
+    start: str
+    repeats: str
+    batch: int
+    timeout_s: float
+    rate: float
+    outage: str
+    take_over_s: float
+
+
+def run_export(flags: ExportFlags, *, metrics: str) -> int:
+    """Export until a signal. Returns: the exit code. Raises: ConfigError and what else will not do, before it."""
+    to, counts = split_counts(given_url(flags.url, os.environ))
+
+    def open_sink(bus_id: str = "") -> EventSink:
+        return make_sink(to, os.environ, name=flags.name, timeout_s=flags.timeout_s, bus_id=bus_id)
+
+    first = open_sink()  # what is wrong with the URL is said before anything is begun
+    try:
+        if isinstance(first, CheckedSink):
+            first.check()
+    finally:
+        first.close()
+    start = flags.start or start_of(first.mode)
+    options = make_options(
+        SystemClock(),
+        start=start,
+        repeats=flags.repeats,
+        outage=flags.outage,
+        counts=counts,
+        batch_events=flags.batch,
+        rate_per_s=flags.rate,
+        take_over_s=flags.take_over_s,
+    )
+
+    def build(context: Context) -> Part:
+        return ExportRunner(
+            bus=context.bus,
+            make_sink=lambda: open_sink(context.bus.id),
+            clock=context.clock,
+            options=options,
+            block_ms=context.settings.worker_block_ms,
+            name=context.name,
+            on_change=context.on_change,
+            on_gone=lambda: context.end(1),
+        )
+
+    doing = f", and writes to {safe_sink_url(to)} as {first.name}; a new sink begins {_begins(start)}"
+    return run("eventbus-export", build, metrics=metrics, doing=doing)
+
+
+def _begins(start: str) -> str:
+    if start == "now":
+        return "now (--from beginning: with what the store holds)"
+    return "with what the store holds" if start == "beginning" else f"at {start}"
+
+
+__all__ = ["ExportFlags", "run_export"]

@@ -1,0 +1,89 @@
+"""The pods of `eventbus worker agent`, beside its node or, with --standalone, without any bus."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from eventbus.agent.pods.opening import OpenedPods
+from eventbus.consume.health import LoopHealth
+from eventbus.remote.store import RemoteStore
+from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
+from workers.parent_watch import follow_starter
+from workers.plain_log import log_plainly
+from workers.runtime import Part, open_metrics
+from workers.signals import Signals
+
+log = logging.getLogger("eventbus")
+
+#: Of the drain: what is left for the node, after its pods.
+FOR_NODE_S = 1.0
+#: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
+LOOK_AGAIN_S = 1.0
+
+
+class NodeWithPods:
+    """An agent's node and its pods, as one part: the pods have *store* for as long as the part runs.
+
+    At the end of the worker the pods end first, so that people are told; begun anew after a change of options, they
+    are not touched.
+    """
+
+    def __init__(
+        self,
+        node: Part,
+        pods: OpenedPods,
+        store: ObjectStore | RemoteStore,
+        *,
+        ending: Callable[[], bool],
+        drain_s: float,
+    ) -> None:
+        self._node = node
+        self._pods = pods
+        self._store = store
+        self._ending = ending
+        self._drain_s = drain_s
+
+    def start(self) -> None:
+        self._node.start()
+        self._pods.agent.attach(self._store)
+
+    def stop(self, timeout_s: float) -> None:
+        """End the pods if the agent ends, else only let go of the bus; then end the node."""
+        if self._ending():
+            self._pods.stop(max(1.0, self._drain_s - FOR_NODE_S))
+        else:
+            self._pods.agent.detach()
+        self._store.close()
+        self._node.stop(timeout_s)
+
+    def loop_health(self) -> Sequence[LoopHealth]:
+        return [*self._node.loop_health(), *self._pods.agent.loop_health()]
+
+
+def run_alone(pods: OpenedPods, settings: Settings, *, metrics: str) -> int:
+    """Run pods without a node and without waiting for a bus, until a signal. Returns: the exit code."""
+    log_plainly()
+    signals = Signals()
+    signals.install()
+    follow_starter(lambda: signals.end(0))
+    ending = False
+    server = open_metrics(metrics, "eventbus-agent", pods.agent.loop_health, draining=lambda: ending)
+    try:
+        pods.agent.start()
+        signals.idle = False
+        log.info("eventbus-agent runs its pods alone: pid %d, in %s", os.getpid(), pods.folder)
+        while not signals.wait(LOOK_AGAIN_S):
+            continue
+        ending = True
+        log.info("eventbus-agent stops: its pods are ended")
+    finally:
+        ended = pods.stop(settings.drain_s)
+        if server:
+            server.stop()
+    return (signals.exit_code or 0) if ended else 1
+
+
+__all__ = ["NodeWithPods", "run_alone"]
