@@ -1,7 +1,8 @@
 """Servers to test against, a bus of its own for each test, and the rules every test obeys.
 
 `server_url` runs a test against the embedded server and against Redis 7.0 and Valkey 8.1 in containers; without a
-Docker engine the latter two are skipped, which in CI is a failure (`tests/plugins/summary.py`).
+Docker engine the latter two are skipped, which in CI is a failure (`tests/plugins/summary.py`). With `any_server_url`
+only `make test-long` has the containers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
-pytest_plugins = ["tests.plugins.summary", "tests.plugins.threads", "tests.plugins.faults"]
+pytest_plugins = ["tests.plugins.summary", "tests.plugins.threads", "tests.plugins.faults", "tests.plugins.compiling"]
 
 # Sinks of the tests' own, registered as an installed package has them; for the processes that tests start as well.
 _REGISTERED = str(Path(__file__).parent / "registered")
@@ -37,11 +38,11 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # How fast examples are made says how busy the machine is, not whether the code is right.
 _NOT_TIMED = [hypothesis.HealthCheck.too_slow]
-hypothesis.settings.register_profile("dev", deadline=None, suppress_health_check=_NOT_TIMED, max_examples=50)
+_EXAMPLES = int(os.environ.get("EVENTBUS_TEST_EXAMPLES", "25"))  # `make test-long` tries more
 hypothesis.settings.register_profile(
-    "ci", deadline=None, suppress_health_check=_NOT_TIMED, max_examples=200, print_blob=True
+    "ours", deadline=None, suppress_health_check=_NOT_TIMED, max_examples=_EXAMPLES, print_blob=IN_CI
 )
-hypothesis.settings.load_profile("ci" if IN_CI else "dev")
+hypothesis.settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -52,6 +53,7 @@ def _no_settings_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> I
             if not variable.startswith("EVENTBUS_TEST_"):
                 patch.delenv(variable)
         patch.setenv("EVENTBUS_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("EVENTBUS_CONFIG", str(tmp_path_factory.mktemp("config") / "config.json"))
         yield
 
 
@@ -77,14 +79,34 @@ def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.stop()
 
 
-def _in_container(name: str) -> Any:
+def _in_container(name: str, *marks: pytest.MarkDecorator) -> Any:
     # one group a server: a single worker process then starts it, and only once
-    return pytest.param(name, marks=[pytest.mark.container, pytest.mark.xdist_group(name)])
+    return pytest.param(name, marks=[pytest.mark.container, pytest.mark.xdist_group(name), *marks])
 
 
-@pytest.fixture(params=["embedded", _in_container("redis-7.0"), _in_container("valkey-8.1")])
+#: The servers that are no embedded one, as parameters of `server_url`.
+CONTAINERS = [_in_container("redis-7.0"), _in_container("valkey-8.1")]
+
+
+@pytest.fixture(params=["embedded", *CONTAINERS])
 def server_url(request: pytest.FixtureRequest) -> str:
-    """The test runs once against each kind of server."""
+    """The test runs once against each kind of server: what it tests is done by the server."""
+    return _url_of(request)
+
+
+@pytest.fixture(
+    params=[
+        "embedded",
+        _in_container("redis-7.0", pytest.mark.volume),
+        _in_container("valkey-8.1", pytest.mark.volume),
+    ]
+)
+def any_server_url(request: pytest.FixtureRequest) -> str:
+    """The test is about what we do with a server: the embedded one; in `make test-long` each of the others as well."""
+    return _url_of(request)
+
+
+def _url_of(request: pytest.FixtureRequest) -> str:
     fixture = {"embedded": "embedded_url", "redis-7.0": "redis_url", "valkey-8.1": "valkey_url"}[request.param]
     url: str = request.getfixturevalue(fixture)
     return url
@@ -116,7 +138,7 @@ def _engine_answers() -> bool:
         # docker leaks the socket of a failed connect; collected here, it does not fail a test
         warnings.simplefilter("ignore", ResourceWarning)
         try:
-            client = docker.from_env(timeout=5)
+            client = docker.from_env(timeout=60)
         except DockerException:
             answers = False
         else:

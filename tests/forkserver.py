@@ -36,6 +36,8 @@ PACKAGES = (
     ),
     *("eventbus.printers", "eventbus.process", "eventbus.cli", "workers"),
 )
+#: What few commands import, late, and what changes the filters of warnings: the API and its library of HTTP.
+LATE = frozenset({"workers.api_server"})
 NUMBER = struct.Struct("i")
 
 
@@ -142,7 +144,7 @@ def _import_everything() -> None:
     import_module("redis")
     for package in PACKAGES:
         for module in walk_packages(import_module(package).__path__, f"{package}."):
-            if not module.name.endswith("__main__"):
+            if not module.name.endswith("__main__") and module.name not in LATE:
                 import_module(module.name)
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and thereby copy, every page

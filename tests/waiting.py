@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 #: Of errors that mean *not yet*.
 _Errors = type[Exception] | tuple[type[Exception], ...]
 
 #: A busy machine needs long; a test that fails needs it once.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
+#: between two looks at what takes long
+LOOK_S = 0.05
 
 
 def eventually(
@@ -46,3 +50,28 @@ def reached(
             return False
         time.sleep(pause_s)
         pause_s = min(0.05, 1.5 * pause_s)  # a condition may cost what it waits for
+
+
+def reached_while_falling(
+    condition: Callable[[], object],
+    left: Callable[[], int],
+    still_s: float,
+    despite: tuple[type[Exception], ...] = (),
+) -> bool:
+    """Wait until *condition* is true, however long, as long as *left* falls; return whether it was.
+
+    *left* stands still when it has not become less than ever before in as many looks as *still_s* has room for: what
+    only goes up and down does not fall, and time in which this process was not run itself does not count.
+    """
+    least, looks = math.inf, 0
+    while True:
+        with suppress(*despite):
+            if condition():
+                return True
+        looks += 1
+        with suppress(*despite):
+            if (now := left()) < least:
+                least, looks = now, 0
+        if looks * LOOK_S >= still_s:
+            return False
+        time.sleep(LOOK_S)

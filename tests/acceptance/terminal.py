@@ -17,7 +17,7 @@ from typing import Self
 
 from tests.acceptance.programs import COMMAND
 from tests.starting import Process, start
-from tests.waiting import reached
+from tests.waiting import PATIENCE_S, reached
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -82,10 +82,10 @@ class Terminal:
         """Resize the terminal, as pulling at the window does."""
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def wait(self, timeout_s: float = 30) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Its exit code, once everything it wrote has been read."""
         code = self._process.wait(timeout_s)
-        self._reader.join(30)
+        self._reader.join(PATIENCE_S)
         return code
 
     def interrupt(self) -> None:
@@ -101,7 +101,7 @@ class Terminal:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
-        self._reader.join(30)
+        self._reader.join(PATIENCE_S)
         os.close(self._terminal)
 
     def _read(self) -> None:

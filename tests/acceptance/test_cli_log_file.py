@@ -63,9 +63,9 @@ def worker(file: Path, env: dict[str, str], *more: str) -> Program:
     return Program(*arguments, env=env, folder=file.parent)
 
 
-def record(broadcaster: EventBroadcaster, n: int) -> None:
+def record(broadcaster: EventBroadcaster, n: int, first: int = 0) -> None:
     recorder = broadcaster.new_recorder("test")
-    for number in range(n):
+    for number in range(first, first + n):
         recorder.event(ABOUT, "Normal", "Tested", f"message {number}")
 
 
@@ -79,15 +79,27 @@ def messages(file: Path) -> list[str]:
     return [line["message"] for line in lines if line["source"]["component"] == "test"]
 
 
-def freeze_at_work(program: Program, client: Any, bus: Bus, file: Path) -> None:
-    """Stop *program* at a moment when it holds batches that it has not acknowledged, but not the file."""
-    for _ in range(200):
+def freeze_at_work(program: Program, client: Any, bus: Bus, file: Path, broadcaster: EventBroadcaster) -> int:
+    """Record, and stop *program* when it holds batches that it has not acknowledged, but not the file.
+
+    Returns: how many events were recorded: as many as that took.
+    """
+    recorded = 0
+
+    def is_at_work() -> bool:
+        nonlocal recorded
+        if file.read_bytes().count(b'"component":"test"') == recorded:  # it has nothing to do
+            record(broadcaster, 10_000, recorded)
+            recorded += 10_000
+            eventually(lambda: file.stat().st_size > 100_000)
         program.signal(signal.SIGSTOP)
         if client.xpending(bus.keys[0].incoming, "log")["pending"] and not is_locked(file):
-            return
+            return True
         program.signal(signal.SIGCONT)
-        time.sleep(0.01)
-    pytest.fail("the worker never held anything")
+        return False
+
+    eventually(is_at_work)
+    return recorded
 
 
 def idle_ms(client: Any, bus: Bus, program: Program) -> float:
@@ -122,19 +134,16 @@ def pending_lines(client: Any, bus: Bus) -> list[bytes]:
 def test_a_successor_goes_on_where_a_killed_worker_was_cut_off(
     env: dict[str, str], broadcaster: EventBroadcaster, client: Any, bus: Bus, file: Path
 ) -> None:
-    n = 10_000
     with worker(file, env) as first:
         eventually(lambda: "works on" in first.err)
-        record(broadcaster, n)
-        eventually(lambda: file.stat().st_size > 100_000)
-        freeze_at_work(first, client, bus, file)
+        n = freeze_at_work(first, client, bus, file, broadcaster)
         first.kill()
     # Wherever the kill fell: a little later it would have fallen in the middle of a line.
     missing = [line for line in pending_lines(client, bus) if line not in file.read_bytes()]
     with file.open("ab") as later:
         later.write(b"".join(missing[:10]) + b"".join(missing[10:11])[:40])
     with worker(file, env, "--take-over-s", "2") as second:
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         eventually(lambda: file.read_bytes().count(b'"component":"test"') >= n)
         assert second.stop() == 0
     assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
@@ -149,7 +158,7 @@ def test_workers_that_share_a_file_survive_each_others_death(
         record(broadcaster, n)
         eventually(lambda: file.stat().st_size > 100_000)
         killed.kill()
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         eventually(lambda: file.read_bytes().count(b'"component":"test"') >= n)
         assert other.stop() == 0
     assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
@@ -180,14 +189,11 @@ def test_a_full_disk_is_waited_for_and_costs_nothing(
 def test_a_worker_that_stood_still_writes_nothing_that_was_taken_over(
     env: dict[str, str], broadcaster: EventBroadcaster, file: Path, client: Any, bus: Bus
 ) -> None:
-    n = 10_000
     with worker(file, env, "--take-over-s", "1") as frozen:
         eventually(lambda: "works on" in frozen.err)
-        record(broadcaster, n)
-        eventually(lambda: file.stat().st_size > 100_000)
-        freeze_at_work(frozen, client, bus, file)
+        n = freeze_at_work(frozen, client, bus, file, broadcaster)
         with worker(file, env, "--take-over-s", "1") as other:
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
             eventually(lambda: "took over" in other.err)
             eventually(lambda: file.read_bytes().count(b'"component":"test"') == n)
             woken = time.monotonic()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.programs import COMMAND, environment
+from tests.thin import one
 
 FULL = Path("/dev/full")
 
@@ -31,7 +32,7 @@ PRINTING = [
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here, which Linux has")
-@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+@pytest.mark.parametrize("words", one(PRINTING), ids=" ".join)
 def test_output_that_is_full_is_one_line(env: dict[str, str], words: tuple[str, ...]) -> None:
     with FULL.open("wb") as full:
         ran = subprocess.run([*COMMAND, *words], env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=50)
@@ -46,7 +47,7 @@ def test_an_error_that_cannot_be_told_has_its_exit_code_at_least(env: dict[str, 
     assert (ran.returncode, ran.stdout) == (1, "")
 
 
-@pytest.mark.parametrize("words", [("events", "-o", "json"), ("status",), ("doctor", "-o", "json")], ids=" ".join)
+@pytest.mark.parametrize("words", one([("events", "-o", "json"), ("status",), ("doctor", "-o", "json")]), ids=" ".join)
 def test_output_that_is_closed_is_one_line(env: dict[str, str], words: tuple[str, ...]) -> None:
     closing = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *words]
     ran = subprocess.run(closing, env=env, stderr=subprocess.PIPE, text=True, timeout=50, check=False)

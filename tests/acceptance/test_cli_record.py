@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -202,22 +200,3 @@ def test_help_names_the_commands_and_the_exit_codes(env: dict[str, str]) -> None
     assert "Exit codes:" in ended.stdout
     commands = {line.split()[0] for line in ended.stdout.partition("Commands:\n")[2].splitlines()}
     assert commands >= {"get", "options", "record", "worker"}
-
-
-def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
-    loaded = run_python("import sys, workers.cli; sys.stdout.write(' '.join(sys.modules))", env)
-    assert "workers.cli" in loaded
-    assert not {"redis", "eventbus.cli.commands.get_events", "workers.runtime", "hiredis"} & set(loaded)
-
-
-@pytest.mark.parametrize("module", ["get_events", "get_objects", "describe", "events"])
-def test_a_command_imports_yaml_only_to_print_it(module: str, env: dict[str, str]) -> None:
-    loaded = run_python(f"import sys, eventbus.cli.commands.{module}; sys.stdout.write(' '.join(sys.modules))", env)
-    assert f"eventbus.cli.commands.{module}" in loaded
-    assert "yaml" not in loaded
-
-
-def run_python(code: str, env: dict[str, str]) -> list[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
-    ).stdout.split()

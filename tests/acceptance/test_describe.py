@@ -47,7 +47,7 @@ def record(url: str, prefix: str) -> None:
         kubelet.event(ObjectReference("Pod", "default", "db-0"), "Normal", "Started", "Started container db")
         kubelet.event(ObjectReference("Pod", "shop", "cart-0"), "Normal", "Started", "Started container cart")
         kubelet.event(N1, "Normal", "NodeReady", "Node n1 status is now: NodeReady")
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
 
 
 @pytest.fixture

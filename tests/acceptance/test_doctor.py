@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,6 +86,37 @@ def test_the_embedded_server_is_started_and_its_disk_looked_at(short_path: Path,
         EmbeddedServer(short_path / "state").stop()
 
 
+#: An `up` that has died and left its lock to a child.
+DEAD_UP = """
+import os, signal, sys
+from pathlib import Path
+from eventbus.broker.embedded.keeper_lock import KeeperLock
+KeeperLock(Path(sys.argv[1])).take()
+if os.fork():
+    os._exit(0)
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+
+
+def test_a_dead_process_that_still_keeps_the_server_is_named_with_what_it_left(short_path: Path, prefix: str) -> None:
+    env, server = environment("", prefix, state_dir=str(short_path)), EmbeddedServer(short_path)
+    server.start()
+    try:
+        with subprocess.Popen([sys.executable, "-c", DEAD_UP, short_path], stdout=subprocess.PIPE, text=True) as dead:
+            assert dead.stdout
+            left = dead.stdout.readline().strip()
+            dead.wait()
+        code, found = look(env)
+        assert (code, found["up"]["cure"]) == (1, f"kill {left}")
+        assert f"names process {dead.pid}, which is gone" in found["up"]["message"]
+        assert f"`eventbus up` (process {left}) keeps the server" in run("down", env=env).stderr
+        os.kill(int(left), signal.SIGKILL)
+        eventually(lambda: look(env)[1]["up"]["message"] == "none keeps it running")
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize(
     ("config", "check", "severity"),
     [
@@ -109,7 +145,7 @@ def test_a_server_that_evicts_is_named_though_no_bus_opens_on_it(env: dict[str, 
 def test_events_that_wait_without_a_worker_are_named(env: dict[str, str]) -> None:
     with EventBroadcaster(env["EVENTBUS_REDIS_URL"], settings=Settings(prefix=env["EVENTBUS_PREFIX"])) as broadcaster:
         broadcaster.new_recorder("test").event(ObjectReference("Pod", "default", "web-0"), "Normal", "Tested", "x")
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
     code, found = look(env)
     assert (code, found["workers"]["severity"]) == (1, "warning")
     assert found["workers"]["cure"] == "eventbus worker sink"
@@ -121,11 +157,27 @@ def test_a_full_stream_is_named_with_who_holds_it(env: dict[str, str]) -> None:
     with EventBroadcaster(env["EVENTBUS_REDIS_URL"], settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("test")
         for number in range(400):
-            recorder.event(ObjectReference("Pod", "default", f"web-{number}"), "Normal", "Tested", "x" * 10_000)
+            recorder.event(
+                ObjectReference("Pod", "default", f"web-{number}"), "Normal", "Tested", secrets.token_hex(5_000)
+            )
         assert not broadcaster.flush(2)
     code, found = look(env)
     assert (code, found["stream"]["severity"]) == (2, "error")
     assert "group sink holds it" in found["stream"]["message"]
+
+
+def test_dead_letters_idle_groups_and_exports_are_named(env: dict[str, str], tmp_path: Path) -> None:
+    export = ("worker", "export", "--to", f"file:{tmp_path}/x.jsonl", "--name", "tried")
+    with Program(*export, env=env, folder=tmp_path) as worker:
+        eventually(lambda: "tried" in run("status", "-o", "json", env=env).stdout)
+        assert worker.stop() == 0
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        root = f"{env['EVENTBUS_PREFIX']}:{{0}}"
+        admin.xadd(f"{root}:dead", {"cause": "handler-failed", "group": "sink", "n": 1, "b": b"x", "at": 0})
+    _, found = look(env)
+    assert "tried has no worker" in found["exports"]["message"]
+    assert "eventbus group delete export:tried" in found["exports"]["cure"]
+    assert "1 entry lies there" in found["dead letter"]["message"]
 
 
 def test_functions_that_were_lost_are_named(env: dict[str, str]) -> None:
@@ -270,6 +322,13 @@ def test_commands_run_as_the_users_of_their_roles(env: dict[str, str], tmp_path:
     assert ran.returncode == 0, ran.stderr
     with Program("worker", "sink", env=as_role("worker"), folder=tmp_path):
         eventually(lambda: "no more disk" in run("describe", "pod/web-0", env=as_role("reader")).stdout)
+        described = run("describe", "pod/web-0", env=as_role("reader"))
+        assert "pods themselves are not shown, only their events" in described.stderr
+        everything = run("get", "all", env=as_role("reader"))
+        assert (everything.returncode, "left out: pods, configmaps, secrets" in everything.stderr) == (0, True)
+        assert "no more disk" in everything.stdout
+        why = run("why", "pod/web-0", env=as_role("reader"))
+        assert (why.returncode, "Failed" in why.stdout) == (0, True), why.stderr
         assert "recorded" in run("status", env=as_role("metrics")).stdout
         assert run("doctor", "--role", "metrics", env=as_role("metrics")).returncode < 2
     for words in (("status",), ("group", "delete", "sink", "--yes", "--force")):

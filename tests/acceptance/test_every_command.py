@@ -53,6 +53,8 @@ RECORDED = ("record", "Pod/web-0", "--reason", "Probed", "--message", "by hand",
 NOT_SENT = "eventbus exec: 2 events not sent: "
 CASES = [
     anywhere("api-resources", "coordination.k8s.io/v1"),
+    anywhere("config get-contexts", "CURRENT"),
+    anywhere("explain event", "KIND:       Event"),
     anywhere("help status", "Usage: eventbus status"),
     anywhere("version", "Client Version: v"),
     same("describe pod web-0", "BackOff", coloured=True),
@@ -61,6 +63,8 @@ CASES = [
     same("get suppressed", "Nothing was held back"),
     same("get nodes", "No resources found"),
     same("get leases -A", "No resources found"),
+    same("get all", "pod/web-0", coloured=True),
+    same("wait --for=delete node/none", "condition met"),
     same("status", "No sink worker is alive"),
     same("group list", "sink"),
     Case(("group", "delete", "nobody"), Answer(1, 'error: group "nobody" not found; there are: sink')),
@@ -123,7 +127,7 @@ def _record(url: str) -> None:
 
 @pytest.fixture
 def env(short_path: Path) -> dict[str, str]:
-    found = environment(AWAY, "eb", flush_s="0.5", state_dir=str(short_path))
+    found = environment(AWAY, "eb", flush_s="5", state_dir=str(short_path))
     return {name: text for name, text in found.items() if name != "NO_COLOR"}
 
 
@@ -136,11 +140,12 @@ def check(words: tuple[str, ...], wanted: Answer, env: dict[str, str], *, afresh
     return terminal.text
 
 
+@pytest.mark.parametrize("afresh", [False, pytest.param(True, marks=pytest.mark.volume)], ids=["forked", "afresh"])
 @pytest.mark.parametrize("case", BY_NAME)
-def test_with_the_bus_up(case: Case, env: dict[str, str], servers: dict[str, str]) -> None:
+def test_with_the_bus_up(case: Case, env: dict[str, str], servers: dict[str, str], afresh: bool) -> None:
     # a busy machine may need long for what is tried but shortly where it cannot be done
     env |= {"EVENTBUS_REDIS_URL": servers["up"], "EVENTBUS_FLUSH_S": "20"}
-    check(case.words, case.up, env, afresh=True)  # so that each has been seen to import what it needs
+    check(case.words, case.up, env, afresh=afresh)  # afresh: each has been seen to import what it needs
 
 
 @pytest.mark.parametrize("case", BY_NAME)
@@ -169,6 +174,10 @@ def test_no_command_is_left_out() -> None:
 
     told = {case.words[0] for case in CASES}
     others = {
+        "apply": "in test_kubectl_habits.py",
+        "create": "in test_kubectl_habits.py",
+        "logs": "in test_agent_story.py",
+        "why": "in tests/integration/test_story.py",
         "completion": "is text of the program's own",
         "spool": "in tests/integration/test_spool.py",
         "up": "in test_up.py",

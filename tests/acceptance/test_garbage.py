@@ -10,9 +10,11 @@ from eventbus import Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.exports import ExportStore
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import GroupReader
 from eventbus.errors import ConfigError
 from tests.acceptance.programs import environment, run
+from tests.thin import one
 
 COMMANDS = [("status",), ("doctor",), ("options", "get"), ("get", "events"), ("get", "suppressed")]
 
@@ -53,7 +55,7 @@ def assert_told(env: Mapping[str, str], *words: str) -> str:
     ],
     ids=["word", "huge", "none", "digits", "bytes", "version", "version-digits", "options"],
 )
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("words", one(COMMANDS), ids=" ".join)
 def test_garbage_in_the_bus_key(
     env: dict[str, str], words: tuple[str, ...], field: str, value: str | bytes, told: str
 ) -> None:
@@ -69,7 +71,7 @@ def test_an_options_version_that_is_no_number_is_mended_as_it_says(env: dict[str
     assert run("status", env=env).returncode == 0
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("words", one(COMMANDS), ids=" ".join)
 @pytest.mark.parametrize(
     ("command", "key", "value"),
     [
@@ -122,7 +124,7 @@ def test_a_worker_whose_name_is_not_utf8_is_taken_over_from_like_any_other(env: 
     bus = open_bus(env["EVENTBUS_REDIS_URL"], settings)
     with bus.client() as client:
         reader = GroupReader(
-            bus=bus, client=client, partition=0, group="sink", consumer="mine", policy="WAIT", start="0"
+            bus=bus, client=client, partition=0, group="sink", consumer="mine", policy=GroupPolicy.WAIT, start="0"
         )
         client.xadd(bus.keys[0].incoming, {"n": "1", "to": "1", "at": "0", "b": b"x"})
         client.xreadgroup("sink", b"\xff\xfe", {bus.keys[0].incoming: ">"})
@@ -137,12 +139,12 @@ def test_a_holder_of_a_sink_whose_name_is_not_utf8_is_taken_over_from(env: dict[
     bus = open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
     with bus.client() as client:
         store = ExportStore(bus=bus, client=client, partition=0, sink="files", consumer="mine")
-        assert store.lease().ours
+        assert store.acquire().ours
         spoil(env, "HSET", "export:files", "holder", b"\xff\xfe")
         spoil(env, "HSET", "workers", b"export:files/\xff\xfe", b"7\xff")
-        held = store.lease()
+        held = store.acquire()
         assert (held.ours, held.holder, held.beats) == (False, "\udcff\udcfe", "7\udcff")
-        assert store.lease(held.holder, held.beats).ours
+        assert store.acquire(held.holder, held.beats).ours
         spoil(env, "HSET", "export:files", "position", "many")
         with pytest.raises(ConfigError, match=r"position of sink files on partition 0 is no number: HDEL .* position"):
-            store.lease()
+            store.acquire()

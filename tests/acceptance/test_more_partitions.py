@@ -17,19 +17,21 @@ from tests.acceptance.programs import Program, environment, run
 from tests.starting import Process, start
 from tests.waiting import eventually
 
-#: Records an event about an object of its own until SIGTERM, then tells how many it has recorded.
+#: Records an event about an object of its own until SIGTERM, then tells how many it has recorded. The handler takes no
+#: lock: one that sets an Event waits for ever if it interrupts the loop inside the Event's own `wait`.
 RECORDS = """
-import signal, sys, threading
+import signal, sys, time
 from eventbus import EventBroadcaster, ObjectReference
 
-program, number, end = sys.argv[1], int(sys.argv[2]), threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: end.set())
+program, number, ended = sys.argv[1], int(sys.argv[2]), []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
 with EventBroadcaster() as broadcaster:
     recorder = broadcaster.new_recorder("mover")
-    while not end.wait(0.005):
+    while not ended:
         recorder.event(ObjectReference("Pod", "default", f"{program}-{number}"), "Normal", "Moves", "on")
         number += 1
         print(number, flush=True)
+        time.sleep(0.005)
 assert not broadcaster.losses.counts, broadcaster.losses.counts
 """
 

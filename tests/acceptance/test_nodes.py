@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import time
-from collections import Counter
-from collections.abc import Iterator
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +28,9 @@ from tests.waiting import eventually
 
 #: Of an agent and of the lifecycle worker, so that silence is noticed within seconds.
 QUICK = (("--lease-duration", "3", "--node-status-update-frequency", "0.5"), ("--node-monitor-period", "0.5"))
+
+#: Set where nothing else runs: then bounds of time hold as well.
+QUIET = bool(os.environ.get("EVENTBUS_TEST_QUIET"))
 
 
 class Fleet:
@@ -49,6 +55,20 @@ class Fleet:
     def reasons(self, name: str) -> Counter[str]:
         found = recorded_events(self._bus, self._client)
         return Counter(event.reason for event in found if event.involved_object.name == name)
+
+    def was_lost(self, name: str, times: int, *, exactly: bool) -> bool:
+        """Return whether it was lost so often, or more often, and came back each time. Events come behind the status.
+
+        *exactly*: with a grace that no busy machine uses up. Without it nothing is said of one that was never to be
+        lost, but that it came back.
+        """
+        reasons = self.reasons(name)
+        lost = reasons["NodeNotReady"]
+        return reasons["NodeReady"] == 1 + lost and (lost == times if exactly else lost >= times)
+
+    def only_lost(self, name: str, others: Iterable[str]) -> bool:
+        """Return whether it is silent now, and the others are ready."""
+        return self.ready(name) == "Unknown" and all(self.ready(other) == "True" for other in others)
 
     def close(self) -> None:
         self._client.close()
@@ -102,16 +122,19 @@ def test_one_of_three_agents_is_killed_and_started_again(
         )
         running["n1"].kill()
         silent_s = silent_for(fleet, "n1", fleet.renewed("n1"))
+        eventually(lambda: fleet.only_lost("n1", ("n2", "n3")))
         assert silent_s >= grace_s
-        if grace_s == 40:
+        if grace_s == 40 and QUIET:
             assert silent_s <= 46, "the issue's own bound"
         stack.enter_context(Program("worker", "agent", "--node-name", "n1", *of_agent, env=env, folder=tmp_path))
+        started_s = time.monotonic()
         eventually(lambda: fleet.ready("n1") == "True")
+        if grace_s == 40 and QUIET:
+            assert time.monotonic() - started_s <= 10, "the issue's own bound"
         # The other two have been judged as often as the first.
-        assert fleet.reasons("n1")["NodeNotReady"] == 1
-        assert fleet.reasons("n1")["NodeReady"] == 2
-        for name in ("n2", "n3"):
-            assert fleet.reasons(name) == {"NodeReady": 1, "Starting": 1}
+        for name, lost, starts in (("n1", 1, 2), ("n2", 0, 1), ("n3", 0, 1)):
+            eventually(lambda name=name, lost=lost: fleet.was_lost(name, lost, exactly=grace_s == 40))  # type: ignore[misc]
+            eventually(lambda name=name, starts=starts: fleet.reasons(name)["Starting"] == starts)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -134,14 +157,15 @@ def test_one_of_three_agents_is_stopped_and_woken(
         )
         running["n1"].signal(signal.SIGSTOP)
         silent_s = silent_for(fleet, "n1", fleet.renewed("n1"))
+        eventually(lambda: fleet.only_lost("n1", ("n2", "n3")))
         assert silent_s >= grace_s
-        if grace_s == 40:
+        if grace_s == 40 and QUIET:
             assert silent_s <= 46, "the issue's own bound"
         running["n1"].signal(signal.SIGCONT)
         eventually(lambda: fleet.ready("n1") == "True")
-        assert fleet.reasons("n1") == {"NodeReady": 2, "Starting": 1, "NodeNotReady": 1}
-        for name in ("n2", "n3"):
-            assert fleet.reasons(name) == {"NodeReady": 1, "Starting": 1}
+        for name, lost in (("n1", 1), ("n2", 0), ("n3", 0)):
+            eventually(lambda name=name, lost=lost: fleet.was_lost(name, lost, exactly=grace_s == 40))  # type: ignore[misc]
+            assert fleet.reasons(name)["Starting"] == 1
         assert [program.stop() for program in running.values()] == [0, 0, 0]
         assert [fleet.ready(name) for name in running] == ["gone"] * 3
 
@@ -194,6 +218,31 @@ def test_people_see_nodes_and_take_them_away(env: dict[str, str], fleet: Fleet, 
         assert (gone.returncode, gone.stdout) == (0, 'node "backup" deleted\n')
         eventually(lambda: "DELETED" in watch.out)
     assert "NodeNotReady" not in fleet.reasons("backup")
+
+
+def test_metrics_tell_of_nodes_renewals_and_transitions(env: dict[str, str], fleet: Fleet, tmp_path: Path) -> None:
+    port = ("--metrics-port", "127.0.0.1:0")
+    with (
+        Program("worker", "lifecycle", *QUICK[1], *port, env=env, folder=tmp_path) as lifecycle,
+        Program("worker", "agent", "--node-name", "n1", *QUICK[0], *port, env=env, folder=tmp_path) as agent,
+    ):
+        eventually(lambda: fleet.ready("n1") == "True")
+        run("heartbeat", "backup", "--for", "1s", env=env)
+        eventually(lambda: fleet.ready("backup") == "Unknown")
+        seen = {"nodes": 2, "nodes_ready": 1, "nodes_unknown": 1, "nodes_memory_pressure": 0, "leader": 1}
+        eventually(lambda: seen.items() <= metrics_of(lifecycle).items())
+        eventually(lambda: metrics_of(lifecycle)["transitions_total"] >= 2 <= metrics_of(lifecycle)["renewals_total"])
+        eventually(lambda: metrics_of(agent)["renewals_total"] >= 2)
+
+
+def metrics_of(program: Program) -> dict[str, float]:
+    """The worker's own, without their common beginning and their labels."""
+    found = re.search(r"metrics and health on port (\d+)", program.err)
+    if found is None:
+        return {}
+    with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics", timeout=50) as reply:
+        lines = re.findall(r"(?m)^eventbus_worker_(\w+)\{.*\} (\S+)$", reply.read().decode())
+    return defaultdict(float, {name: float(value) for name, value in lines})
 
 
 def test_delete_says_what_is_not_there(env: dict[str, str]) -> None:

@@ -31,7 +31,7 @@ def test_it_tells_its_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"eventbus {project['version']}\n")
 
 
-HAS = "it has events, leases, nodes, suppressed. Events of"
+HAS = "it has configmaps, events, leases, nodes, pods, secrets, suppressed. Events of"
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,8 @@ HAS = "it has events, leases, nodes, suppressed. Events of"
         ("worker snk", "No such command 'snk'. Did you mean 'sink'?"),
         ("options st", "No such command 'st'. Did you mean 'set'?"),
         ("get nothing-like-it", "No such command 'nothing-like-it'."),
-        ("get pods", f'the store has no "pods"; {HAS} a pod: eventbus get events --for pod/NAME'),
-        ("get po/web-0", f'the store has no "po"; {HAS} a pod: eventbus get events --for pod/web-0'),
-        ("get all", f'the store has no "all"; {HAS} an object: eventbus get events --for KIND/NAME'),
+        ("get services", f'the store has no "services"; {HAS} a service: eventbus get events --for service/NAME'),
+        ("get svc/web", f'the store has no "svc"; {HAS} a service: eventbus get events --for service/web'),
     ],
 )
 def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
@@ -52,11 +51,20 @@ def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")
 
 
-@pytest.mark.parametrize("name", ["eventbus", "click", "eventbus.cli.commands.exec", "eventbus.process.command"])
-def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("eventbus", ()),
+        ("eventbus.cli.lean_exec", ()),
+        ("eventbus.process.command", ()),
+        ("click", ("--restart", "never")),
+        ("eventbus.cli.commands.exec", ("--restart", "never")),
+    ],
+)
+def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT.format(name=name))
     env = environment("none", "eb") | {"PYTHONPATH": str(tmp_path)}
-    done = run("exec", "echo", "ran", env=env)
+    done = run("exec", *options, "echo", "ran", env=env)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 

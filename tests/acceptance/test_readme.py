@@ -187,6 +187,7 @@ def ran(command: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.volume
 @pytest.mark.timeout(240)
 def test_the_walkthrough_answers_what_the_readme_shows(shell: tuple[Path, dict[str, str]]) -> None:
     folder, env = shell
@@ -211,8 +212,8 @@ def test_the_walkthrough_answers_what_the_readme_shows(shell: tuple[Path, dict[s
 
 
 def test_a_line_that_is_not_answered_is_noticed() -> None:
-    shown = ["2s          Warning   BackOff   pod/web-0   Back-off 10s restarting cat"]
+    shown = ["2s          Warning   BackOff   pod/web-0   Back-off restarting failed command cat"]
 
-    assert missing_lines(shown, "14s Warning BackOff pod/web-0 Back-off 10s restarting cat") == []
-    assert missing_lines(shown, "14s Warning BackOff pod/web-1 Back-off 10s restarting cat") == shown
+    assert missing_lines(shown, "14s Warning BackOff pod/web-0 Back-off restarting failed command cat") == []
+    assert missing_lines(shown, "14s Warning BackOff pod/web-1 Back-off restarting failed command cat") == shown
     assert missing_lines(shown, "") == shown

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.health.bus_status import read_status
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
 from tests.waiting import eventually
@@ -25,18 +29,24 @@ def bus(embedded_url: str, prefix: str) -> Bus:
     return open_bus(embedded_url, Settings(prefix=prefix), options=Options(incoming_bytes=2**20))
 
 
-def record(bus: Bus, n: int, *, message: str = "message") -> bool:
-    """Record *n* events; return True if the bus took them all."""
+def record(bus: Bus, n: int) -> None:
+    """Record *n* events, and wait until the bus has them."""
+    _record(bus, n, 0, lambda broadcaster: broadcaster.flush(60))
+
+
+def _record(bus: Bus, n: int, noise_bytes: int, done: Callable[[EventBroadcaster], bool]) -> None:
     with EventBroadcaster(bus.url, settings=Settings(prefix=bus.prefix, flush_s=0.1)) as broadcaster:
         recorder = broadcaster.new_recorder("test")
         for number in range(n):
+            message = "message" + os.urandom(noise_bytes).hex()
             recorder.event(ObjectReference("Pod", "default", f"web-{number}"), "Normal", "Tested", message)
-        return broadcaster.flush(30)
+        eventually(lambda: done(broadcaster))
 
 
 def fill(bus: Bus) -> None:
-    """Until the stream takes no more: 1 MiB."""
-    assert not record(bus, 400, message="x" * 10_000)
+    """Record until the stream, of 1 MiB, has refused what no compression makes smaller."""
+    with bus.client() as client:
+        _record(bus, 400, 5_000, lambda _: read_status(bus, client).counters["refused_full"] > 0)
 
 
 def group_line(text: str, name: str) -> list[str]:
@@ -129,7 +139,7 @@ def test_under_watch_a_bus_that_is_away_is_waited_for(short_path: Path, prefix: 
 
 def test_a_group_is_deleted_when_asked_twice(env: dict[str, str], bus: Bus) -> None:
     client = bus.client()
-    bus.open_partition(client, 0, "billing", "WAIT", "0")
+    bus.open_partition(client, 0, "billing", GroupPolicy.WAIT, "0")
     client.close()
     record(bus, 3)
     assert "billing" in run("group", "list", env=env).stdout
@@ -148,7 +158,7 @@ def test_a_group_is_deleted_when_asked_twice(env: dict[str, str], bus: Bus) -> N
 
 def test_a_script_deletes_with_yes_and_without_a_terminal_nothing_goes(env: dict[str, str], bus: Bus) -> None:
     client = bus.client()
-    bus.open_partition(client, 0, "billing", "WAIT", "0")
+    bus.open_partition(client, 0, "billing", GroupPolicy.WAIT, "0")
     client.close()
     assert run("group", "delete", "billing", env=env).returncode == 1
     assert run("group", "delete", "billing", "--yes", env=env).stdout == "group/billing deleted\n"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import select
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +19,7 @@ from tests.support.api_worker import ApiWorker
 pytestmark = pytest.mark.xdist_group("api bad input")
 JSON = "application/json"
 YAML = "application/yaml"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
@@ -43,6 +47,10 @@ def worker(local_worker: ApiWorker) -> Iterator[ApiWorker]:
         (b'{"metadata":{"name":"a\\u0000"}}', JSON, 400),
         (b'{"metadata":{"name":"a/b"},"involvedObject":{"namespace":"default"}}', JSON, 422),
         (b'{"metadata":{"name":".."},"involvedObject":{"namespace":"default"}}', JSON, 422),
+        (b'{"metadata":{"name":"a","labels":{"x\\r\\ny":"1"}},"involvedObject":{"namespace":"default"}}', JSON, 422),
+        (b'{"metadata":{"name":"a\\r\\nX-Header: 1"},"involvedObject":{"namespace":"default"}}', JSON, 422),
+        (b'{"count":' + b"9" * 100_000 + b"}", JSON, 400),
+        (b'{"metadata":{"name":"cut"', JSON, 400),
         (b'{"firstTimestamp":"yesterday"}', JSON, 400),
         (b"[" * 100_000, YAML, 400),
         (b"- " * 100_000, YAML, 400),
@@ -60,6 +68,26 @@ def worker(local_worker: ApiWorker) -> Iterator[ApiWorker]:
 def test_a_body_that_cannot_be_used_is_refused(worker: ApiWorker, body: bytes, media_type: str, code: int) -> None:
     answer = worker.call("POST", EVENTS, body, Content_Type=media_type)
     assert (answer.status, answer.json["kind"]) == (code, "Status")
+
+
+@pytest.mark.parametrize("path", ["record", "producers", "cloudevents", "verdicts", "session"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b'{"token":"\xff","producers":[[0,"\xff"]],"objects":[{"kind":"\xff"}]}',
+        b'{"x":' + b"[" * 100_000,
+        b'{"x":' + b'{"x":' * 100_000,
+        b'{"token":"\\ud800","producers":[[0,"\\ud800"]],"objects":[{"kind":"\\ud800"}]}',
+        b'{"producers":' + b"9" * 100_000 + b"}",
+    ],
+    ids=["nothing", "null", "no text", "lists", "objects", "surrogate", "number"],
+)
+def test_a_body_that_our_own_paths_cannot_use_is_refused(worker: ApiWorker, path: str, body: bytes) -> None:
+    media_type = "application/cloudevents+json" if path == "cloudevents" else JSON
+    answer = worker.call("POST", f"/eventbus/v1/{path}", body, Content_Type=media_type)
+    assert answer.status in (400, 422), answer.data
 
 
 def test_a_bomb_of_gzip_is_refused(worker: ApiWorker) -> None:
@@ -141,3 +169,104 @@ def test_a_double_field_is_refused_where_that_is_asked(worker: ApiWorker) -> Non
     warned = worker.call("POST", f"{EVENTS}?fieldValidation=Warn", body, Content_Type=JSON)
     assert (warned.status, warned.headers["Warning"]) == (201, '299 - "duplicate field \\"reason\\""')
     assert worker.call("DELETE", f"{EVENTS}/d").status == 200
+
+
+def test_a_body_without_an_end_is_answered_and_cut_off(worker: ApiWorker) -> None:
+    where, answer = urlsplit(worker.url), b""
+    head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+    with socket.create_connection((where.hostname, where.port), timeout=30) as connection:
+        connection.sendall(head)
+        with suppress(ConnectionError):
+            while True:
+                connection.sendall(chunk)
+                if select.select([connection], [], [], 0.005)[0]:
+                    answer += connection.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
+def test_who_sends_a_head_byte_by_byte_harms_no_other(worker: ApiWorker) -> None:
+    where = urlsplit(worker.url)
+    slow = [socket.create_connection((where.hostname, where.port)) for _ in range(300)]
+    try:
+        for connection in slow:
+            connection.sendall(b"GET /api/v1/events HTTP/1.1\r\nHos")
+        assert worker.call("GET", "/api/v1/events").status == 200
+        for connection in slow:
+            connection.sendall(b"t")
+        assert worker.call("GET", "/api/v1/events").status == 200
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"name": "b"}, "the name of the object (b) does not match the name on the URL (a)"),
+        ({"generateName": "a-"}, "name must be provided"),
+    ],
+)
+@pytest.mark.parametrize("there", [False, True])
+def test_what_is_applied_is_what_the_path_names(
+    worker: ApiWorker, metadata: dict[str, str], said: str, there: bool
+) -> None:
+    body = {"apiVersion": "v1", "kind": "Event", "involvedObject": {"namespace": "default", "name": "p", "kind": "Pod"}}
+    apply = {"Content_Type": "application/apply-patch+yaml"}
+    if there:
+        made = worker.call("PATCH", f"{EVENTS}/a?fieldManager=t", body | {"metadata": {"name": "a"}}, **apply)
+        assert made.status == 201
+    answer = worker.call("PATCH", f"{EVENTS}/a?fieldManager=t", body | {"metadata": metadata}, **apply)
+    if metadata.get("name") or not there:
+        assert (answer.status, answer.json["message"]) == (400, said)
+    assert worker.call("GET", f"{EVENTS}/b").status == 404
+    names = [item["metadata"]["name"] for item in worker.call("GET", EVENTS).json["items"]]
+    assert [name for name in names if name.startswith("a")] == ["a"] * there
+    worker.call("DELETE", f"{EVENTS}/a")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "field"),
+    [
+        ("GET", f"{EVENTS}?continue=garbage", None, 400, ""),
+        ("DELETE", f"{EVENTS}/kept", {"propagationPolicy": "Bogus"}, 422, "propagationPolicy"),
+        ("DELETE", f"{EVENTS}/kept?propagationPolicy=Bogus", None, 422, "propagationPolicy"),
+        (
+            "DELETE",
+            f"{EVENTS}/kept",
+            {"propagationPolicy": "Orphan", "orphanDependents": True},
+            422,
+            "propagationPolicy",
+        ),
+        ("DELETE", f"{EVENTS}/kept", {"preconditions": {"resourceVersion": "1"}}, 409, ""),
+        ("DELETE", f"{EVENTS}/kept", {"dryRun": ["Some"]}, 422, "dryRun"),
+        ("PATCH", f"{EVENTS}/kept?force=true", {}, 422, "force"),
+        ("PATCH", f"{EVENTS}/kept?fieldManager={'m' * 129}", {}, 422, "fieldManager"),
+        (
+            "POST",
+            LEASES,
+            {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 0}},
+            422,
+            "spec.leaseDurationSeconds",
+        ),
+        ("POST", LEASES, {"metadata": {"name": "l"}, "spec": {"leaseTransitions": -1}}, 422, "spec.leaseTransitions"),
+    ],
+)
+def test_options_and_leases_are_checked_as_the_api_server_does(
+    worker: ApiWorker, method: str, path: str, body: Any, code: int, field: str
+) -> None:
+    kept = {"metadata": {"name": "kept"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}
+    worker.call("PUT", f"{EVENTS}/kept", kept, Content_Type=JSON)
+    media_type = "application/merge-patch+json" if method == "PATCH" else JSON
+    answer = worker.call(method, path, body, Content_Type=media_type)
+    assert answer.status == code, answer.data
+    assert [cause["field"] for cause in answer.json.get("details", {}).get("causes", ())] == ([field] if field else [])
+    assert worker.call("GET", f"{EVENTS}/kept").status == 200
+
+
+@pytest.mark.parametrize("path", [EVENTS, f"{EVENTS}/nothing"])
+def test_a_version_that_is_none_is_refused(worker: ApiWorker, path: str) -> None:
+    answer = worker.call("GET", f"{path}?resourceVersion=x")
+    assert answer.status == 400
+    assert answer.json["message"].startswith('invalid resource version: resourceVersion: Invalid value: "x"')
+    assert worker.call("GET", f"{EVENTS}/nothing?resourceVersion=1").status == 404

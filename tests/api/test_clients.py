@@ -19,6 +19,7 @@ from eventbus.cli.commands.kubeconfig import make_config
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker
 from tests.support.kubectl_replay import Kubectl
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api clients")
 KUBECTL = shutil.which("kubectl")
@@ -97,9 +98,13 @@ def test_limits_metrics_and_the_audit_tell_what_happened(embedded_url: str, pref
             for number in range(3)
         ]
         assert codes[:2] == [201, 201]
+        assert worker.call("POST", "/eventbus/v1/verdicts", {"objects": []}).status == 200  # it reads
+        assert worker.call("DELETE", f"{EVENTS}/e0").status == 200
         metrics = worker.call("GET", "/metrics").data.decode()
         wanted = 'verb="POST",group="",version="v1",resource="events",scope="namespace",code="201"'
         assert f"eventbus_apiserver_request_total{{{wanted}}} " in metrics
         line = re.search(r"audit: user=system:local from=127.0.0.1 POST (\S+) -> 201", worker.program.err)
         assert line
         assert line[1] == EVENTS
+        eventually(lambda: f"DELETE {EVENTS}/e0 -> 200" in worker.program.err)
+        assert "verdicts" not in worker.program.err

@@ -6,11 +6,12 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.api_replay import VECTORS
-from tests.support.api_worker import ApiWorker
+from tests.support.api_worker import ApiWorker, api_worker
 from tests.support.kubectl_replay import Kubectl, differences, make_fixture
 
 DEPARTURES = Path(__file__).parents[2] / "docs" / "api-departures.md"
@@ -35,3 +36,44 @@ def test_kubectl_prints_what_it_prints_of_a_real_cluster(local_worker: ApiWorker
     excused = re.findall(r"^\| `kubectl ([^`]+)`", DEPARTURES.read_text(), re.M)
     assert {command: wrong for command, wrong in found.items() if command not in excused} == {}
     assert sorted(found) == sorted(excused), "an excuse that nobody needs any more"
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web-0"},
+    "spec": {"containers": [{"name": "web", "command": ["/bin/true"], "ports": [{"containerPort": 80}]}]},
+}
+
+
+def test_pods_are_applied_and_shown(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    with api_worker(embedded_url, prefix, tmp_path, "--grant", "operator=user:system:local") as worker:
+        assert KUBECTL
+        kubectl = Kubectl(KUBECTL, worker, tmp_path)
+
+        def shown(words: str, given: Any = None) -> str:
+            ran = kubectl.run(*words.split(), given=json.dumps(given) if given else None)
+            return ran.stdout + ran.stderr
+
+        assert shown("apply -f -", POD) == "pod/web-0 created\n"
+        # A default in an item of a list is no change.
+        assert shown("apply -f -", POD) == "pod/web-0 unchanged\n"
+        assert re.search(r"web-0 +0/1 +Pending +0 ", shown("get all"))
+        assert shown("create secret generic s --from-literal=p=q") == "secret/s created\n"
+        assert " Opaque " in shown("get secret s")
+        assert "eventbus logs web-0" in shown("logs web-0")
+
+
+def test_every_field_of_every_kind_is_explained(local_worker: ApiWorker, kubectl: Kubectl) -> None:
+    paths = local_worker.call("GET", "/openapi/v3").json["paths"]
+    for path in (path for path in paths if path.startswith("api")):
+        for name, schema in local_worker.call("GET", f"/openapi/v3/{path}").json["components"]["schemas"].items():
+            assert "msgspec" not in schema.get("description", ""), name
+            for field, found in schema.get("properties", {}).items():
+                assert "type" in found or "$ref" in found, (name, field)
+    assert "port\t<string>" in kubectl.run("explain", "pod.spec.containers.livenessProbe.httpGet").stdout
+
+
+def test_who_may_not_is_told_which_role_it_takes(kubectl: Kubectl) -> None:
+    told = kubectl.run("create", "-f", "-", given=json.dumps(POD)).stderr
+    assert "that takes the role operator, which admin is without (--grant operator=user:system:local)" in told

@@ -31,7 +31,7 @@ from tests.conformance.redis_driver import RedisDriver
 from tests.conformance.runner import cut
 from tests.conformance.scenario import START_MS, complete
 
-EXAMPLES = int(os.environ.get("EVENTBUS_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("EVENTBUS_TEST_EXAMPLES", "20"))
 
 options = st.builds(
     Options,
@@ -172,6 +172,7 @@ def outcome(decision: Decision) -> tuple[Any, ...]:
     return ("skip",) if decision.skip else (decision.action, decision.aggregated)
 
 
+@pytest.mark.hypothesis  # `make test-long` chooses by that
 @pytest.mark.timeout(600)  # to shrink a failing example takes its time
 def test_function_does_what_the_model_does_whatever_happens(embedded_url: str) -> None:
     class OnThisServer(Correlation):

@@ -7,11 +7,12 @@ import pytest
 from tests.conformance.driver import Driver
 from tests.conformance.model import ModelDriver
 from tests.conformance.redis_driver import RedisDriver
-from tests.conformance.runner import InBatches, failures, one_by_one
+from tests.conformance.runner import InBatches, Mode, failures, one_by_one
 from tests.conformance.scenario import Scenario
 from tests.conformance.scenarios import own_scenarios
+from tests.conftest import CONTAINERS
 
-SEEDS = range(3)
+SEEDS = [pytest.param([0], id="seed 0"), pytest.param([1, 2], id="seeds 1 and 2", marks=pytest.mark.volume)]
 SCENARIOS = [pytest.param(scenario, id=scenario.name) for scenario in own_scenarios()]
 
 
@@ -27,13 +28,17 @@ def test_every_event_is_decided_as_the_table_says(driver: Driver, scenario: Scen
     assert one_by_one(driver, scenario) is None
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_final_state_is_the_same_wherever_batches_end(driver: Driver, scenario: Scenario) -> None:
-    for seed in SEEDS:
+def test_final_state_is_the_same_wherever_batches_end(driver: Driver, scenario: Scenario, seeds: list[int]) -> None:
+    for seed in seeds:
         assert InBatches(seed)(driver, scenario) is None
 
 
-def test_all_tables_pass_on_every_kind_of_server(server_url: str) -> None:
-    driver = RedisDriver(server_url)
-    assert failures(driver, own_scenarios()) == []
-    assert failures(driver, own_scenarios(), InBatches()) == []
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(one_by_one, id="one by one"), pytest.param(InBatches(), id="in batches", marks=pytest.mark.volume)],
+)
+@pytest.mark.parametrize("server_url", CONTAINERS, indirect=True)
+def test_all_tables_pass_on_every_other_kind_of_server(server_url: str, mode: Mode) -> None:
+    assert failures(RedisDriver(server_url), own_scenarios(), mode) == []

@@ -41,6 +41,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     double: int = 0  #: counted in the store more often than they are in the stream
     told: int = 0  #: of all those, what somebody has counted or said; taken out of *lost* and *missing* by `tell`
     recovery_s: float | None = None  #: None: not measured
+    settled: bool = True  #: False: the store's group stood still before it had finished
 
     def tell(self, n: int) -> None:
         """So many of those that are missing were counted or said to be: they are not silently lost."""

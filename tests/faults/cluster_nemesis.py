@@ -3,81 +3,31 @@
 from __future__ import annotations
 
 import random
-import signal
 import time
-from collections.abc import Callable
 
 from eventbus.broker.connection.cluster_slots import key_slot
-from tests.faults.nemesis import PRODUCERS, RATE, WORKERS
-from tests.faults.scene import Process, Producing, Scene, until
+from tests.faults.process_nemesis import ProcessNemesis
+from tests.faults.scene import Scene, until
 from tests.functions.cluster import NODE_TIMEOUT_MS, Cluster
 
 SHARDS = 3
 PARTITIONS = 6
 
 
-class ClusterNemesis:
-    """Knows every fault by its name; each is over when all shards have a primary and a replica that follows it."""
+class ClusterNemesis(ProcessNemesis):
+    """Knows every fault of nodes as well; each is over when all shards have a primary and a replica that follows it."""
 
     def __init__(self, scene: Scene, cluster: Cluster, chance: random.Random) -> None:
-        self._scene = scene
+        three = ",".join(f"127.0.0.1:{port}" for port in cluster.ports[:SHARDS])  # of which one at least lives
+        super().__init__(scene, lambda: f"redis://{three}", chance, mark="cluster: ")
         self._cluster = cluster
-        self._chance = chance
-        self.workers: list[Process] = []
-        self.running: list[Producing] = []
-        self.faults: dict[str, Callable[[], None]] = {
-            "cluster: worker killed": self.kill_worker,
-            "cluster: worker frozen": self.freeze_worker,
-            "cluster: producer killed": self.kill_producer,
-            "cluster: producer stopped": self.stop_producer,
+        self.faults |= {
             "cluster: primary killed": self.kill_primary,
             "cluster: primary frozen": self.freeze_primary,
             "cluster: replica killed": self.kill_replica,
             "cluster: failover": self.fail_over,
             "cluster: slot moved": self.move_slot,
         }
-
-    def start(self) -> None:
-        for _ in range(WORKERS):
-            self._start_worker()
-        for _ in range(PRODUCERS):
-            self._start_producer()
-
-    def _start_worker(self) -> None:
-        self.workers.append(self._scene.worker(url=self._url))
-
-    def _start_producer(self) -> None:
-        self.running.append(self._scene.producer(url=self._url, rate=RATE, objects=200))
-
-    @property
-    def _url(self) -> str:
-        """It names three nodes of which one at least lives."""
-        return "redis://" + ",".join(f"127.0.0.1:{port}" for port in self._cluster.ports[:SHARDS])
-
-    # -- processes -----------------------------------------------------------------------------------------------
-
-    def kill_worker(self) -> None:
-        self.workers.pop(self._chance.randrange(WORKERS)).kill()
-        self._start_worker()
-
-    def freeze_worker(self) -> None:
-        victim = self._chance.choice(self.workers)
-        victim.signal(signal.SIGSTOP)
-        time.sleep(self._chance.uniform(0.5, 5))
-        victim.signal(signal.SIGCONT)
-
-    def kill_producer(self) -> None:
-        self.running.pop(self._chance.randrange(PRODUCERS)).kill()
-        self._start_producer()
-
-    def stop_producer(self) -> None:
-        stopped = self.running.pop(self._chance.randrange(PRODUCERS))
-        stopped.signal(signal.SIGTERM)
-        assert stopped.wait(40) == 0, stopped.said
-        assert not stopped.losses, stopped.losses
-        self._start_producer()
-
-    # -- nodes ---------------------------------------------------------------------------------------------------
 
     def kill_primary(self) -> None:
         """Its replica takes over; it comes back as a replica."""

@@ -14,14 +14,13 @@ import pytest
 
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.publish import PublishState, publish_command
+from eventbus.broker.publish_call import PublishState, publish_command
 from eventbus.encoding.wire import pack_batch
 from tests.faults.machine import Clock, slow_fsync
+from tests.faults.process_nemesis import ProcessNemesis
 from tests.faults.proxy import Mode, Proxy
-from tests.faults.scene import Process, Producing, Scene, until
+from tests.faults.scene import Scene, until
 
-RATE = 400
-PRODUCERS, WORKERS = 2, 2
 #: of the server, and of every replica that takes its place: it writes always, so that nothing at all may be lost
 CONFIG = {"appendfsync": "always", "busy-reply-threshold": "500", "repl-diskless-sync-delay": "0"}
 
@@ -38,29 +37,21 @@ def on_a_port() -> dict[str, str]:
     return CONFIG | {"port": str(free_port()), "bind": "127.0.0.1"}
 
 
-class Nemesis:
-    """Knows every fault by its name; restarts what it has killed. *left_out*: those that this machine cannot do.
+class Nemesis(ProcessNemesis):
+    """Knows every fault of a server and of the line to it as well. *left_out*: those that this machine cannot do.
 
     *port*: of the scene's server.
     """
 
     def __init__(self, scene: Scene, line: Proxy, chance: random.Random, port: str) -> None:
-        self._scene = scene
+        super().__init__(scene, lambda: line.url, chance)
         self._line = line
-        self._chance = chance
         self._port = port
         self._clock = Clock(scene.folder) if shutil.which("cc") else None
         self._scene.worker_env = self._clock.env if self._clock else {}
-        self.workers: list[Process] = []
-        self.running: list[Producing] = []
         self.poisoned = 0  #: events that must be in the dead letter
         self.left_out = [] if self._clock else ["workers' clocks: cc is not installed"]
-        self.faults: dict[str, Callable[[], None]] = {
-            "worker killed": self.kill_worker,
-            "worker frozen": self.freeze_worker,
-            "worker stopped": self.stop_worker,
-            "producer killed": self.kill_producer,
-            "producer stopped": self.stop_producer,
+        self.faults |= {
             "server killed": self.kill_server,
             "server frozen": self.freeze_server,
             "server busy": self.keep_busy,
@@ -73,46 +64,6 @@ class Nemesis:
             **({"slow fsync": self.slow_disk} if self._can_slow() else {}),
             **{f"network: {mode}": self._bad_line(mode) for mode in Mode if mode is not Mode.PASS},
         }
-
-    def start(self) -> None:
-        for _ in range(WORKERS):
-            self._start_worker()
-        for _ in range(PRODUCERS):
-            self._start_producer()
-
-    def _start_worker(self) -> None:
-        self.workers.append(self._scene.worker(url=self._line.url))
-
-    def _start_producer(self) -> None:
-        self.running.append(self._scene.producer(url=self._line.url, rate=RATE, objects=200))
-
-    def kill_worker(self) -> None:
-        victim = self.workers.pop(self._chance.randrange(WORKERS))
-        victim.kill()
-        self._start_worker()
-
-    def freeze_worker(self) -> None:
-        victim = self._chance.choice(self.workers)
-        victim.signal(signal.SIGSTOP)
-        time.sleep(self._chance.uniform(0.5, 5))  # beyond the take-over time, or not
-        victim.signal(signal.SIGCONT)
-
-    def stop_worker(self) -> None:
-        victim = self.workers.pop(self._chance.randrange(WORKERS))
-        victim.signal(signal.SIGTERM)
-        assert victim.wait(30) == 0, victim.said
-        self._start_worker()
-
-    def kill_producer(self) -> None:
-        self.running.pop(self._chance.randrange(PRODUCERS)).kill()
-        self._start_producer()
-
-    def stop_producer(self) -> None:
-        stopped = self.running.pop(self._chance.randrange(PRODUCERS))
-        stopped.signal(signal.SIGTERM)
-        assert stopped.wait(40) == 0, stopped.said
-        assert not stopped.losses, stopped.losses
-        self._start_producer()
 
     def kill_server(self) -> None:
         self._scene.kill_server()

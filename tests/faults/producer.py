@@ -19,8 +19,8 @@ from typing import Any
 
 import msgpack
 
-from eventbus.broker import publish
-from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker import publish_call as publish
+from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
 from eventbus.record import producer
@@ -53,7 +53,7 @@ def keep_accept_log(path: Path) -> None:
         batch, producer_id = self.waiting[0], self.id
         done = bool(settle(self, answer))
         if answer.status in (PublishStatus.OK, PublishStatus.LOST, PublishStatus.DUP):
-            tags = " ".join(filter(None, map(tag_of, batch.events)))
+            tags = " ".join(filter(None, map(tag_of, batch.packed.events())))
             os.write(log, f"{producer_id} {batch.first} {answer.status} {tags}\n".encode())
         return done
 
@@ -63,12 +63,15 @@ def keep_accept_log(path: Path) -> None:
 class Recording:
     """Records `<name>-0`, `<name>-1`, … about *objects* objects in turn, at *rate* a second (0: as fast as it can)."""
 
-    def __init__(self, name: str, recorder: EventRecorder, *, objects: int, rate: float, mark: str = "") -> None:
+    def __init__(
+        self, name: str, recorder: EventRecorder, *, objects: int, rate: float, mark: str = "", noise: int = 0
+    ) -> None:
         self.name = name
         self._recorder = recorder
         self._about = [ObjectReference("Pod", NAMESPACE, f"{name}-{n}", "", "v1") for n in range(objects)]
         self._rate = rate
         self._mark = mark
+        self._noise = noise
         self.recorded = 0
 
     def run(self, count: int, stop: threading.Event, pause_s: float = 0) -> None:
@@ -85,9 +88,11 @@ class Recording:
     def one(self) -> None:
         number = self.recorded
         message = self._mark if self._mark and number == 31 else "as before"
-        self._recorder.annotated_eventf(
-            self._about[number % len(self._about)], {TAG: f"{self.name}-{number}"}, "Normal", "Numbered", "%s", message
-        )
+        annotations = {TAG: f"{self.name}-{number}"}
+        if self._noise:
+            annotations["noise"] = os.urandom(self._noise).hex()
+        about = self._about[number % len(self._about)]
+        self._recorder.annotated_eventf(about, annotations, "Normal", "Numbered", "%s", message)
         self.recorded += 1
 
 
@@ -100,6 +105,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=OBJECTS)
     parser.add_argument("--pause-s", type=float, default=0, help="between the first and the second half of --count")
     parser.add_argument("--mark", default="")
+    parser.add_argument("--noise", type=int, default=0, help="bytes in each event that nothing compresses")
     parser.add_argument("--recorders", type=int, default=1, help="so many broadcasters, each a producer of its own")
     parser.add_argument("--life-ms", type=int, default=0, help="of a producer's state, instead of 2 h")
     parser.add_argument("--children", choices=["", "fork", "multiprocessing"], default="")
@@ -123,6 +129,7 @@ def main() -> None:
             objects=given.objects,
             rate=given.rate,
             mark=given.mark,
+            noise=given.noise,
         )
         for i, broadcaster in enumerate(broadcasters)
     ]
@@ -167,7 +174,7 @@ def _have_children(kind: str, name: str, broadcaster: EventBroadcaster) -> None:
         if pid == 0:
             try:
                 _child(f"{name}c{n}", broadcaster)
-                broadcaster.shutdown(30)
+                broadcaster.shutdown(60)
             finally:
                 os._exit(0)
         pids.append(pid)

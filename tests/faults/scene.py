@@ -264,9 +264,23 @@ class Scene:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def settle(self, within_s: float = SETTLE_S) -> bool:
-        """Wait until the store's group has finished with everything. False: it has not."""
-        return reached(self._settled, within_s)
+    def settle(self, still_s: float = SETTLE_S) -> bool:
+        """Wait until the store's group has finished with everything, however long that takes.
+
+        Returns: False: it has not, and what it has before it has not become less for *still_s*.
+        """
+        return waiting.reached_while_falling(self._settled, self._left, still_s, (Exception,))
+
+    def _left(self) -> int:
+        """What the store's group has before it: events not read, and entries not acknowledged."""
+        left = 0
+        for keys in self.bus.keys:
+            sink = next(g for g in self.client.xinfo_groups(keys.incoming) if g["name"] == SINK_GROUP.encode())
+            left += sink["pending"]
+            for _, fields in self.client.xrange(keys.incoming, b"(" + sink["last-delivered-id"], count=1):
+                newest = int(self.client.hget(keys.incoming_meta, "events") or 0)
+                left += newest - int(fields[b"to"]) + int(fields[b"n"])
+        return left
 
     def _settled(self) -> bool:
         for keys in self.bus.keys:
@@ -281,13 +295,16 @@ class Scene:
     def accepted(self) -> Accepted:
         return Accepted(sorted(self.folder.glob(f"{self.prefix}-*.accepted")))
 
-    def verdict(self, *, stored: bool = True, since: float | None = None, within_s: float = SETTLE_S) -> Verdict:
-        """Let everything come to rest, and judge. *since*: when the fault was over, for the time to recover."""
-        if stored:
-            self.settle(within_s)
+    def verdict(self, *, stored: bool = True, since: float | None = None, still_s: float = SETTLE_S) -> Verdict:
+        """Let everything come to rest, and judge; what is left must have stood still for *still_s*.
+
+        *since*: when the fault was over, for the time to recover.
+        """
+        settled = not stored or self.settle(still_s)
         recovery_s = None if since is None else time.monotonic() - since
         verdict = judge(self.bus, self.client, self.accepted, stored=stored, held=self._hold)
         verdict.recovery_s = recovery_s
+        verdict.settled = settled
         return verdict
 
     @property

@@ -35,6 +35,8 @@ PAUSE_S = (2.0, 5.0)
 ROUND_S = 240.0
 #: after a fault is over, the longest until events are recorded again
 RECOVERY_S = 60.0
+#: that what is left at the end of a round has stood still, before it is called lost: to wait is not to be lost
+STILL_S = 120.0
 #: that a worker may grow after its first fault: its buffers, and what an allocator keeps
 GROWTH_BYTES = 64 * MIB
 #: keys of a partition that are not one an object, a subject, a producer or a minute
@@ -84,7 +86,7 @@ class Round:
         for producer in self._nemesis.running:
             assert producer.wait(60) == 0, producer.said[-500:]
         over = time.monotonic()
-        self.verdict = self._scene.verdict(since=over, within_s=120)
+        self.verdict = self._scene.verdict(since=over, still_s=STILL_S)
         # What a full memory had no room for is not lost if exactly that was counted.
         not_created = self._scene.not_created
         if self.verdict.missing == not_created:
@@ -181,7 +183,7 @@ class ClusterRound:
             producer.signal(signal.SIGTERM)
         for producer in self._nemesis.running:
             assert producer.wait(60) == 0, producer.said[-500:]
-        self.verdict = self._scene.verdict(since=time.monotonic(), within_s=120)
+        self.verdict = self._scene.verdict(since=time.monotonic(), still_s=STILL_S)
         for keys in self._scene.bus.keys:
             assert self._scene.client.xpending(keys.incoming, "sink")["pending"] == 0
             assert not self._scene.client.hget(keys.meta, "mended"), "the stream's numbers were wrong"
@@ -248,7 +250,7 @@ class Soak:
             finally:
                 self.rows += round.rows
                 if round.verdict:
-                    self._note_round(round.rows, row_of("27 rounds, all together", round.verdict))
+                    self._note_round(round.rows, "27 rounds, all together", round.verdict)
 
     def _cluster_nemesis(self, folder: Path) -> None:
         end, seed = min(self._end, time.monotonic() + ROUND_S), self._chance.randrange(1 << 31)
@@ -260,10 +262,13 @@ class Soak:
             finally:
                 self.rows += round.rows
                 if round.verdict:
-                    self._note_round(round.rows, row_of("33 cluster, all together", round.verdict))
+                    self._note_round(round.rows, "33 cluster, all together", round.verdict)
 
-    def _note_round(self, rows: list[Row], whole: Row) -> None:
+    def _note_round(self, rows: list[Row], fault: str, verdict: Verdict) -> None:
+        whole = row_of(fault, verdict)
         self._note(whole)
+        if not verdict.settled:
+            self.failures.append(f"{fault}: the store's group stood still for {STILL_S:.0f} s before it had finished")
         for row in rows:  # which of its faults did the harm of a round, nobody can say
             row.lost, row.duplicate = whole.lost, whole.duplicate
 

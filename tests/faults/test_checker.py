@@ -6,10 +6,14 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from eventbus.broker.function_library import library
+from tests.faults.breakages import LUA, broken_library
 from tests.faults.checker import Accepted, Found, Verdict, compare
 from tests.faults.table import Row, format_rows
+from tests.waiting import LOOK_S, reached_while_falling
 
 pytestmark = pytest.mark.short
 
@@ -111,7 +115,7 @@ def test_without_a_stream_the_store_is_compared_with_what_was_acknowledged(tmp_p
 
 @pytest.mark.parametrize("kind", ["lost", "duplicate", "phantom", "disorder", "missing", "double"])
 def test_a_verdict_is_clean_without_any_of_it(kind: str) -> None:
-    assert not Verdict(**{kind: 1}).clean
+    assert not msgspec.structs.replace(Verdict(), **{kind: 1}).clean
 
 
 def test_what_was_told_is_no_longer_missing() -> None:
@@ -124,3 +128,49 @@ def test_the_table_sums_up_runs_and_shows_no_figure_that_was_not_measured() -> N
     rows = [Row("7 b", 1, 10), Row("7 a", 1, 10, recovery_s=0.5), Row("7 a", 1, 5, 1, recovery_s=2.0)]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in format_rows(rows).splitlines()]
     assert lines[2:] == [["7 a", "2", "15", "1", "0", "0", "2.0", "-"], ["7 b", "1", "10", "0", "0", "0", "-", "-"]]
+
+
+#: The judge has so many looks in which nothing becomes less.
+STILL = 3 * LOOK_S
+
+
+@pytest.mark.parametrize(
+    ("left", "settles"),
+    [
+        ([*range(20, 0, -1), 0], True),
+        ([5, 5, 5, 4, 4, 4, 3, 3, 0], True),
+        ([5, 5, 5, 5, 5, 0], False),
+        ([5, 4, 6, 5, 4, 6, 5, 4, 0], False),
+    ],
+    ids=["falls slowly", "stands still for a while", "stands still", "goes up and down"],
+)
+def test_what_waits_is_waited_for_as_long_as_it_becomes_less(left: list[int], settles: bool) -> None:
+    looks = iter(left)
+    now = left[0]
+
+    def look() -> int:
+        nonlocal now
+        now = next(looks)
+        return now
+
+    assert reached_while_falling(lambda: now == 0, look, STILL) is settles
+
+
+def test_a_server_that_is_away_for_a_look_is_no_end_of_the_wait() -> None:
+    answers = iter([5, None, None, 4, None, 0])
+    now = 5
+
+    def look() -> int:
+        nonlocal now
+        answer = next(answers)
+        if answer is None:
+            raise ConnectionError
+        now = answer
+        return now
+
+    assert reached_while_falling(lambda: now == 0, look, STILL, (ConnectionError,))
+
+
+@pytest.mark.parametrize("name", LUA)
+def test_a_control_still_finds_the_line_that_it_breaks(name: str) -> None:
+    assert broken_library(name) != library()

@@ -36,7 +36,7 @@ def jump(scene: Scene, clock: Clock, seconds: float, breakage: tuple[str, ...] =
     time.sleep(1)
     producer.signal(signal.SIGTERM)
     assert producer.wait() == 0
-    return scene.verdict(since=died, within_s=20)
+    return scene.verdict(since=died, still_s=20)
 
 
 def with_redis_clock(scene: MakeScene, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Scene:

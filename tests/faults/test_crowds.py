@@ -58,7 +58,7 @@ def test_control_a_server_that_evicts_is_taken(scene: MakeScene, note_control: N
     producer.signal(signal.SIGTERM)
     assert producer.wait() == 0
     worker.kill()
-    note_control(POLICY, here.verdict(within_s=2), "evicting server taken")
+    note_control(POLICY, here.verdict(still_s=2), "evicting server taken")
 
 
 # -- 21 ----------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def hot(scene: Scene, seconds: float, rate: int) -> tuple[Verdict, str]:
     for producer in producers:
         assert producer.wait() == 0
     loaded_s = time.monotonic() - begun
-    verdict = scene.verdict(since=died, within_s=120)
+    verdict = scene.verdict(since=died, still_s=120)
     return (
         verdict,
         f"{verdict.accepted / loaded_s:.0f} events/s; neighbours' latency p50 {p50:.0f} ms, p99 {p99:.0f} ms",

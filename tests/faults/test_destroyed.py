@@ -72,6 +72,7 @@ def test_what_is_lost_with_a_destroyed_stream_is_counted_to_the_event(scene: Mak
     until(lambda: here.warned(f"group sink was destroyed, or its stream, on partition 0: {destroyed.unread} events"))
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_what_was_destroyed_and_nobody_counts(scene: MakeScene, note_control: NoteControl) -> None:
     destroyed = Destroyed(scene(hold=False, lua="what-was-destroyed-is-not-counted"))
@@ -126,6 +127,7 @@ def test_a_destroyed_group_goes_on_at_its_floor(scene: MakeScene, note: Note) ->
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_destroyed_group_without_a_floor(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(lua="no-floors")
@@ -141,7 +143,7 @@ def test_control_a_group_that_nobody_makes_anew(scene: MakeScene, note_control: 
         here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP)
 
     meanwhile(here, destroy, breakage=("groups-are-not-made-anew",), pause_s=1.5)
-    note_control(GROUP, here.verdict(within_s=4), "group not made anew")
+    note_control(GROUP, here.verdict(still_s=4), "group not made anew")
 
 
 def destroy_group_at_work(scene: Scene) -> Verdict:
@@ -198,6 +200,7 @@ def test_a_destroyed_group_keeps_what_it_has_not_read(scene: MakeScene, note: No
     assert here.meta("lost:sink") == 0
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_destroyed_group_that_holds_nothing(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(hold=False, lua="a-destroyed-group-holds-nothing")

@@ -137,11 +137,11 @@ def test_control_a_killer_in_the_log_that_is_not_isolated(scene: MakeScene, note
 
 
 def doom(scene: Scene) -> None:
-    """One batch that three workers have died of already, held by one that has died as well."""
+    """One batch that three workers have died of already, or two of them, held by one that has died as well."""
     assert scene.producer(count=EVENTS).wait() == 0
     ((_, entries),) = scene.client.xreadgroup("sink", "dead", {scene.keys.incoming: ">"})
-    assert [fields[b"n"] for _, fields in entries] == [b"64"]
-    scene.client.hset(scene.keys.attempts + b"sink", entries[0][0], 3)
+    assert [fields[b"n"] for _, fields in entries] in ([b"64"], [b"1", b"63"])
+    scene.client.hset(scene.keys.attempts + b"sink", mapping={entry: 3 for entry, _ in entries})
 
 
 def isolate_over_a_bad_line(scene: Scene, *breakage: str) -> Verdict:

@@ -60,6 +60,7 @@ def test_what_was_acknowledged_outlives_its_producer(scene: MakeScene, crash: st
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_every_start_is_the_same_producer(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene()
@@ -110,6 +111,7 @@ def test_a_bad_line_loses_and_doubles_nothing(scene: MakeScene, proxy: MakeProxy
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_retry_under_a_fresh_number(scene: MakeScene, proxy: MakeProxy, note_control: NoteControl) -> None:
     here = scene()
@@ -143,4 +145,4 @@ def test_control_a_worker_that_does_not_look_what_it_was_given(
 ) -> None:
     here = scene()
     on_a_bad_line(here, proxy, Mode.CUT_REPLY, worker=("own-pending-is-not-read",))
-    note_control(f"{NETWORK}: {Mode.CUT_REPLY}", here.verdict(within_s=4), "own pending not read")
+    note_control(f"{NETWORK}: {Mode.CUT_REPLY}", here.verdict(still_s=4), "own pending not read")

@@ -15,7 +15,7 @@ from tests.faults.checker import Verdict
 from tests.faults.conftest import LONG, Harm, Note, NoteControl
 from tests.faults.producer import NAMESPACE, OBJECTS
 from tests.faults.scene import SETTLE_S, Scene, reached, until
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 ALWAYS = "3 Redis killed, AOF always"
 FULL = "10 out of memory"
@@ -58,22 +58,23 @@ def test_a_killed_server_that_writes_always_has_all_it_acknowledged(scene: MakeS
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_killed_server_that_writes_nothing(scene: MakeScene, seed: int, note_control: NoteControl) -> None:
     here = scene(config={"appendonly": "no"})
     kill_often(here, seed, 1, rate=5_000, env=NO_RING)
-    note_control(ALWAYS, here.verdict(within_s=5), "no AOF, no ring")
+    note_control(ALWAYS, here.verdict(still_s=5), "no AOF, no ring")
 
 
 # -- 10 ----------------------------------------------------------------------------------------------------------
 
 
-def fill_up(scene: Scene) -> tuple[Verdict, int, int]:
-    """Fill Redis with nobody draining, then drain it while it is full, then give it room.
+def fill_up(scene: Scene, within_s: float = PATIENCE_S) -> tuple[Verdict, int, int]:
+    """Fill Redis with nobody draining, then drain it while it is full, for *within_s* at most, then give it room.
 
     Returns: the verdict, the memory when full, the most of it while it was drained.
     """
-    producer = scene.producer(count=30_000, objects=30_000, rate=20_000)
+    producer = scene.producer(count=30_000, objects=30_000, rate=20_000, noise=100)
     until(lambda: producer.acknowledged > 10)
     used = scene.client.info("memory")["used_memory"]
     scene.client.config_set("maxmemory", used + 500_000)
@@ -81,14 +82,14 @@ def fill_up(scene: Scene) -> tuple[Verdict, int, int]:
     before = most = scene.client.info("memory")["used_memory"]
     backlog = scene.client.xlen(scene.keys.incoming)
     scene.worker()
-    deadline = time.monotonic() + 4
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline and not scene.settle(0):
         most = max(most, scene.client.info("memory")["used_memory"])
         time.sleep(0.01)
     drained = scene.settle(0)
     scene.client.config_set("maxmemory", 0)
     assert producer.wait() == 0
-    verdict = scene.verdict(within_s=10)
+    verdict = scene.verdict(still_s=10)
     uncounted = scene.not_created
     assert backlog
     if drained:  # what was not created is not lost if it was counted as such
@@ -115,13 +116,14 @@ def test_a_full_redis_is_drained_without_growing(scene: MakeScene, note: Note) -
 
 @pytest.mark.long
 def test_control_a_record_that_memory_refuses(scene: MakeScene, note_control: NoteControl) -> None:
-    verdict, _, _ = fill_up(scene(lua="record-is-refused-when-full"))
+    verdict, _, _ = fill_up(scene(lua="record-is-refused-when-full"), within_s=4)
     note_control(FULL, Harm(not verdict.clean, "not drained"), "record without allow-oom")
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_record_that_creates_when_full(scene: MakeScene, note_control: NoteControl) -> None:
-    _, before, most = fill_up(scene(lua="record-creates-when-full"))
+    _, before, most = fill_up(scene(lua="record-creates-when-full"), within_s=4)
     harm = Harm(most > before + SLACK, f"{(most - before) / 1e6:.1f} MB more")
     note_control(FULL, harm, "creates when full")
 
@@ -189,11 +191,13 @@ def test_after_flushall_an_idle_producer_sends_its_ring_again(scene: MakeScene, 
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_an_idle_producer_that_does_not_ask(scene: MakeScene, note_control: NoteControl) -> None:
     note_control(FLUSHED, flush_over_the_idle(scene(hold=False), "the-idle-do-not-ask"), "the idle do not ask")
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_flushall_without_a_ring(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(hold=False)
@@ -244,6 +248,7 @@ def test_control_a_function_that_looks_at_no_types(scene: MakeScene, note_contro
     note_control(WRONG_TYPE, here.verdict(), "types not looked at, notes not finished")
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_function_that_acknowledges_first(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(lua="acknowledges-first")
@@ -283,8 +288,8 @@ class Overwriting:
     @property
     def told(self) -> bool:
         """Return True if each time was counted, and this key named."""
-        named = self._scene.client.hget(self._scene.keys.meta, "spoiled_key")
-        return self._scene.meta("spoiled") == len(self.asides) and named == self.key
+        times, named = self._scene.client.hmget(self._scene.keys.spoiled, "times", "last_key")
+        return int(times or 0) == len(self.asides) and named == self.key
 
 
 def an_object(scene: Scene) -> bytes | None:
@@ -328,10 +333,10 @@ def test_control_an_object_overwritten_that_nobody_tells(scene: MakeScene, note_
     note_control(OVERWRITTEN, verdict, "other types not looked for")
 
 
-def overwrite_similar(scene: Scene, within_s: float = SETTLE_S) -> Verdict:
+def overwrite_similar(scene: Scene, still_s: float = SETTLE_S) -> Verdict:
     """No count hangs on it. That nobody tells would be a loss."""
     overwriting = Overwriting(scene, a_set_of_similar_messages)
-    verdict = scene.verdict(since=meanwhile(scene, overwriting), within_s=within_s)
+    verdict = scene.verdict(since=meanwhile(scene, overwriting), still_s=still_s)
     verdict.lost += not overwriting.told
     return verdict
 
@@ -345,7 +350,7 @@ def test_a_set_of_similar_messages_overwritten_is_begun_anew_and_told(scene: Mak
 
 @pytest.mark.long
 def test_control_garbage_taken_for_a_set_of_similar_messages(scene: MakeScene, note_control: NoteControl) -> None:
-    verdict = overwrite_similar(scene(lua="garbage-is-taken-for-ours"), within_s=4)
+    verdict = overwrite_similar(scene(lua="garbage-is-taken-for-ours"), still_s=4)
     note_control(OVERWRITTEN_SIMILAR, verdict, "garbage taken for ours")
 
 
@@ -404,6 +409,7 @@ def test_functions_that_are_gone_are_loaded_again(scene: MakeScene, note: Note) 
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_functions_that_nobody_loads_again(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene()
@@ -415,6 +421,6 @@ def test_control_functions_that_nobody_loads_again(scene: MakeScene, note_contro
     time.sleep(0.5)
     producer.signal(signal.SIGTERM)
     assert producer.wait() == 0
-    verdict = here.verdict(within_s=2)
+    verdict = here.verdict(still_s=2)
     verdict.lost += producer.end["recorded"] - verdict.accepted
     note_control(FUNCTIONS, verdict, "not loaded again")

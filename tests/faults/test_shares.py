@@ -39,6 +39,7 @@ def threads_of(process: Process) -> int:
     return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_workers_come_and_go_and_every_event_is_counted_once(scene: MakeScene, note: Note) -> None:
     here = scene(partitions=PARTITIONS)
@@ -83,4 +84,4 @@ def test_control_the_share_of_a_dead_worker_is_nobodys(scene: MakeScene, note_co
     producer.go_on()
     producer.signal(signal.SIGTERM)
     assert producer.wait() == 0
-    note_control(SHARES, here.verdict(within_s=8), "the dead keep their share")
+    note_control(SHARES, here.verdict(still_s=8), "the dead keep their share")

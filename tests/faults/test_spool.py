@@ -17,6 +17,7 @@ from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.producer import tag_of
 from tests.faults.scene import Producing, Scene, until
+from tests.functions.cluster import Cluster
 from tests.support.harness import frozen
 
 SPOOLED = "2 producer killed, with a spool"
@@ -42,9 +43,9 @@ def promise(scene: Scene, victim: Producing) -> int:
         for each in contents(scene):
             for line in each.lines.values():
                 for batch in line.in_order():
-                    tags = " ".join(map(tag_of, batch.events))
+                    tags = " ".join(map(tag_of, batch.packed.events()))
                     log.write(f"{line.producer.id} {batch.first} SPOOLED {tags}\n")
-                    promised += len(batch.events)
+                    promised += batch.packed.count
     return promised
 
 
@@ -82,6 +83,33 @@ def test_what_a_frozen_redis_had_not_acknowledged_is_sent_once(scene: MakeScene,
     send(here)
     verdict = here.verdict(since=died)
     note(SPOOLED, verdict)
+    assert promised == EVENTS // 2
+    assert verdict.accepted == EVENTS
+    assert verdict.clean, verdict
+    assert contents(here) == []
+
+
+@pytest.mark.long
+def test_what_a_frozen_cluster_had_not_acknowledged_is_sent_once_to_every_partition(
+    scene: MakeScene, short_path: Path, note: Note
+) -> None:
+    cluster = Cluster(short_path, replicas=False)
+    here = scene(server=cluster, partitions=6)
+    here.worker()
+    victim = record_half(here)
+    for number in range(3):
+        cluster.freeze(number)
+    until(lambda: sum(each.events for each in contents(here)) >= EVENTS // 2)
+    victim.signal(signal.SIGKILL)
+    victim.wait()
+    promised = promise(here, victim)
+    for number in range(3):
+        cluster.thaw(number)
+    until(lambda: all(here.client.get(keys.root) is None for keys in here.bus.keys))  # it is a cluster again
+    back = time.monotonic()
+    send(here)
+    verdict = here.verdict(since=back)
+    note(f"{SPOOLED}, on a cluster", verdict)
     assert promised == EVENTS // 2
     assert verdict.accepted == EVENTS
     assert verdict.clean, verdict
@@ -126,6 +154,7 @@ def test_what_was_recorded_while_redis_was_gone_is_sent_by_the_next_process(scen
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_sent_under_a_fresh_id(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene()
@@ -134,6 +163,7 @@ def test_control_sent_under_a_fresh_id(scene: MakeScene, note_control: NoteContr
     note_control(SPOOLED, here.verdict(), "orphans under a fresh id")
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_without_a_spool(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene()

@@ -92,25 +92,26 @@ def test_counts_go_on_when_a_worker_dies_while_events_expire(scene: MakeScene, s
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_killed_while_nobody_takes_over(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene()
     kill_one(here, "record:2", breakage=("nobody-takes-over",))
-    note_control(KILLED, here.verdict(within_s=4), "no take-over")
+    note_control(KILLED, here.verdict(still_s=4), "no take-over")
 
 
 @pytest.mark.long
 def test_control_killed_while_record_does_not_acknowledge(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(lua="no-acknowledgement")
     kill_one(here, "recorded:2")
-    note_control(KILLED, here.verdict(within_s=4), "record without XACK")
+    note_control(KILLED, here.verdict(still_s=4), "record without XACK")
 
 
 @pytest.mark.long
 def test_control_trim_that_forgets_the_pending(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(hold=False, lua="trim-looks-at-delivered-only")
     kill_one(here, "record:2")
-    note_control(KILLED, here.verdict(within_s=6), "trim behind the pending")
+    note_control(KILLED, here.verdict(still_s=6), "trim behind the pending")
 
 
 @pytest.mark.long
@@ -147,6 +148,7 @@ def test_a_worker_that_comes_back_after_it_was_replaced_counts_nothing(scene: Ma
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_zombie_without_the_token(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(lua="no-token")
@@ -182,6 +184,7 @@ def test_sigterm_sends_and_records_everything_first(scene: MakeScene, note: Note
     assert verdict.clean, verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_control_a_producer_that_does_not_flush(scene: MakeScene, note_control: NoteControl) -> None:
     verdict, _ = stop_all(scene(), breakage=["no-flush-at-the-end"], rate=0)

@@ -22,6 +22,8 @@ from eventbus import EventBroadcaster, ObjectReference, Settings, install_signal
 POD = ObjectReference("Pod", "default", "web-0")
 #: events of one piece of work
 EVENTS = 50
+#: those of a program that makes the same mistake each time
+REFUSED = 3_000
 SETTINGS = Settings(prefix=sys.argv[2], flush_s=float(sys.argv[5]))
 
 broadcaster: EventBroadcaster
@@ -94,6 +96,30 @@ def shuts_down_then_records() -> None:
     broadcaster.shutdown()
     work()
     ending()
+
+
+def refuse(_who: object = "main") -> None:
+    """Record what no event can be."""
+    recorder = broadcaster.new_recorder("c")
+    for i in range(REFUSED):
+        recorder.event(POD, "Info", "Said", f"refused {i}")
+
+
+def refused() -> None:
+    refuse()
+    ending()
+
+
+def refused_until_signalled() -> None:
+    refuse()
+    ending()
+    signal.pause()
+
+
+def refused_in_pool() -> None:
+    with context().Pool(1) as workers:
+        workers.map(refuse, range(1))
+        ending()
 
 
 def records_in_late_callbacks() -> None:

@@ -21,6 +21,9 @@ from tests.waiting import eventually
 PROGRAM = Path(__file__).with_name("ending_program.py")
 ROOT = Path(__file__).parents[2]
 EVENTS = 50
+#: as many as the program makes mistakes, and what is said of them: the first at once, all others at the end
+REFUSED = 3_000
+REFUSED_SAID = f"{REFUSED - 1} events refused: type: Unsupported event type 'Info'; use Normal or Warning"
 TERM, INT, HUP, QUIT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL
 ALL = ("fork", "spawn", "forkserver")
 
@@ -112,6 +115,16 @@ ROWS = [
         Fate.TOLD,
         said=f"{EVENTS - 1} events refused: the broadcaster is shut down",
     ),
+    Row("3 000 events that are refused", "refused", Fate.TOLD, events=REFUSED, said=REFUSED_SAID),
+    Row(
+        "3 000 events that are refused, SIGTERM",
+        "refused_until_signalled",
+        Fate.TOLD,
+        events=REFUSED,
+        signals=(TERM,),
+        code=-TERM,
+        said=REFUSED_SAID,
+    ),
     Row(
         "SIGTERM, recorded in a thread only",
         "in_a_thread",
@@ -150,6 +163,14 @@ ROWS = [
         said="events lost: waiting when this process, forked by C code, found out that it is one",
     ),
     Row("`os.fork`, then `os._exit`", "forks_then_os_exit", Fate.LOST, still=True),
+    Row(
+        "3 000 events that are refused, in a `Pool`",
+        "refused_in_pool",
+        Fate.TOLD,
+        events=REFUSED,
+        methods=ALL,
+        said=REFUSED_SAID,
+    ),
     Row("`Process.kill()`", "process_killed", Fate.LOST, methods=ALL, still=True),
 ]
 

@@ -349,7 +349,7 @@ def test_without_a_bus_events_are_only_seen_here(settings: Settings, url: str) -
         broadcaster.start_event_watcher(seen.append, scope="local")
         say(broadcaster, "here")
         eventually(lambda: seen)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with pytest.raises(ConfigError, match="only scope='local'"):
             broadcaster.start_event_watcher(seen.append)
         with pytest.raises(ConfigError, match="no bus is configured"):
@@ -415,7 +415,7 @@ def test_the_password_of_the_settings_is_used_and_a_wrong_one_says_what_to_do(
         right = settings_of(prefix, redis_url=server.url, redis_password="secret")
         with EventBroadcaster(settings=right) as broadcaster:
             say(broadcaster, "x")
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
         wrong = settings_of(prefix, redis_url=server.url, redis_password="public")
         with EventBroadcaster(settings=wrong) as broadcaster, pytest.raises(BusRefused, match="EVENTBUS_REDIS_PASS"):
             broadcaster.start_event_watcher(print)
@@ -468,7 +468,7 @@ def test_shutdown_ends_in_time_with_a_redis_that_stands_still(short_path: Path, 
         broadcaster.start_event_watcher(lambda _event: None)
         broadcaster.start_recording_to_sink()
         say(broadcaster, "x")
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with frozen(server.pid):
             say(broadcaster, "y")
             assert not broadcaster.shutdown(0.3)
@@ -549,7 +549,7 @@ def test_recording_does_not_hold_up_an_event_loop_even_without_redis(
 
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         say(broadcaster, "first")
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with frozen(server.pid):
             asyncio.run(record(broadcaster))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.publish import PublishState, PublishStatus, parse_reply, publish_command
+from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.keys import partition_of
+from eventbus.broker.publish_call import PublishState, PublishStatus, parse_reply, publish_command
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream import GroupReader
 from eventbus.broker.transport import PublishRequest
@@ -19,10 +22,16 @@ from eventbus.clock import SystemClock
 from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.correlate.worker import SinkRunner
 from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
-from eventbus.errors import BusReplaced, ConfigError, EventBusError
+from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
+from eventbus.event import ObjectMeta
+from eventbus.export.exporter import PartitionExporter
+from eventbus.export.options import ExportOptions
+from eventbus.kinds import EVENT, NODE
+from eventbus.objects.node import Node
 from eventbus.settings import Options
 from eventbus.store.object_store import ObjectStore
 from tests.builders import make_event
+from tests.support.exporting import MemorySink
 from tests.support.harness import settings_of
 from tests.waiting import eventually
 from workers.opening import Opener
@@ -144,7 +153,9 @@ def test_a_call_of_record_writes_nothing_to_another_bus(bus: Bus, client: Any) -
     packed = pack_event(make_event())
     state = PublishState(1 << 20, "", 0, made.id)
     client.execute_command(*publish_command(made.keys[0], "p1", 1, 1, pack_batch("p1", 1, [packed]), state))
-    reader = GroupReader(bus=former, client=client, partition=0, group="sink", consumer="one", policy="WAIT", start="0")
+    reader = GroupReader(
+        bus=former, client=client, partition=0, group="sink", consumer="one", policy=GroupPolicy.WAIT, start="0"
+    )
     (delivery,) = reader.read(0)
     builder = CallBuilder(former.keys[0], Options())
     builder.add(delivery.id, delivery.clock_ms, [Correlator(Options()).keyed("p1:1", unpack_wire(packed), packed)], ())
@@ -191,3 +202,67 @@ def test_nobody_opens_a_partition_of_a_bus_that_he_does_not_know(bus: Bus, clien
     anew(client, bus, partitions=5)
     with pytest.raises(BusReplaced):
         bus.open_partition(client, 0)
+
+
+# -- those who write through the store, and exports --------------------------------------------------------------------
+
+
+def a_node(name: str) -> Node:
+    return Node(metadata=ObjectMeta(name=name))
+
+
+def test_a_writer_of_the_store_goes_on_with_a_bus_of_the_same_form(bus: Bus, client: Any) -> None:
+    with ObjectStore(bus, client) as store:
+        nodes, events = store.objects(NODE), store.objects(EVENT)
+        former = nodes.create(a_node("n1"))
+        made = anew(client, bus)
+        with pytest.raises(NotFound):  # it is no more, and nobody else's is taken for it
+            nodes.update(former)
+        nodes.create(a_node("n2"))
+        assert bus.id == made.id
+        events.create(make_event(metadata=ObjectMeta(name="w1", namespace="default")))
+    with ObjectStore(made, client) as store:
+        assert [node.metadata.name for node in store.objects(NODE).list().items] == ["n2"]
+        assert [event.metadata.name for event in store.list().items] == ["w1"]
+
+
+def test_a_writer_of_the_store_writes_nothing_to_a_bus_of_other_partitions(bus: Bus, client: Any) -> None:
+    with ObjectStore(bus, client) as store:
+        anew(client, bus, partitions=5)
+        before = set(client.scan_iter(match=f"{bus.prefix}:*", count=1000))
+        with pytest.raises(BusReplaced, match="made anew with 5 partitions"):
+            store.objects(NODE).create(a_node("n1"))
+        with pytest.raises(BusReplaced):
+            store.objects(EVENT).create(make_event(metadata=ObjectMeta(name="w1", namespace="default")))
+        assert set(client.scan_iter(match=f"{bus.prefix}:*", count=1000)) == before
+
+
+@pytest.mark.parametrize("partitions", [2, 5])
+def test_an_export_goes_on_with_a_bus_of_the_same_form_and_leaves_another_alone(
+    bus: Bus, client: Any, caplog: pytest.LogCaptureFixture, partitions: int
+) -> None:
+    sink = MemorySink()
+    exporter = PartitionExporter(
+        bus=bus, partition=0, sink=sink, consumer="one", clock=SystemClock(), options=ExportOptions(), block_ms=50
+    )
+    thread = threading.Thread(target=exporter.run)
+    thread.start()
+    try:
+        eventually(lambda: exporter.figures.holds)
+        made = anew(client, bus, partitions)
+        name = next(f"w{n}" for n in range(100) if partition_of(written("default", f"w{n}"), partitions) == 0)
+        with ObjectStore(made, client) as store:
+            store.objects(EVENT).create(make_event(metadata=ObjectMeta(name=name, namespace="default")))
+        if partitions == 2:
+            eventually(lambda: name in sink.rows)
+        else:
+            eventually(lambda: "made anew with 5 partitions, and this process knows 2" in caplog.text)
+            assert not client.exists(made.keys[0].export + sink.name.encode())
+    finally:
+        exporter.stop()
+        thread.join()
+
+
+def written(namespace: str, name: str) -> ObjectReference:
+    """By which a written event's partition is found."""
+    return ObjectReference(kind="Event", namespace=namespace, name=name)

@@ -20,6 +20,7 @@ from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import SystemClock
 from eventbus.consume import group_consumer as consumer_module
+from eventbus.consume import heartbeat
 from eventbus.consume.group_consumer import Consumer, consumer_name
 from eventbus.correlate.store_sink import StoreSink
 from eventbus.correlate.worker import SinkRunner
@@ -51,6 +52,7 @@ def settings(prefix: str) -> Settings:
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
 
 
 def open_for(url: str, settings: Settings) -> Bus:
@@ -87,8 +89,8 @@ def record(broadcaster: EventBroadcaster, n: int, *, batch: int = 10) -> None:
     for i in range(n):
         recorder.eventf(POD, "Normal", "Counted", "%d", i % 7)
         if i % batch == batch - 1:
-            assert broadcaster.flush(30)
-    assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
+    assert broadcaster.flush(60)
 
 
 def counted(bus: Bus) -> int:
@@ -139,7 +141,7 @@ def test_redis_killed_in_the_middle_of_the_work_leaves_every_event_counted_once(
                 time.sleep(0.02)
                 kill_server(server)
                 server.start()
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
             eventually(lambda: counted(bus) >= 6_000)
             eventually(lambda: nothing_waits(bus))
             assert counted(bus) == 6_000
@@ -406,7 +408,7 @@ def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
         broken.clear()
         eventually(lambda: nothing_waits(bus))
         pass_time(clock, bus, 1, step_s=0.6)
-        assert [each.vitals().counts["taken_over_batches"] for each in (one, two)] == [0, 0]
+        assert [each.loop_health().counts["taken_over_batches"] for each in (one, two)] == [0, 0]
 
 
 def test_two_workers_share_and_count_each_event_once(embedded_url: str, settings: Settings) -> None:

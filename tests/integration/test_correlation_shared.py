@@ -22,6 +22,7 @@ from eventbus.event import Event
 from eventbus.settings import Options, Settings
 from tests.builders import make_event, make_reference
 from tests.stored_layout import decode_counts
+from tests.thin import one
 from tests.waiting import eventually
 
 PODS = 12
@@ -51,8 +52,8 @@ def event_of(row: tuple[int, str]) -> Event:
     return make_event(involved_object=make_reference(name=f"pod-{row[0]}"), message=row[1])
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("partitions", one([4, 1]))
+@pytest.mark.parametrize("workers", one([4, 1]))
 def test_running_counts_do_not_depend_on_how_many_workers_share_the_work(
     embedded_url: str, partitions: int, workers: int
 ) -> None:

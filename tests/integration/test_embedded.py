@@ -439,6 +439,7 @@ def test_a_socket_where_another_user_listens_is_not_spoken_to(directory: Path) -
         with theirs.accept()[0] as asked:
             assert asked.recv(64) == b""
     (directory / "server.sock").unlink()
+    server.stop(timeout_s=0.1)  # it stands still, and cannot end by itself
 
 
 def test_a_full_disk_at_start_is_told(directory: Path) -> None:
@@ -448,7 +449,7 @@ def test_a_full_disk_at_start_is_told(directory: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
         with pytest.raises(ConfigError, match=r"cannot be used|gave up"):
-            EmbeddedServer(directory).start(timeout_s=5)
+            EmbeddedServer(directory).start(timeout_s=60)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

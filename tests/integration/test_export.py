@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.health.export_status import describe_missing, export_status, forget_sink, partitions_without_worker
+from eventbus.broker.health.export_status import (
+    describe_missing,
+    export_status,
+    forget_silent_sinks,
+    forget_sink,
+    partitions_without_worker,
+)
 from eventbus.broker.health.heartbeats import Beats, read_beats
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
@@ -34,9 +40,9 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def partition(server_url: str, prefix: str) -> Iterator[Partition]:
+def partition(any_server_url: str, prefix: str) -> Iterator[Partition]:
     """Nothing is folded, and nothing held back as spam."""
-    made = Partition(server_url, prefix, burst=1_000, max_events=1_000)
+    made = Partition(any_server_url, prefix, burst=1_000, max_events=1_000)
     yield made
     made.close()
 
@@ -245,7 +251,7 @@ def test_a_worker_in_a_long_call_of_its_sink_lives(
                 time.sleep(3)
             before = partition.state()["workers"]
             eventually(lambda before=before: partition.state()["workers"] != before, within_s=60)  # type: ignore[misc]
-        assert time.monotonic() - first.vitals().last_progress < 30, "and /livez says so too"
+        assert time.monotonic() - first.loop_health().last_progress < 30, "and /livez says so too"
 
     slow.fail = take_long
     run_until_idle(first)
@@ -278,7 +284,7 @@ def test_the_lag_is_a_figure_of_the_worker_that_has_the_lease(
     during: list[Mapping[str, float]] = []
 
     def down(_event: Event) -> None:
-        during.append(exporter.vitals().gauges)
+        during.append(exporter.loop_health().gauges)
         if time.now_s < 60:
             raise SinkUnreachable("refused")
 
@@ -289,10 +295,10 @@ def test_the_lag_is_a_figure_of_the_worker_that_has_the_lease(
     assert during[-1]["lag_seconds"] > 0
     time.sleep(1)
     run_until_idle(exporter)
-    gauges = exporter.vitals().gauges
+    gauges = exporter.loop_health().gauges
     assert (gauges["lag_events"], gauges["lag_seconds"]) == (0, 0)
     close(exporter)
-    assert "lag_events" not in exporter.vitals().gauges, "another worker tells it now"
+    assert "lag_events" not in exporter.loop_health().gauges, "another worker tells it now"
 
 
 def test_ten_minutes_of_outage_read_nothing_bury_nothing_and_are_told(
@@ -368,17 +374,17 @@ def test_a_worker_that_starts_while_its_sink_is_down_is_ready(
     sink = MemorySink()
     partition.record(about(1))
     exporter = exporter_of(sink, acquire=False)
-    assert not exporter.vitals().ready, "it has not asked Redis yet"
+    assert not exporter.loop_health().ready, "it has not asked Redis yet"
     ready: list[bool] = []
 
     def down(_event: Event) -> None:
-        ready.append(exporter.vitals().ready)
+        ready.append(exporter.loop_health().ready)
         if time.now_s < 60:
             raise SinkUnreachable("refused")
         exporter.stop()
 
     sink.fail = down
-    store = RedisAway(exporter, "lease", times=3 if redis_was_away else 0)
+    store = RedisAway(exporter, "acquire", times=3 if redis_was_away else 0)
     exporter.run()
     assert store.left == 0
     assert len(ready) > 1
@@ -395,15 +401,15 @@ def test_a_worker_that_loses_redis_with_a_batch_in_hand_lives_and_says_that_it_w
     ready: list[bool] = []
 
     def look() -> None:
-        silent_s.append(time.monotonic() - exporter.vitals().last_progress)
-        ready.append(exporter.vitals().ready)
+        silent_s.append(time.monotonic() - exporter.loop_health().last_progress)
+        ready.append(exporter.loop_health().ready)
 
-    RedisAway(exporter, "exported", times=60, before=look)
+    RedisAway(exporter, "settle", times=60, before=look)
     run_until_idle(exporter)
     assert time.monotonic() > 300
     assert max(silent_s) <= 10, "/livez"
     assert (ready[0], set(ready[1:])) == (True, {False}), "/readyz"
-    assert exporter.vitals().ready
+    assert exporter.loop_health().ready
     assert [record.message for record in caplog.records if record.name == "eventbus"] == [
         "export:memory, partition 0 waits: Connection refused",
         "export:memory, partition 0 goes on",
@@ -710,7 +716,7 @@ def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
 
 
 # others share the servers in the containers
-@pytest.mark.parametrize("server_url", ["embedded"], indirect=True)
+@pytest.mark.parametrize("any_server_url", ["embedded"], indirect=True)
 @pytest.mark.parametrize("repeats", [First(), Thresholds((1, 10)), AtMostEvery(60_000)], ids=str)
 def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
     partition: Partition, exporter_of: MakeExporter, repeats: Repeats
@@ -761,6 +767,16 @@ def test_a_sink_can_be_forgotten(partition: Partition, exporter_of: MakeExporter
     assert forget_sink(partition.bus, partition.admin, "memory")
     assert export_status(partition.bus, partition.admin) == ()
     assert not forget_sink(partition.bus, partition.admin, "memory")
+
+
+def test_a_sink_that_was_silent_for_long_is_forgotten_by_housekeeping(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    close(exporter_of(MemorySink()))
+    (keys,) = partition.bus.keys
+    assert forget_silent_sinks(partition.admin, keys, silent_ms=3_600_000) == []
+    eventually(lambda: forget_silent_sinks(partition.admin, keys, silent_ms=0) == ["memory"])  # 1 ms later
+    assert export_status(partition.bus, partition.admin) == ()
 
 
 def test_a_forgotten_sink_is_written_everything_anew(partition: Partition, exporter_of: MakeExporter) -> None:

@@ -49,7 +49,7 @@ def record(broadcaster: EventBroadcaster, objects: int) -> None:
     recorder = broadcaster.new_recorder("test")
     for number in range(objects):
         recorder.event(ObjectReference("Pod", "default", f"pod-{number}"), "Normal", "Tested", "hello")
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
 
 
 def stored(bus: Bus) -> dict[str, int]:
@@ -80,6 +80,11 @@ def holder_pid(bus: Bus, name: str) -> int:
     return int(holders[0].rsplit("-", 2)[1]) if holders else 0
 
 
+def export_of_lines(lines: Path, env: dict[str, str], folder: Path) -> Program:
+    words = ("worker", "export", "--from", "beginning", "--to", f"file:{lines}", "--name", "lines")
+    return Program(*words, env=env, folder=folder)
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("objects", [500, pytest.param(2_500, marks=pytest.mark.volume)])
 def test_every_event_survives_an_outage_two_kills_and_cut_replies(
@@ -92,6 +97,8 @@ def test_every_event_survives_an_outage_two_kills_and_cut_replies(
         export = (
             "worker",
             "export",
+            "--from",
+            "beginning",
             "--to",
             system.sink_url,
             "--name",
@@ -103,9 +110,7 @@ def test_every_event_survives_an_outage_two_kills_and_cut_replies(
         )
         stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
         workers = [stack.enter_context(Program(*export, env=env, folder=tmp_path)) for _ in range(2)]
-        stack.enter_context(
-            Program("worker", "export", "--to", f"file:{lines}", "--name", "lines", env=env, folder=tmp_path)
-        )
+        stack.enter_context(export_of_lines(lines, env, tmp_path))
         for _ in range(ROUNDS - 2):
             record(broadcaster, objects)
 
@@ -146,7 +151,7 @@ def test_a_worker_whose_sink_is_down_stops_at_once_and_lets_the_next_one_begin(
 ) -> None:
     with ExitStack() as stack, HttpSystem() as system:
         system.down = True
-        export = ("worker", "export", "--to", system.sink_url, "--name", "http")
+        export = ("worker", "export", "--from", "beginning", "--to", system.sink_url, "--name", "http")
         stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
         first = stack.enter_context(Program(*export, env=env, folder=tmp_path))
         record(broadcaster, 10)
@@ -176,12 +181,12 @@ def test_a_worker_says_when_nobody_correlates_and_serves_metrics(
         assert f"eventbus_worker_lag_seconds{labels} 0.0" in text
         assert f"eventbus_worker_leader{labels} 1.0" in text
         assert "pod-" not in text
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as reply:
             assert reply.status == 200
 
 
 def scrape(port: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
         return str(reply.read().decode())
 
 
@@ -207,7 +212,7 @@ def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> 
 
 
 def test_standard_output_has_the_lines(env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path) -> None:
-    export = ("worker", "export", "--to", "stdout:")
+    export = ("worker", "export", "--from", "beginning", "--to", "stdout:")
     with (
         Program("worker", "sink", env=env, folder=tmp_path),
         Program(*export, env=env, folder=tmp_path) as worker,
@@ -224,14 +229,14 @@ def test_status_shows_a_sink_and_one_without_a_worker_can_be_forgotten(
     lines = tmp_path / "events.jsonl"
     with (
         Program("worker", "sink", env=env, folder=tmp_path),
-        Program("worker", "export", "--to", f"file:{lines}", "--name", "lines", env=env, folder=tmp_path) as worker,
+        export_of_lines(lines, env, tmp_path) as worker,
     ):
         record(broadcaster, 3)
         eventually(lambda: lag_of(bus, "lines") == 0 and lines.exists(), within_s=PATIENCE_S)
         refused = run("group", "delete", "export:lines", "--yes", env=env)
         assert (refused.returncode, "still alive" in refused.stderr) == (2, True)
         assert worker.stop() == 0
-    assert f", and writes to file:{lines} as lines\n" in worker.err
+    assert f", and writes to file:{lines} as lines; a new sink begins with what the store holds" in worker.err
     shown = run("status", env=env).stdout
     assert "no worker" in shown
     assert json.loads(run("status", "-o", "json", env=env).stdout)["sinks"][0]["name"] == "lines"
@@ -248,6 +253,8 @@ def test_whoever_dies_or_freezes_wherever_every_event_has_its_final_count(
         export = (
             "worker",
             "export",
+            "--from",
+            "beginning",
             "--to",
             system.sink_url,
             "--name",

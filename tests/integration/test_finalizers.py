@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -13,8 +13,11 @@ from eventbus import Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.errors import Conflict, InvalidObject, NotFound
 from eventbus.event import Event, EventSource, ObjectMeta
-from eventbus.kinds import EVENT, NODE
+from eventbus.kinds import EVENT, NODE, POD
+from eventbus.objects.container import Container
 from eventbus.objects.node import Node
+from eventbus.objects.pod import RUNNING_FINALIZER, Pod, PodSpec
+from eventbus.objects.pod_status import PodStatus
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.writer import ObjectWriter
 from tests.builders import make_event
@@ -149,3 +152,109 @@ def test_a_written_event_is_held_back_too(store: ObjectStore, bus: Bus) -> None:
     assert letters(bus, "events") == "AMD"
     with pytest.raises(NotFound):
         events.get("e1", "default")
+
+
+@pytest.fixture
+def pods(store: ObjectStore) -> ObjectWriter[Pod]:
+    return store.objects(POD)
+
+
+def held_pod(*finalizers: str, node: str = "n1", phase: str = "Running") -> Pod:
+    """Make a pod with a grace time of 7 s."""
+    metadata = ObjectMeta(name="web", namespace="shop", finalizers=finalizers)
+    container = Container(name="main", command=("/bin/true",))
+    spec = PodSpec(node_name=node, containers=(container,), termination_grace_period_seconds=7)
+    return Pod(metadata=metadata, spec=spec, status=PodStatus(phase=phase))
+
+
+def test_a_pod_that_is_held_back_has_its_own_grace_time(pods: ObjectWriter[Pod]) -> None:
+    pods.create(held_pod("example.com/a"))
+    before = datetime.now(UTC).replace(microsecond=0)
+    pods.delete("web", "shop")
+    marked = pods.get("web", "shop").metadata
+    assert marked.deletion_grace_period_seconds == 7
+    assert marked.deletion_timestamp is not None
+    assert marked.deletion_timestamp - before >= timedelta(seconds=7), "when it will be gone, as Kubernetes has it"
+
+
+@pytest.mark.parametrize(("asked_s", "wanted_s"), [(3, 3), (70, 70), (-5, 1)])
+def test_a_pod_has_the_grace_time_that_was_asked_for(pods: ObjectWriter[Pod], asked_s: int, wanted_s: int) -> None:
+    pods.create(held_pod(RUNNING_FINALIZER))
+    pods.delete("web", "shop", grace_s=asked_s)
+    assert pods.get("web", "shop").metadata.deletion_grace_period_seconds == wanted_s
+
+
+def test_a_grace_time_may_only_get_shorter(pods: ObjectWriter[Pod]) -> None:
+    pods.create(held_pod(RUNNING_FINALIZER))
+    pods.delete("web", "shop")
+    first = pods.get("web", "shop").metadata
+    for asked_s in (None, 7, 30):
+        pods.delete("web", "shop", grace_s=asked_s)
+        assert pods.get("web", "shop").metadata == first
+    pods.delete("web", "shop", grace_s=2)
+    shorter = pods.get("web", "shop").metadata
+    assert shorter.deletion_grace_period_seconds == 2
+    assert first.deletion_timestamp is not None
+    assert first.deletion_timestamp - shorter.deletion_timestamp == timedelta(seconds=5)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("pod", "grace_s"),
+    [
+        (held_pod(RUNNING_FINALIZER), 0),
+        (held_pod(RUNNING_FINALIZER, node=""), None),
+        (held_pod(RUNNING_FINALIZER, phase="Failed"), None),
+        (held_pod(RUNNING_FINALIZER, phase="Succeeded"), 30),
+    ],
+    ids=["forced", "of-no-node", "failed", "succeeded"],
+)
+def test_a_pod_without_a_grace_time_does_not_wait_for_its_agent(
+    pods: ObjectWriter[Pod], bus: Bus, pod: Pod, grace_s: int | None
+) -> None:
+    pods.create(pod)
+    pods.delete("web", "shop", grace_s=grace_s)
+    with pytest.raises(NotFound):
+        pods.get("web", "shop")
+    assert letters(bus, "pods") == "AMD", "its last state says to who watches that it was forced"
+
+
+def test_a_pod_that_waits_for_a_lost_agent_can_be_forced_out(pods: ObjectWriter[Pod]) -> None:
+    pods.create(held_pod(RUNNING_FINALIZER))
+    pods.delete("web", "shop")
+    pods.delete("web", "shop", grace_s=0)
+    assert pods.list().items == ()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made anew"])
+def test_a_pod_whose_agent_takes_it_out_as_soon_as_it_is_marked_is_deleted(
+    pods: ObjectWriter[Pod], again: bool
+) -> None:
+    pods.create(held_pod(RUNNING_FINALIZER, phase="Failed"))
+    storage: Any = pods._storage
+    remove = storage.remove
+
+    def quicker(found: Any, version: str) -> Any:
+        storage.remove = remove
+        pods.delete("web", "shop")
+        if again:
+            pods.create(held_pod(RUNNING_FINALIZER))
+        return remove(found, version)
+
+    storage.remove = quicker
+    pods.delete("web", "shop")
+    assert len(pods.list().items) == again
+
+
+def test_what_others_hold_is_not_forced_out(pods: ObjectWriter[Pod]) -> None:
+    pods.create(held_pod("example.com/a", RUNNING_FINALIZER))
+    pods.delete("web", "shop", grace_s=0)
+    held = pods.get("web", "shop").metadata
+    assert (held.deletion_grace_period_seconds, held.finalizers) == (0, ("example.com/a",))
+    pods.patch("web", {"metadata": {"finalizers": None}}, "shop")
+    assert pods.list().items == ()
+
+
+def test_a_dry_run_of_a_forced_deletion_leaves_the_pod(pods: ObjectWriter[Pod]) -> None:
+    made = pods.create(held_pod(RUNNING_FINALIZER))
+    pods.dry_run().delete("web", "shop", grace_s=0)
+    assert pods.get("web", "shop") == made

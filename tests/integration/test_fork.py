@@ -6,7 +6,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +24,9 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
 from tests.builders import make_reference
+from tests.integration.process_ends import tcp_server
 from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of
+from tests.thin import one
 from tests.waiting import eventually
 
 POD = make_reference()
@@ -87,15 +88,15 @@ def test_a_child_is_another_producer_and_the_parent_goes_on_with_its_own(
     embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, recorder: EventRecorder
 ) -> None:
     say(recorder, "parent 1")
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
 
     def child() -> bool:
         say(recorder, "child 1", "child 2")
-        return broadcaster.flush(30)
+        return broadcaster.flush(60)
 
     in_child(child)
     say(recorder, "parent 2")
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
     events = read_incoming(embedded_url, settings)
     assert list(producers_of(events).values()) == [["parent 1", "parent 2"], ["child 1", "child 2"]]
     with make_client(embedded_url) as admin:
@@ -109,7 +110,7 @@ def test_what_the_parent_had_buffered_is_sent_once_by_the_parent(short_path: Pat
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         say(recorder, "parent 0")
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         go, told = os.pipe()
         with frozen(server.pid):
             say(recorder, *(f"parent {i}" for i in range(1, 1_000)))
@@ -118,12 +119,12 @@ def test_what_the_parent_had_buffered_is_sent_once_by_the_parent(short_path: Pat
                 _end_by_itself()
                 os.read(go, 1)
                 say(recorder, "child")
-                os._exit(0 if broadcaster.shutdown(30) else 1)
+                os._exit(0 if broadcaster.shutdown(60) else 1)
         os.write(told, b"x")
         assert os.waitpid(child, 0)[1] == 0
         os.close(go)
         os.close(told)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         said = producers_of(read_incoming(server.url or "", settings))
         assert sorted(said.values(), key=len) == [["child"], [f"parent {i}" for i in range(1_000)]]
 
@@ -131,12 +132,12 @@ def test_what_the_parent_had_buffered_is_sent_once_by_the_parent(short_path: Pat
 def test_a_child_uses_no_socket_of_its_parents(broadcaster: EventBroadcaster, recorder: EventRecorder) -> None:
     """Sockets are told apart by their inodes; the child's flusher must have made one."""
     say(recorder, "parent")
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
     before = _sockets()
 
     def child() -> None:
         say(recorder, "child")
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         transport = broadcaster._outbox._sender._transport
         assert isinstance(transport, RedisTransport)
         client: Any = transport._client
@@ -145,7 +146,7 @@ def test_a_child_uses_no_socket_of_its_parents(broadcaster: EventBroadcaster, re
 
     in_child(child)
     say(recorder, "parent")
-    assert broadcaster.flush(30)  # its own socket is in order
+    assert broadcaster.flush(60)  # its own socket is in order
     assert _sockets() == before
 
 
@@ -179,7 +180,7 @@ def test_a_fork_in_the_middle_of_anything_leaves_the_child_able_to_record(
         recorder.event(None, "Normal", "R", "m")
         assert broadcaster.losses.counts == {"refused": 1}
         say(recorder, "child")
-        return broadcaster.shutdown(30)
+        return broadcaster.shutdown(60)
 
     threads = [threading.Thread(target=busy) for _ in range(3)]
     for thread in threads:
@@ -200,11 +201,11 @@ def test_a_child_of_a_child_records_too(
     def child() -> bool:
         say(recorder, "child")
         in_child(grandchild)
-        return broadcaster.flush(30)
+        return broadcaster.flush(60)
 
     def grandchild() -> bool:
         say(recorder, "grandchild")
-        return broadcaster.flush(30)
+        return broadcaster.flush(60)
 
     in_child(child)
     assert sorted(producers_of(read_incoming(embedded_url, settings)).values()) == [["child"], ["grandchild"]]
@@ -216,7 +217,7 @@ def test_a_bus_wide_watcher_is_the_parents_alone(broadcaster: EventBroadcaster, 
 
     def child() -> bool:
         say(recorder, "child")
-        assert broadcaster.shutdown(30)
+        assert broadcaster.shutdown(60)
         return not seen
 
     in_child(child)
@@ -244,7 +245,7 @@ def test_local_logging_goes_on_in_a_child(broadcaster: EventBroadcaster, recorde
 
     def child() -> None:
         say(recorder, "child")
-        broadcaster.shutdown(30)
+        broadcaster.shutdown(60)
         assert len(lines) == 1
         assert lines[0].endswith("reason: 'Said' child")
 
@@ -293,7 +294,7 @@ import_all = lazy_bus._import_all
 lazy_bus._import_all = lambda: (import_all(), modules.update(sys.modules))
 with EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2], flush_s=60)) as broadcaster:
     broadcaster.new_recorder("c").event(ObjectReference("Pod", "default", "web-0"), "Normal", "Said", "x")
-    assert broadcaster.flush(20)
+    assert broadcaster.flush(60)
 assert modules
 assert not (late := set(sys.modules) - modules), late
 """
@@ -301,12 +302,73 @@ assert not (late := set(sys.modules) - modules), late
 
 def test_nothing_is_imported_while_another_thread_may_fork(short_path: Path, prefix: str) -> None:
     """Over TCP and with a name to resolve: a child that is forked in the middle would wait for that import for ever."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    with own_server(short_path, port=str(port), bind="127.0.0.1"):
-        command = [sys.executable, "-c", IMPORTING, f"redis://localhost:{port}/0", prefix]
+    with tcp_server(short_path) as server:
+        command = [sys.executable, "-c", IMPORTING, f"redis://localhost:{server._config['port']}/0", prefix]
         subprocess.run(command, timeout=50, check=True)
+
+
+FORKING = """
+import contextlib, os, signal, sys, threading, time
+from importlib.machinery import PathFinder
+from eventbus import EventBroadcaster, ObjectReference, Settings
+from eventbus.record import process_hooks
+
+locked = sys.argv[3] == "locked"
+if not locked:
+    process_hooks.no_fork = contextlib.nullcontext
+importing, forked = threading.Event(), threading.Event()
+os.register_at_fork(after_in_parent=forked.set)
+
+class Slow:  # in the middle of a module: while one is looked for, Python itself keeps forks away
+    def find_spec(self, name, path=None, target=None):
+        if name != "encodings.idna" or importing.is_set():
+            return None
+        spec = PathFinder.find_spec(name, path)
+        execute, spec.loader.exec_module = spec.loader.exec_module, lambda module: (wait(), execute(module))
+        return spec
+
+def wait():
+    importing.set()
+    while not forked.is_set() and not (locked and main_waits()):
+        time.sleep(0.001)
+
+def main_waits():
+    return sys._current_frames()[threading.main_thread().ident].f_code is process_hooks._before_fork.__code__
+
+sys.meta_path.insert(0, Slow())
+broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2], flush_s=60))
+recorder = broadcaster.new_recorder("c")
+recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Said", "parent")
+assert importing.wait(60)
+pid = os.fork()
+if pid == 0:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(40 if locked else 4)  # a child whose flusher hangs ends by this one
+    for n in range(500):
+        recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Said", f"child {n}")
+    os._exit(0 if broadcaster.shutdown(60) else 1)
+assert broadcaster.shutdown(60)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("locked", "code", "arrive"),
+    [
+        ("locked", 0, 501),
+        pytest.param("control", -signal.SIGALRM, 1, marks=pytest.mark.volume),
+    ],
+)
+def test_a_fork_while_the_first_event_imports_what_resolves_a_name_leaves_no_lock_to_its_child(
+    short_path: Path, settings: Settings, locked: str, code: int, arrive: int
+) -> None:
+    """The import of `encodings.idna` stands still until the fork is done, or waits for it: the control has no lock."""
+    with tcp_server(short_path) as server:
+        url = f"redis://localhost:{server._config['port']}/0"
+        command = [sys.executable, "-c", FORKING, url, settings.prefix, locked]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert (ran.returncode, ran.stdout) == (0, f"{code}\n"), ran.stderr
+        assert len(read_incoming(server.url or "", settings)) == arrive
 
 
 # -- multiprocessing -----------------------------------------------------------------------------------------------
@@ -339,7 +401,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("broadcaster_is", ["inherited", "made_there"])
+@pytest.mark.parametrize("broadcaster_is", one(["inherited", "made_there"]))
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 def test_children_of_multiprocessing_flush_at_their_end(
     embedded_url: str, settings: Settings, tmp_path: Path, method: str, broadcaster_is: str

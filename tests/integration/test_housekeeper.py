@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from eventbus.broker import functions
-from eventbus.broker.publish import PublishStatus
+from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.publish_call import PublishStatus
 from eventbus.clock import SystemClock
 from eventbus.consume import housekeeper as module
 from eventbus.consume.housekeeper import SWEEP_CANDIDATES, Housekeeper
@@ -42,12 +43,12 @@ def housekeeper_of(partition: Partition, **more: Any) -> Housekeeper:
 
 
 @pytest.fixture
-def make(server_url: str, prefix: str) -> Iterator[Callable[..., Partition]]:
+def make(any_server_url: str, prefix: str) -> Iterator[Callable[..., Partition]]:
     made: list[Partition] = []
 
     def make_partition(**options: Any) -> Partition:
         given = {"burst": 1_000, "max_events": 1_000} | options
-        made.append(Partition(server_url, prefix, **given))
+        made.append(Partition(any_server_url, prefix, **given))
         return made[-1]
 
     yield make_partition
@@ -142,7 +143,7 @@ def test_a_group_that_was_moved_on_is_told_with_what_it_lost(
     make: Callable[..., Partition], caplog: pytest.LogCaptureFixture
 ) -> None:
     partition = make(incoming_bytes=MIB)
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     for i in range(10):
         assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).status is PublishStatus.OK
     told: list[tuple[str, str]] = []
@@ -159,7 +160,7 @@ def test_a_group_that_was_moved_on_is_told_with_what_it_lost(
 
 def test_the_worker_of_an_external_sink_tells_what_its_trim_found(make: Callable[..., Partition], often: None) -> None:
     partition = make(incoming_bytes=MIB)
-    partition.call.open("", "log", "DROP", "0")
+    partition.call.open("", "log", GroupPolicy.DROP, "0")
     for i in range(10):
         assert partition.publish_raw(1 + 3 * i, 3, b"x" * 100_000).status is PublishStatus.OK
     told: list[tuple[str, str]] = []

@@ -388,6 +388,16 @@ def test_a_status_is_the_error_that_it_would_be_over_redis(code: int, reason: st
             store.objects(NODE).list()
 
 
+def test_a_list_of_a_version_that_nothing_has_yet_is_expired_as_over_redis() -> None:
+    with scripted() as (script, url), ObjectStore.open(url) as store:
+        script.lists = [whole(504, status(504, "Timeout", causes=[{"reason": "ResourceVersionTooLarge"}]))]
+        with pytest.raises(Expired):
+            store.objects(NODE).list()
+        script.lists = [whole(504, status(504, "Timeout"))]
+        with pytest.raises(BusUnavailable):
+            store.objects(NODE).list()
+
+
 def test_a_pause_that_is_asked_for_is_known() -> None:
     with scripted() as (script, url), ObjectStore.open(url) as store:
         script.lists = [whole(429, status(429, "TooManyRequests"), Retry_After="17")]

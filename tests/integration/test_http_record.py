@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ import pytest
 from eventbus import Event, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
-from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, to_event, unpack_batch, unpack_wire
 from eventbus.errors import BusRefused, EventBusError
@@ -193,7 +194,7 @@ def test_many_requests_at_once_share_round_trips_and_lose_nothing(bus: Bus, url:
 
 def test_a_full_stream_is_a_429_with_a_pause_and_nothing_is_taken(embedded_url: str, prefix: str) -> None:
     bus = open_bus(embedded_url, Settings(prefix=prefix), options=Options(incoming_bytes=MIB))
-    message = "x" * 12_000
+    message = os.urandom(6_000).hex()
     with serving(bus) as url:
         while (reply := post(url, [BACKUP | {"message": message}] * 20)).status == 200:
             pass
@@ -253,7 +254,7 @@ def test_the_same_key_of_two_users_is_two_keys(one: Bus, tmp_path: Path) -> None
 
 def test_a_repeat_finishes_what_was_half_done(one: Bus) -> None:
     key = JSON | {"Idempotency-Key": "k"}
-    events = [BACKUP | {"message": f"{i} " + "x" * 9_000} for i in range(160)]
+    events = [BACKUP | {"message": f"{i} {os.urandom(4_500).hex()}"} for i in range(160)]
     with serving(open_full(one)) as url:
         reply = post(url, events, key)
         assert 0 < said(reply)["accepted"] < 160

@@ -63,7 +63,7 @@ def test_a_recorder_with_a_token_file_records_and_reads(bus: Bus, url: str, ca: 
         recorder = broadcaster.new_recorder("tests")
         for i in range(300):
             recorder.eventf(ObjectReference("Pod", "default", "web-0"), "Normal", "Said", "message %d", i)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
     assert published(bus) == 300
     with ObjectStore.open(url, settings=settings) as store:
         watch = store.objects(NODE).watch(ListOptions(timeout_s=60))

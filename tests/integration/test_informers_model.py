@@ -17,6 +17,7 @@ from eventbus.settings import Options
 from tests.support.harness import own_server, settings_of
 from tests.support.informer_world import World, moments
 from tests.support.witness import Witness
+from tests.thin import one
 from tests.unit.cache.things import make_thing
 
 STEPS = int(os.environ.get("EVENTBUS_TEST_STEPS", "2000"))
@@ -26,7 +27,7 @@ KILLS = 8 if LONG else 2
 
 
 @pytest.mark.timeout(1_200 if LONG else 180)
-@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("partitions", one([4, 1]))
 def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
     short_path: Path, prefix: str, partitions: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,8 +20,8 @@ from tests.support.node_world import NodeWorld
 
 
 @pytest.fixture
-def world(server_url: str, prefix: str) -> Iterator[NodeWorld]:
-    made = NodeWorld(open_bus(server_url, Settings(prefix=prefix)), FakeClock())
+def world(any_server_url: str, prefix: str) -> Iterator[NodeWorld]:
+    made = NodeWorld(open_bus(any_server_url, Settings(prefix=prefix)), FakeClock())
     yield made
     made.close()
 

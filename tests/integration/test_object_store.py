@@ -554,18 +554,18 @@ def test_a_watch_cut_at_any_place_of_its_beginning_misses_nothing_or_is_expired(
     """Also where objects are written while they are listed, and the list's version is older than some of them."""
     for i in range(5):
         nodes.create(node(f"n{i}"))
-    load = Scanner.load
+    ask = Scanner._ask
     to_write = list(range(written))
 
-    def write_and_load(self: Scanner[Any], partition: int, named: Any) -> Any:
+    def write_and_ask(self: Scanner[Any], *asked: Any) -> Any:
         while to_write:
             nodes.patch(f"n{to_write.pop()}", {"metadata": {"labels": {"a": "b"}}})
-        return load(self, partition, named)
+        return ask(self, *asked)
 
     def begin() -> list[WatchEvent[Node]]:
         """Five nodes, then one that is new, and whatever bookmarks there are."""
         with monkeypatch.context() as patched:
-            patched.setattr(Scanner, "load", write_and_load)
+            patched.setattr(Scanner, "_ask", write_and_ask)
             watch = nodes.watch(options)
         events: list[WatchEvent[Node]] = []
         if not nodes.list(ListOptions(field_selector="metadata.name=new")).items:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from eventbus.event import ObjectReference
+from eventbus.kinds import EVENT
 from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.store.object_store import ObjectStore
 from eventbus.store.occurrences import Occurrences, OccurrencesRead, read_occurrences
 from tests.builders import make_reference
+from tests.support.fleet import make_one
 from tests.support.harness import bus_with, settings_of
 from tests.waiting import eventually
 
@@ -31,18 +35,45 @@ def test_every_occurrence_is_counted_in_its_minute_also_what_is_held_back(
         for number in range(60):
             recorder.event(make_reference(name=f"web-{number % 3}"), "Normal", "Said", "the same")
         recorder.event(ObjectReference("Node", "", "n1"), "Warning", "NotReady", "gone")
-        assert broadcaster.flush(5)
+        assert broadcaster.flush(60)
         eventually(lambda: total(read_occurrences(bus, client, before, datetime.now(UTC))) == 61)
         found = read_occurrences(bus, client, before - timedelta(days=1), datetime.now(UTC) + timedelta(days=1))
         earlier = read_occurrences(bus, client, before - timedelta(hours=2), before - timedelta(hours=1))
     sums: dict[tuple[str, ...], int] = {}
     for row in found.rows:
         assert before.replace(second=0, microsecond=0) <= row.minute <= datetime.now(UTC)
-        words = (row.namespace, row.kind, row.type, row.reason)
+        words = (row.namespace, row.kind, row.type, row.reason, row.source)
         sums[words] = sums.get(words, 0) + row.count
-    assert sums == {("default", "Pod", "Normal", "Said"): 60, ("default", "Node", "Warning", "NotReady"): 1}
+    assert sums == {("default", "Pod", "Normal", "Said", "c"): 60, ("default", "Node", "Warning", "NotReady", "c"): 1}
     assert earlier.rows == ()
     assert timedelta(hours=5, minutes=58) < before - found.begins <= timedelta(hours=6)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_what_others_write_is_counted_and_so_are_its_repeats_but_no_other_change(
+    embedded_url: str, prefix: str, partitions: int
+) -> None:
+    bus = bus_with(embedded_url, settings_of(prefix, partitions=partitions))
+    before = datetime.now(UTC)
+    with bus.client() as client, ObjectStore(bus, client) as store:
+        events = store.objects(EVENT)
+
+        def counts() -> dict[tuple[str, ...], int]:
+            found = read_occurrences(bus, client, before, datetime.now(UTC))
+            return {(row.namespace, row.kind, row.type, row.reason, row.source): row.count for row in found.rows}
+
+        written = events.create(make_one("Pod/shop/web-0", "Failed", "exit code 1", before, count=3))
+        events.create(make_one("Pod/shop/web-1", "Started", "Started web", before))
+        failed, started = (("shop", "Pod", "Normal", reason, "kubelet") for reason in ("Failed", "Started"))
+        assert counts() == {failed: 3, started: 1}
+        written = events.update(msgspec.structs.replace(written, count=5))
+        assert counts() == {failed: 5, started: 1}
+        labelled = msgspec.structs.replace(written.metadata, labels={"seen": "yes"})
+        written = events.update(msgspec.structs.replace(written, metadata=labelled))
+        events.update(msgspec.structs.replace(written, count=1))
+        assert counts() == {failed: 5, started: 1}
+        life_ms = [client.pttl(key) for keys in bus.keys for key in client.keys(keys.occurrences + b"*")]
+        assert all(0 < life <= bus.options.occurrences_s * 1000 for life in life_ms)
 
 
 def test_rows_are_summed_over_partitions_and_what_has_no_name_is_one_row(embedded_url: str, prefix: str) -> None:
@@ -52,17 +83,18 @@ def test_rows_are_summed_over_partitions_and_what_has_no_name_is_one_row(embedde
     with bus.client() as client:
         for keys in bus.keys:
             client.hset(
-                keys.occurrences + b"%d" % minute, mapping={"a\0Pod\0Normal\0R": "2", "other": "5", "x\0y": "1"}
+                keys.occurrences + b"%d" % minute, mapping={"a\0Pod\0Normal\0R\0c": "2", "other": "5", "x\0y": "1"}
             )
-            client.hset(keys.occurrences + b"%d" % (minute - 1), mapping={"a\0Pod\0Normal\0R": "1", "b\0P\0N\0R": "?"})
+            earlier = {"a\0Pod\0Normal\0R": "1", "b\0P\0N\0R\0c": "?"}
+            client.hset(keys.occurrences + b"%d" % (minute - 1), mapping=earlier)
             client.hset(keys.occurrences + b"%d" % (minute - 30), mapping={"too\0old\0to\0tell": "1"})
         found = read_occurrences(bus, client, now - timedelta(hours=1), now)
     this = datetime.fromtimestamp(minute * 60, UTC)
     assert found.rows == (
-        Occurrences(this - timedelta(minutes=1), "a", "Pod", "Normal", "R", 2),
-        Occurrences(this - timedelta(minutes=1), "b", "P", "N", "R", 0),
-        Occurrences(this, "", "", "", "", 12),
-        Occurrences(this, "a", "Pod", "Normal", "R", 4),
+        Occurrences(this - timedelta(minutes=1), "a", "Pod", "Normal", "R", "", 2),  # of an earlier build
+        Occurrences(this - timedelta(minutes=1), "b", "P", "N", "R", "c", 0),
+        Occurrences(this, "", "", "", "", "", 12),
+        Occurrences(this, "a", "Pod", "Normal", "R", "c", 4),
     )
 
 

@@ -73,10 +73,10 @@ def numbers(n: int, start: int = 0) -> list[str]:
 # -- the straight way --------------------------------------------------------------------------------------------
 
 
-def test_what_one_thread_records_arrives_once_and_in_order(server_url: str, settings: Settings) -> None:
-    with EventBroadcaster(server_url, settings=settings) as broadcaster:
+def test_what_one_thread_records_arrives_once_and_in_order(any_server_url: str, settings: Settings) -> None:
+    with EventBroadcaster(any_server_url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 2_000)
-    assert messages(read_incoming(server_url, settings)) == numbers(2_000)
+    assert messages(read_incoming(any_server_url, settings)) == numbers(2_000)
 
 
 def test_uids_are_the_producer_and_a_sequence_without_holes(embedded_url: str, settings: Settings) -> None:
@@ -164,11 +164,11 @@ def test_recording_does_not_wait_for_a_redis_that_stands_still(
         broadcaster = open_broadcaster(server.url or "", settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with frozen(server.pid):
             record(recorder, 5_000, 1)
             assert not broadcaster.flush(0.05)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert messages(read_incoming(server.url or "", settings)) == numbers(5_001)
 
 
@@ -182,7 +182,7 @@ def test_the_first_event_reaches_a_redis_that_comes_up_later(
         record(broadcaster.new_recorder("c"), 10)
         assert not broadcaster.flush(0.1)
         server.start()
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert messages(read_incoming(url, settings)) == numbers(10)
 
 
@@ -211,11 +211,11 @@ def test_lost_replies_neither_lose_nor_double_anything(short_path: Path, setting
     ):
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         cutting = True
         for start in range(1, 4_001, 100):
             record(recorder, 100, start)
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
         cutting = False
         assert messages(read_incoming(server.url or "", settings)) == numbers(4_001)
         assert proxy.cuts > 3
@@ -264,7 +264,7 @@ def test_a_redis_killed_again_and_again_loses_nothing_and_doubles_nothing(short_
         finally:
             done.set()
             thread.join()
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         events = read_incoming(server.url or "", settings)
         assert sorted(map(int, messages(events))) == list(range(recorded))
         assert not broadcaster.losses.counts
@@ -275,12 +275,12 @@ def test_a_redis_that_was_flushed_gets_everything_again_from_the_ring(short_path
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 500)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         before = uids(read_incoming(server.url or "", settings))
         with make_client(server.url or "") as client:
             client.flushall()
         record(recorder, 1, 500)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         after = read_incoming(server.url or "", settings)
         assert messages(after) == numbers(501)
         assert uids(after)[:500] == before
@@ -292,7 +292,7 @@ def test_an_idle_producer_finds_out_that_redis_was_flushed_and_sends_again(
 ) -> None:
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with make_client(server.url or "") as client:
             client.flushall()
         eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100))
@@ -308,7 +308,7 @@ def test_an_idle_producer_outlives_a_redis_that_comes_back_empty(
         EventBroadcaster(server.url, settings=settings) as broadcaster,
     ):
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         kill_server(server)
         check = broadcaster._outbox._sender.producers[0].check
         eventually(lambda: check._sent_at > check._confirmed_at)  # it asks, and nobody is there
@@ -323,12 +323,12 @@ def test_who_wants_to_be_sure_has_redis_asked(
 ) -> None:
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         eventually(lambda: broadcaster._outbox._asleep)
         with make_client(server.url or "") as client:
             client.flushall()
         monkeypatch.setattr(ack_check, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
-        assert getattr(broadcaster, way)(5)
+        assert getattr(broadcaster, way)(60)
         assert messages(read_incoming(server.url or "", settings)) == numbers(100)
         assert not broadcaster.losses.counts
 
@@ -342,7 +342,7 @@ def test_what_redis_lost_of_an_idle_partition_comes_back_while_the_others_are_bu
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 3, about=quiet)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         incoming = Keys(prefix, 0).incoming
         with make_client(server.url or "") as client:
             client.delete(*client.keys(f"{prefix}:{{0}}:producer:*"))
@@ -360,7 +360,7 @@ def test_what_an_idle_producer_can_no_longer_send_is_counted(short_path: Path, p
     settings = settings_of(prefix, ring_bytes=0)
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with make_client(server.url or "") as client:
             client.flushall()
         eventually(lambda: broadcaster.losses.counts == {"lost": 100})
@@ -372,14 +372,14 @@ def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_pa
         recorder = broadcaster.new_recorder("c")
         for start in range(0, 1_000, 10):
             record(recorder, 10, start)
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
         server.stop()
         (log,) = short_path.glob("*/appendonlydir/*.incr.aof")
         os.truncate(log, log.stat().st_size * 2 // 3)
         server.start()
         assert 0 < len(read_incoming(server.url or "", settings)) < 1_000
         record(recorder, 10, 1_000)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         events = read_incoming(server.url or "", settings)
         assert messages(events) == numbers(1_010)
         assert len(set(uids(events))) == 1_010
@@ -393,18 +393,18 @@ def test_what_the_ring_no_longer_has_is_counted_and_the_rest_goes_on_under_a_fre
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1_000)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with make_client(server.url or "") as client:
             client.flushall()
         record(recorder, 10, 1_000)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         events = read_incoming(server.url or "", settings)
         assert 10 < len(events) < 1_000
         assert messages(events) == numbers(len(events), 1_010 - len(events))
         assert broadcaster.losses.counts == {"lost": 1_010 - len(events)}
         assert uids(events)[0].endswith(":1")
         record(recorder, 10, 1_010)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert messages(read_incoming(server.url or "", settings))[-20:] == numbers(20, 1_000)
 
 
@@ -412,11 +412,11 @@ def test_a_stream_destroyed_by_hand_is_reported_and_what_follows_goes_on(embedde
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 100)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with make_client(embedded_url) as client:
             client.delete(Keys(settings.prefix, 0).incoming)
         record(recorder, 100, 100)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert messages(read_incoming(embedded_url, settings)) == numbers(100, 100)
         assert broadcaster.losses.counts["destroyed"] > 0
 
@@ -425,11 +425,11 @@ def test_functions_that_were_flushed_are_loaded_again(short_path: Path, settings
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 10)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with make_client(server.url or "") as client:
             client.function_flush()
         record(recorder, 10, 10)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert messages(read_incoming(server.url or "", settings)) == numbers(20)
 
 
@@ -443,7 +443,7 @@ def test_a_full_stream_keeps_events_in_the_buffer_names_who_holds_it_and_goes_on
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         for i in range(200):
-            recorder.event(POD, "Normal", "Large", f"{i:03}" + "x" * 8_000)
+            recorder.event(POD, "Normal", "Large", f"{i:03}" + os.urandom(4_000).hex())
         eventually(lambda: "group 'sink' holds it; start its workers" in caplog.text)
         held = len(read_incoming(embedded_url, settings))
         assert 100 < held < 140  # 1 MiB of 8 KB each
@@ -452,7 +452,7 @@ def test_a_full_stream_keeps_events_in_the_buffer_names_who_holds_it_and_goes_on
             # What a sink worker and its housekeeping do in the end: all is acknowledged and trimmed.
             client.xgroup_setid(bus.keys[0].incoming, "sink", "$")
             bus.functions(client, 0).trim(bus.options)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert len(read_incoming(embedded_url, settings)) == 200 - held
 
 
@@ -461,10 +461,10 @@ def test_a_full_buffer_drops_the_newest_and_counts_each(short_path: Path, prefix
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with frozen(server.pid):
             record(recorder, 5_000, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         kept = messages(read_incoming(server.url or "", settings))
         dropped = broadcaster.losses.counts["dropped"]
         assert len(kept) + dropped == 5_001
@@ -481,7 +481,7 @@ def test_accepted_and_dropped_add_up_to_recorded_with_many_threads(short_path: P
             thread.start()
         for thread in threads:
             thread.join()
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         accepted = len(read_incoming(server.url or "", settings))
         assert accepted + broadcaster.losses.counts.get("dropped", 0) == 8_000
 
@@ -546,7 +546,7 @@ def test_flush_returns_when_everything_put_before_is_in_redis(embedded_url: str,
         recorder = broadcaster.new_recorder("c")
         for start in range(0, 500, 100):
             record(recorder, 100, start)
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
             assert messages(read_incoming(embedded_url, settings)) == numbers(start + 100)
 
 
@@ -594,7 +594,7 @@ def test_a_shutdown_that_gives_up_ends_the_flush_of_another_thread(short_path: P
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         kill_server(server)
         record(recorder, 1, 1)
         flushed: list[bool] = []
@@ -629,7 +629,7 @@ def test_closing_counts_what_was_under_way_to_a_redis_that_stands_still(
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with frozen(server.pid):
             record(recorder, 100, 1)
             eventually(lambda: _in_hand(broadcaster) == 100)  # the flusher waits for the reply
@@ -645,7 +645,7 @@ def test_a_flush_is_true_within_its_time_if_nothing_but_an_answer_is_missing(
         broadcaster = open_broadcaster(server.url or "", settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         with frozen(server.pid):
             eventually(lambda: broadcaster._outbox._sender.ack_check.under_way)
             assert broadcaster.flush(0.1)
@@ -661,7 +661,7 @@ def test_who_only_wants_to_be_sure_does_not_wait_for_a_redis_that_stands_still(
     with own_server(short_path) as server:
         broadcaster = EventBroadcaster(server.url, settings=settings)
         record(broadcaster.new_recorder("c"), 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         outbox = broadcaster._outbox
         with frozen(server.pid):
             eventually(lambda: outbox._sender.ack_check.under_way)  # the idle ask by themselves
@@ -676,7 +676,7 @@ def test_closing_counts_what_was_under_way_to_a_redis_that_died(short_path: Path
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         kill_server(server)
         record(recorder, 100, 1)
         eventually(lambda: broadcaster._outbox._failures)
@@ -690,12 +690,12 @@ def test_closing_waits_for_a_redis_that_answers_in_time(short_path: Path, settin
         broadcaster = EventBroadcaster(server.url, settings=settings)
         recorder = broadcaster.new_recorder("c")
         record(recorder, 1)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         os.kill(server.pid or 0, signal.SIGSTOP)
         record(recorder, 1_000, 1)
         timer = threading.Timer(0.3, os.kill, (server.pid, signal.SIGCONT))
         timer.start()
-        assert broadcaster.shutdown(30)
+        assert broadcaster.shutdown(60)
         timer.join()
         assert messages(read_incoming(server.url or "", settings)) == numbers(1_001)
 
@@ -755,7 +755,7 @@ def test_a_signal_handler_may_record_while_its_own_thread_records_the_first_even
             record(recorder, 1)
         finally:
             signal.signal(signal.SIGUSR1, before)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert len(_outbox_threads()) == 1
     assert messages(read_incoming(embedded_url, settings)) == numbers(2)
 
@@ -846,6 +846,6 @@ def test_events_are_sent_even_if_no_thread_can_start_any_more(
     broadcaster = EventBroadcaster(embedded_url, settings=settings)
     monkeypatch.setattr(threading, "Thread", NoThread)
     record(broadcaster.new_recorder("c"), 100)
-    assert broadcaster.shutdown(30)
+    assert broadcaster.shutdown(60)
     monkeypatch.undo()
     assert messages(read_incoming(embedded_url, settings)) == numbers(100)

@@ -20,8 +20,13 @@ from tests.support.harness import read_incoming, settings_of
 
 PYTHONS = [sys.executable, *filter(None, os.environ.get("EVENTBUS_TEST_PYTHONS", "").split(":"))]
 
+#: `make test` has one way to end of each row.
 CASES = [
-    pytest.param(row, method, python, id=f"{row.name}: {method}: {Path(python).parents[1].name}")
+    pytest.param(
+        *(row, method, python),
+        id=f"{row.name}: {method}: {Path(python).parents[1].name}",
+        marks=[] if method == row.methods[0] else pytest.mark.volume,
+    )
     for row in ROWS
     for method in row.methods
     for python in PYTHONS

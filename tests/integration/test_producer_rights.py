@@ -13,7 +13,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
-from eventbus.broker.publish import PublishState, publish_command
+from eventbus.broker.publish_call import PublishState, publish_command
 from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import pack_batch, pack_event, unpack_batch
@@ -41,8 +41,8 @@ def attacker(bus_made: As) -> Iterator[Any]:
 
 
 @pytest.fixture
-def admin(server_url: str) -> Iterator[Any]:
-    with make_client(server_url) as client:
+def admin(any_server_url: str) -> Iterator[Any]:
+    with make_client(any_server_url) as client:
         yield client
 
 
@@ -63,7 +63,7 @@ def record_more(broadcaster: EventBroadcaster, n: int) -> bool:
     recorder = broadcaster.new_recorder("test")
     for number in range(n):
         recorder.event(WEB_0, "Normal", "Goes", f"on {number}")
-    return broadcaster.flush(20)
+    return broadcaster.flush(60)
 
 
 def events_in(admin: Any, bus: Bus) -> int:

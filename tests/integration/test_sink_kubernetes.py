@@ -45,7 +45,7 @@ def kubeconfig(api: ApiServer, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def sink(kubeconfig: Path) -> Iterator[EventSink]:
-    sink = make_sink(f"kubernetes:{kubeconfig}", {}, timeout_s=5)
+    sink = make_sink(f"kubernetes:{kubeconfig}", {}, timeout_s=60)
     yield sink
     sink.close()
 

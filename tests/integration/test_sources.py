@@ -14,8 +14,8 @@ from eventbus.settings import Settings
 
 
 @pytest.fixture
-def bus(server_url: str, prefix: str) -> Bus:
-    return open_bus(server_url, Settings(prefix=prefix, partitions=2))
+def bus(any_server_url: str, prefix: str) -> Bus:
+    return open_bus(any_server_url, Settings(prefix=prefix, partitions=2))
 
 
 @pytest.fixture

@@ -51,7 +51,8 @@ def test_a_key_of_another_type_is_named_with_the_cure_that_mends_it(bus: Bus, na
         client.delete(key)
         client.sadd(key, "somebody else's")
         (finding,) = check(bus)
-        assert finding.severity is (Severity.WARNING if must.type == "string" else Severity.ERROR)
+        goes_on = must.type == "string" and "note:" not in name
+        assert finding.severity is (Severity.WARNING if goes_on else Severity.ERROR)
         assert f"{key} is a set, and must be a {must.type}: " in finding.message
         rename, _, rest = finding.cure.partition("; ")
         assert rest.startswith("what was there before is lost already: ")
@@ -173,12 +174,12 @@ def test_a_call_that_is_finished_while_the_doctor_waits_is_not_told(bus: Bus) ->
 
 def test_values_that_were_not_ours_are_told_with_the_last_key(bus: Bus) -> None:
     with bus.client() as client:
-        client.hset(bus.keys[2].meta, mapping={"spoiled": "2", "spoiled_key": b"eb:{2}:spam:\xff"})
+        client.hset(bus.keys[2].spoiled, mapping={"times": "2", "last_key": b"eb:{2}:spam:\xff"})
         (finding,) = check(bus)
         assert finding.severity is Severity.WARNING
         assert finding.message.startswith("partition 2: 2 values of the store were not ours")
         client.execute_command(*finding.cure.partition("; then ")[2].split())
-        client.hset(bus.keys[2].meta, "spoiled", "garbage")
+        client.hset(bus.keys[2].spoiled, "times", "garbage")
         assert [found.severity for found in check(bus)] == [Severity.OK]
 
 

@@ -17,7 +17,8 @@ import pytest
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import Keys
-from eventbus.broker.publish import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS
+from eventbus.encoding.wire import pack_events, unpack_batch
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.spool import adopter
@@ -230,7 +231,7 @@ def test_a_child_lets_go_of_its_parents_spool_and_has_its_own(
             states = {each.name: each.state for each in list_spool(root)}
             assert states.pop(ours.name) is State.HELD
             assert list(states.values()) == [State.WAITING]
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert send(environment(url, prefix, spool=str(root))) == 1
     assert arrived(url, prefix) == ["0", "1"]
     assert os.listdir(root) == []
@@ -245,7 +246,7 @@ def test_always_writes_before_it_sends_and_leaves_nothing(url: str, prefix: str,
         recorder = broadcaster.new_recorder("c")
         for i in range(3_000):
             recorder.event(ObjectReference("Pod", "d", f"web-{i % 9}"), "Normal", "Counted", str(i))
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         assert [each.state for each in list_spool(root)] == [State.HELD]
         eventually(lambda: spooled(root) == 0)
     assert arrived(url, prefix) == numbers(3_000)
@@ -295,7 +296,7 @@ def test_redis_remembers_a_spooling_producer_for_30_days_and_for_2_hours_after_a
     with make_client(url) as client:
         with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
             broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
             [key] = client.scan_iter(pattern)
             assert SPOOLED_LIFE_MS - 60_000 < client.pttl(key) <= SPOOLED_LIFE_MS
         assert PRODUCER_LIFE_MS - 60_000 < client.pttl(key) <= PRODUCER_LIFE_MS
@@ -308,7 +309,7 @@ def lay_down(root: Path, url: str, prefix: str, *, days: int, boot: str = "anoth
     packed = read_packed(url, prefix)
     accepted = Stamp(time.time_ns() // 1_000_000 - days * DAY_MS, 0)
     identity = ProducerIdentity("00000000000000aa", "a-secret-of-old-")
-    batches = [KeptBatch(0, identity, first, "", accepted, (), [packed]) for first in (1, 2)]
+    batches = [KeptBatch(0, identity, first, "", accepted, (), pack_events([packed])) for first in (1, 2)]
     folder = root / "1-1-000000"
     folder.mkdir(mode=0o700, parents=True)
     root.chmod(0o700)
@@ -319,7 +320,6 @@ def lay_down(root: Path, url: str, prefix: str, *, days: int, boot: str = "anoth
 
 def read_packed(url: str, prefix: str) -> bytes:
     """Any event on the wire."""
-    from eventbus.encoding.wire import unpack_batch
 
     with EventBroadcaster(url, settings=settings_of(prefix)) as broadcaster:
         broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
@@ -405,7 +405,7 @@ def test_the_adopter_looks_again(
     monkeypatch.setattr(adopter, "EVERY_S", 0.05)
     with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
         broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
         lay_down(root, url, prefix, days=0)
         eventually(lambda: not (root / "1-1-000000").exists())
     assert "sent 2 events that process 1 had left in the spool" in caplog.text

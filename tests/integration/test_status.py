@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import beat_command
 from eventbus.broker.groups import delete_group
 from eventbus.broker.health import bus_status as status_module
@@ -30,8 +31,8 @@ def settings(prefix: str) -> Settings:
 
 
 @pytest.fixture
-def bus(server_url: str, settings: Settings) -> Bus:
-    return open_bus(server_url, settings)
+def bus(any_server_url: str, settings: Settings) -> Bus:
+    return open_bus(any_server_url, settings)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def publish(bus: Bus, settings: Settings, *batches: int) -> None:
             recorder = broadcaster.new_recorder("test")
             for number in range(n):
                 recorder.event(PODS[number % len(PODS)], "Normal", "Tested", "message")
-            assert broadcaster.flush(30)
+            assert broadcaster.flush(60)
 
 
 def group_of(status: BusStatus, name: str) -> Group:
@@ -96,11 +97,11 @@ def test_lag_in_seconds_is_the_age_of_the_oldest(bus: Bus, settings: Settings, c
     publish(bus, settings, 1)
     time.sleep(0.2)
     publish(bus, settings, 1)
-    assert 0.2 <= group_of(read_status(bus, client), "sink").behind_s < 30
+    assert group_of(read_status(bus, client), "sink").behind_s >= 0.2
 
 
 def test_the_group_with_the_lowest_floor_holds_the_stream(bus: Bus, settings: Settings, client: Any) -> None:
-    bus.open_partition(client, 0, "audit", "WAIT", "0")
+    bus.open_partition(client, 0, "audit", GroupPolicy.WAIT, "0")
     publish(bus, settings, 3, 3)
     take(client, bus, "sink", "w", 1)
     ids = take(client, bus, "sink", "w", 100)
@@ -115,15 +116,15 @@ def test_the_group_with_the_lowest_floor_holds_the_stream(bus: Bus, settings: Se
     assert group_of(status, "audit").policy == "WAIT"
 
 
-def test_fullness_is_measured_against_the_options(server_url: str, settings: Settings) -> None:
-    bus = bus_with(server_url, settings, incoming_bytes=2**20, max_stored=100, max_records=500)
+def test_fullness_is_measured_against_the_options(any_server_url: str, settings: Settings) -> None:
+    bus = bus_with(any_server_url, settings, incoming_bytes=2**20, max_stored=100, max_records=500)
     publish(bus, settings, 40)
     client = bus.client()
     (partition,) = read_status(bus, client).partitions
     client.close()
     assert partition.incoming.bound == 2**20
     assert partition.incoming.used is not None
-    assert 40 * 50 < partition.incoming.used < 40 * 1000
+    assert 0 < partition.incoming.used < 40 * 1000, "alike events are compressed together"
     assert (partition.stored.bound, partition.records.bound) == (100, 500)
 
 
@@ -170,10 +171,10 @@ def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
 
 
 def test_a_partition_without_a_living_sink_worker_is_unfed(
-    server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    any_server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status_module, "HEARTBEAT_S", 2.0)  # a beat is 0.02 s
-    bus = open_bus(server_url, settings_of(prefix, partitions=2))
+    bus = open_bus(any_server_url, settings_of(prefix, partitions=2))
     client = bus.client()
     assert read_status(bus, client).unfed == [0, 1]
     with beating(bus, "hangs-on-the-other"):
@@ -213,7 +214,7 @@ def beating(bus: Bus, worker: str) -> Iterator[None]:
 
 
 def test_a_deleted_group_leaves_nothing_behind(bus: Bus, client: Any, settings: Settings) -> None:
-    bus.open_partition(client, 0, "billing", "DROP", "0")
+    bus.open_partition(client, 0, "billing", GroupPolicy.DROP, "0")
     publish(bus, settings, 2)
     take(client, bus, "billing", "w", 1)
     keys = bus.keys[0]
@@ -230,7 +231,7 @@ def test_a_deleted_group_leaves_nothing_behind(bus: Bus, client: Any, settings: 
 
 
 def test_a_destroyed_group_is_shown_and_can_be_deleted(bus: Bus, client: Any, settings: Settings) -> None:
-    bus.open_partition(client, 0, "billing", "WAIT", "0")
+    bus.open_partition(client, 0, "billing", GroupPolicy.WAIT, "0")
     publish(bus, settings, 2)
     client.xgroup_destroy(bus.keys[0].incoming, "billing")
     found = group_of(read_status(bus, client), "billing")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import READ_COUNT, Delivery, GroupReader, Position
 from eventbus.errors import GroupMissing
 from tests.builders import make_event
@@ -16,8 +17,8 @@ from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture
-def partition(server_url: str, prefix: str) -> Iterator[Partition]:
-    made = Partition(server_url, prefix)
+def partition(any_server_url: str, prefix: str) -> Iterator[Partition]:
+    made = Partition(any_server_url, prefix)
     yield made
     made.close()
 
@@ -40,7 +41,7 @@ def reader_of(partition: Partition, consumer: str = "one", group: str = "sink") 
         partition=0,
         group=group,
         consumer=consumer,
-        policy="WAIT",
+        policy=GroupPolicy.WAIT,
         start="0",
     )
 

@@ -15,6 +15,7 @@ from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.keys import Keys
 from eventbus.consume import group_consumer as consumer_module
+from eventbus.consume import heartbeat
 from eventbus.consume import watchers as watcher_module
 from eventbus.consume.group_consumer import Consumer
 from eventbus.encoding.wire import pack_batch, pack_event, unpack_batch
@@ -71,16 +72,16 @@ def texts(n: int, start: int = 0) -> list[str]:
 
 
 def test_a_watcher_sees_nothing_from_before_the_call_and_everything_after_in_order(
-    server_url: str, settings: Settings
+    any_server_url: str, settings: Settings
 ) -> None:
-    with EventBroadcaster(server_url, settings=settings) as broadcaster:
+    with EventBroadcaster(any_server_url, settings=settings) as broadcaster:
         seen: list[Event] = []
         say(broadcaster, *texts(500))
         broadcaster.start_event_watcher(seen.append)
         say(broadcaster, *texts(500, 500))
         eventually(lambda: len(seen) == 500)
     assert messages(seen) == texts(500, 500)
-    assert uids(seen) == uids(read_incoming(server_url, settings))[500:]
+    assert uids(seen) == uids(read_incoming(any_server_url, settings))[500:]
 
 
 def test_a_watcher_sees_the_events_of_other_processes(broadcaster: EventBroadcaster, other: EventBroadcaster) -> None:
@@ -113,9 +114,44 @@ def test_with_many_partitions_the_order_of_each_object_is_kept(embedded_url: str
         assert messages([event for event in seen if event.involved_object.name == f"web-{n}"]) == texts(50)
 
 
+def test_sixty_four_partitions_are_watched_by_four_threads(embedded_url: str, prefix: str) -> None:
+    with EventBroadcaster(embedded_url, settings=settings_of(prefix, partitions=64)) as broadcaster:
+        seen: list[Event] = []
+        watcher = broadcaster.start_event_watcher(seen.append)
+        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("eventbus-watch")]
+        assert sorted(threads) == [f"eventbus-watch-{number}" for number in range(4)]
+        for n in range(200):
+            say(broadcaster, str(n), name=f"web-{n}")
+        eventually(lambda: sorted(messages(seen), key=int) == texts(200))
+        watcher.stop()
+
+
+def test_a_partition_that_is_gone_for_a_while_keeps_no_other_of_its_thread_waiting(
+    embedded_url: str, prefix: str
+) -> None:
+    settings = settings_of(prefix, partitions=8)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        seen: list[Event] = []
+        watcher = broadcaster.start_event_watcher(seen.append)
+        broken, *others = (Keys(prefix, partition).incoming for partition in range(8))
+        with make_client(embedded_url) as client:
+            client.rename(broken, broken + b":aside")
+            client.rpush(broken, "not yours")
+            for n in range(40):
+                say(broadcaster, str(n), name=f"web-{n}")
+            eventually(lambda: len(seen) == sum(_events_in(client, key) for key in others) > 20)
+            client.rename(broken + b":aside", broken)
+            eventually(lambda: sorted(messages(seen), key=int) == texts(40))
+        watcher.stop()
+
+
+def _events_in(client: Any, stream: bytes) -> int:
+    return sum(int(fields[b"n"]) for _, fields in client.xrange(stream))
+
+
 def test_since_begins_with_what_was_recorded_then(broadcaster: EventBroadcaster) -> None:
     say(broadcaster, "long ago")
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
     time.sleep(0.02)
     then = datetime.now(UTC)
     time.sleep(0.02)
@@ -144,7 +180,7 @@ def test_a_nameless_watcher_leaves_nothing_in_redis(
     embedded_url: str, settings: Settings, broadcaster: EventBroadcaster
 ) -> None:
     say(broadcaster, "x")
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
     with make_client(embedded_url) as client:
 
         def state() -> dict[bytes, bytes]:
@@ -241,7 +277,7 @@ def test_what_was_trimmed_before_it_could_be_read_is_counted(
     eventually(lambda: seen)
     for text in texts(50):
         say(broadcaster, text)
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
     with make_client(embedded_url) as client:
         client.xtrim(Keys(settings.prefix, 0).incoming, maxlen=10, approximate=False)
     go.set()
@@ -332,7 +368,7 @@ def test_the_workers_of_a_group_share_each_event_reaches_one(
     other.start_event_watcher(seen[1].append, group="audit")
     for start in range(0, 1_000, 20):
         say(broadcaster, *texts(20, start))
-        assert broadcaster.flush(30)
+        assert broadcaster.flush(60)
     eventually(lambda: sum(map(len, seen)) == 1_000)
     assert sorted(int(text) for each in seen for text in messages(each)) == list(range(1_000))
     assert all(seen)
@@ -372,7 +408,7 @@ def test_a_group_goes_on_where_it_was_left(broadcaster: EventBroadcaster, other:
     eventually(lambda: seen)
     watcher.stop()
     say(broadcaster, "2")
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
     other.start_event_watcher(seen.append, group="audit")
     say(broadcaster, "3")
     eventually(lambda: len(seen) == 3)
@@ -490,7 +526,7 @@ def test_what_a_stopped_worker_had_read_but_not_handled_goes_to_another_once(
     say(broadcaster, "0")
     eventually(lambda: seen)
     say(broadcaster, *texts(999, 1))
-    assert broadcaster.flush(30)
+    assert broadcaster.flush(60)
     read_on.set()
     eventually(lambda: len(seen) == 2)
     stopping = threading.Thread(target=watcher.stop, args=(PATIENCE_S,))
@@ -506,9 +542,10 @@ def test_what_a_stopped_worker_had_read_but_not_handled_goes_to_another_once(
 
 @pytest.mark.usefixtures("_dead_after_half_a_second")
 def test_a_slow_handler_is_not_taken_for_dead(
-    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event takes far longer than a dead worker is given."""
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
     seen: list[str] = []
     clock, go_on = FakeClock(), threading.Event()
     bus = open_bus(embedded_url, settings)

@@ -61,7 +61,17 @@ def survive(
 
         broadcaster = stack.enter_context(EventBroadcaster(settings=settings))
         start("worker", "sink", env=env)
-        start("worker", "export", "--to", f"file:{folder / 'other.jsonl'}?fsync=never", "--name", OTHER, env=env)
+        start(
+            "worker",
+            "export",
+            "--from",
+            "beginning",
+            "--to",
+            f"file:{folder / 'other.jsonl'}?fsync=never",
+            "--name",
+            OTHER,
+            env=env,
+        )
         # Each dies after a third of the events, with some of them written and not noted.
         victims = [start(*export, env=to | {"EVENTBUS_CRASH": f"kill:written:{events // 3}"}) for _ in range(2)]
         eventually(lambda: _status(bus, SINK), within_s=within_s)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from tests.faults.proxy import Mode, Proxy
 from tests.support.api_server import ApiServer, serving
 from tests.support.kubeconfig import TOKEN, write_kubeconfig
 from tests.support.postgres_server import PostgresServer
-from tests.support.webhook_server import Endpoint, receiving
+from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 #: The names of them.
 SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file")
@@ -40,11 +41,11 @@ class System(msgspec.Struct, kw_only=True):
 @contextmanager
 def running(name: str, folder: Path, *, events: int) -> Iterator[System]:
     """The system called *name*, whose replies are cut now and then: some four times in a round of *events*."""
-    makers = {
+    makers: dict[str, Callable[[], AbstractContextManager[System]]] = {
         "postgres": lambda: _postgres(CUT_BATCHES),
         "kubernetes": lambda: _kubernetes(folder, events // 4),
-        "webhook": lambda: _webhook("structured", events // 4),
-        "webhook-batch": lambda: _webhook("batch", CUT_BATCHES),
+        "webhook": lambda: _webhook(events // 4),
+        "webhook-batch": _webhook_batch,
         "file": lambda: _file(folder),
     }
     with makers[name]() as system:
@@ -85,9 +86,47 @@ def _kubernetes(folder: Path, cut_every: int) -> Iterator[System]:
         yield System(url=f"kubernetes:{config}", held=held, stop=lambda: _stop(line), start=lambda: _start(line))
 
 
+class _HangingUp(Endpoint):
+    """Of the requests that it takes, it hangs up on one in *cut_every* without an answer; *away*, it takes none."""
+
+    def __init__(self, cut_every: int) -> None:
+        super().__init__()
+        self.away = False
+        self._cut_every = cut_every
+        self._random = random.Random(7)
+
+    def answer(self, delivery: Delivery) -> Answer:
+        if self.away:
+            return Answer(0)
+        answer = super().answer(delivery)
+        return Answer(0) if self._random.randrange(self._cut_every) == 0 else answer
+
+
 @contextmanager
-def _webhook(mode: str, cut_every: int) -> Iterator[System]:
+def _webhook(cut_every: int) -> Iterator[System]:
+    """A request an event: so many that a proxy in between would be most of the test."""
+    endpoint = _HangingUp(cut_every)
+
+    def go() -> None:
+        endpoint.away = True
+
+    def come() -> None:
+        endpoint.away = False
+
+    with receiving(endpoint) as port:
+        yield _webhook_system(endpoint, port, "structured", stop=go, start=come)
+
+
+@contextmanager
+def _webhook_batch() -> Iterator[System]:
     endpoint = Endpoint()
+    with receiving(endpoint) as port, _cut(port, CUT_BATCHES) as line:
+        yield _webhook_system(endpoint, line.port, "batch", stop=lambda: _stop(line), start=lambda: _start(line))
+
+
+def _webhook_system(
+    endpoint: Endpoint, port: int, mode: str, *, stop: Callable[[], object], start: Callable[[], object]
+) -> System:
     seen = 0
     deliveries, counts = Counter[str](), dict[str, int]()
 
@@ -111,11 +150,8 @@ def _webhook(mode: str, cut_every: int) -> Iterator[System]:
         return deliveries
 
     env = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1", "EVENTBUS_WEBHOOK_MODE": mode}
-    with receiving(endpoint) as port, _cut(port, cut_every) as line:
-        url = f"http://127.0.0.1:{line.port}/hook"
-        yield System(
-            url=url, held=held, env=env, deliveries=delivered, stop=lambda: _stop(line), start=lambda: _start(line)
-        )
+    url = f"http://127.0.0.1:{port}/hook"
+    return System(url=url, held=held, env=env, deliveries=delivered, stop=stop, start=start)
 
 
 @contextmanager

@@ -119,7 +119,7 @@ class World:
 
     def end(self) -> None:
         """Every cache equals the store, and every witness holds what it may see of the cache."""
-        self._broadcaster.flush(30)
+        self._broadcaster.flush(60)
         for kind, options, informer in self.selections:
             eventually(lambda k=kind, o=options, i=informer: self._stored(k, o) == by_key(i.lister().list()))  # type: ignore[misc]
         for witness, registration, informer in self.witnesses:

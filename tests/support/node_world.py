@@ -12,15 +12,16 @@ from eventbus.agent.agent import Agent
 from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.lease_renewal import LeaseRenewal
 from eventbus.agent.machine import Disk, Identity, Memory
-from eventbus.agent.node_status import NodeStatusFunc, default_node_status_funcs
+from eventbus.agent.node_status import NodeStatusFunc, NodeStatusSetters
 from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
 from eventbus.errors import NotFound
 from eventbus.event import Event
-from eventbus.kinds import LEASE, NODE
+from eventbus.kinds import LEASE, NODE, POD
 from eventbus.lifecycle.election import Election
+from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.monitor import NodeMonitor, Pace
 from eventbus.lifecycle.runner import LifecycleRunner
 from eventbus.objects.conditions import NODE_LEASES, Transition
@@ -111,6 +112,7 @@ class NodeWorld:
         self.client: Client = bus.client(name="node-world")
         self.nodes = open_objects(bus, self.client, NODE, clock)
         self.leases = open_objects(bus, self.client, LEASE, clock)
+        self.pods = open_objects(bus, self.client, POD, clock)
         self.agents: dict[str, SimulatedAgent] = {}
         self.workers: dict[str, LifecycleRunner] = {}
         self.followed: list[tuple[str, str]] = []
@@ -129,7 +131,7 @@ class NodeWorld:
         """Start an agent: its first rounds come with the next step."""
         clock, machine = OffsetClock(self.clock, offset_s), machine or FakeMachine()
         contact = BusContact(clock)
-        defaults = default_node_status_funcs(machine=machine, identity=IDENTITY, clock=clock, contact=contact)
+        setters = NodeStatusSetters(machine=machine, identity=IDENTITY, clock=clock, contact=contact)
         agent = Agent(
             name=name,
             nodes=self.nodes,
@@ -140,7 +142,7 @@ class NodeWorld:
             clock=clock,
             contact=contact,
             labels=lambda: {"kubernetes.io/hostname": name},
-            node_status_funcs=[*defaults, *functions],
+            node_status_funcs=[*setters.in_order(), *functions],
             keep_node=lambda: keep_node,
         )
         every_s = min(10.0, lease_s / 4)
@@ -161,6 +163,7 @@ class NodeWorld:
             occurrences=occurrences,
             identity=identity,
             pace=pace,
+            lost_pods=LostPods(self.pods, self.now),
             followers=[self._follow],
         )
         election = Election(leases=self.leases, clock=clock, identity=identity, now=self.now)

@@ -64,7 +64,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.endpoint.connections += 1
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # the line broke in the middle of it
+            self.close_connection = True
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = self.endpoint.answer(Delivery(self.path, headers, body))
         if not answer.status:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from eventbus.api.access import AUTHENTICATED, MASTERS, READ, WRITE, Access, Grant, Role, User
+from eventbus.api.access import AUTHENTICATED, MASTERS, READ, SERVED, WRITE, Access, Grant, Role, User
 from eventbus.errors import ConfigError
+from eventbus.kinds import KINDS
 
 ANN = User(name="ann", groups=("ops", AUTHENTICATED))
 VERBS = sorted(READ | WRITE)
@@ -46,6 +49,23 @@ def test_a_role_may_do_what_the_table_says_and_nothing_else(role: Role) -> None:
         resource: {verb for verb in VERBS if access.allowed(ANN, verb, resource, "default")} for resource in MAY[role]
     }
     assert found == MAY[role]
+
+
+def test_the_page_of_security_says_what_each_role_may_do_verb_by_verb() -> None:
+    page = (Path(__file__).resolve().parents[3] / "SECURITY.md").read_text("utf-8")
+    rows = page.partition("| resource |")[2].partition("\n\n")[0].splitlines()
+    roles = [Role(name.strip()) for name in rows[0].strip(" |").split("|")]
+    assert set(roles) == set(Role)
+    told = {}
+    for row in rows[2:]:
+        resource, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        told.update({(role, resource): cell for role, cell in zip(roles, cells, strict=True)})
+    assert {resource for _, resource in told} >= {kind.plural for kind in KINDS} | SERVED
+    words = {"read": set(READ), "all": set(VERBS), "–": set()}
+    for (role, resource), cell in told.items():
+        access = Access([Grant(role, user="ann")])
+        may = {verb for verb in VERBS if access.allowed(ANN, verb, resource, "default")}
+        assert may == words.get(cell, set(cell.split(", "))), (role, resource)
 
 
 def test_who_has_no_role_may_do_nothing() -> None:

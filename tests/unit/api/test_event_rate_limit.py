@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.api.event_rate_limit import EventRateLimit, Limit, LimitType, read_limits
+from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.rate_limits import Limit, LimitType, read_limits
 from eventbus.api.status import Refusal
+from eventbus.broker.connection.client import make_client
+from eventbus.broker.functions import Functions
+from eventbus.broker.keys import Keys
 from eventbus.errors import ConfigError
 from eventbus.testing.clock import FakeClock
 from tests.builders import make_event
@@ -76,3 +80,39 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, text: str, problem: 
     (tmp_path / "limits.yaml").write_text(text)
     with pytest.raises(ConfigError, match=problem):
         read_limits(tmp_path / "limits.yaml")
+
+
+def test_a_request_of_many_is_taken_whole_and_paid_off() -> None:
+    clock = FakeClock()
+    limits = EventRateLimit([Limit(LimitType.USER, qps=2, burst=4)], clock=clock)
+    limits.admit_all("ann", [make_event()] * 10)
+    with pytest.raises(Refusal) as refused:
+        limits.admit_all("ann", [make_event()])
+    assert refused.value.headers["Retry-After"] == "4"  # six on credit, and one more
+    limits.admit_all("bob", [make_event()])
+    clock.advance(3.5)
+    limits.admit_all("ann", [make_event()] * 3)
+
+
+def test_a_request_that_is_refused_takes_no_token() -> None:
+    both = [Limit(LimitType.SERVER, qps=1, burst=10), Limit(LimitType.USER, qps=1, burst=1)]
+    limits = EventRateLimit(both, clock=FakeClock())
+    limits.admit_all("ann", [make_event()])
+    for _ in range(20):
+        with pytest.raises(Refusal, match="type User"):
+            limits.admit_all("ann", [make_event()])
+    limits.admit_all("bob", [make_event()])
+
+
+def test_without_redis_a_worker_has_shared_buckets_of_its_own_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with make_client("redis://127.0.0.1:1/0") as nobody:
+        away = Functions(nobody, Keys("eb", 0))
+        limits = EventRateLimit([Limit(LimitType.USER, qps=1, burst=2)], shared=True, clock=FakeClock())
+        for _ in range(2):
+            limits.admit("ann", make_event(), away)
+        with pytest.raises(Refusal, match="limit reached on type User"):
+            limits.admit("ann", make_event(), away)
+        with pytest.raises(Refusal, match="limit reached on type User"):
+            limits.admit_all("ann", [make_event()] * 2, away)
+    assert limits.unshared == 4
+    assert len([one for one in caplog.records if "not shared" in one.message]) == 1

@@ -1,8 +1,10 @@
-"""correlator.py: which field is in which key, and that no two texts make one key by sharing a border."""
+"""correlate/keys.py: which field is in which key, and that no two texts make one key by sharing a border."""
 
 from __future__ import annotations
 
 import itertools
+import struct
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from eventbus.broker.functions import RecordCall
 from eventbus.broker.keys import Keys
 from eventbus.correlate.keys import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent
-from eventbus.encoding.wire import pack_event, unpack_wire
+from eventbus.encoding.wire import from_microseconds, pack_event, stored_body, unpack_wire
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.settings import AggregateKey, Options, SpamKey
 from tests.builders import NOW, make_event, make_reference, make_similar_events, texts
@@ -248,3 +250,63 @@ def test_a_first_batch_always_fits_and_a_second_while_the_call_is_light() -> Non
     assert 64 * KEY_WEIGHT + 64 <= MAX_CALL_WEIGHT
     assert builder.fits(keyed_events(MAX_CALL_WEIGHT - 64 * (KEY_WEIGHT + 1), distinct=True))  # the same 64 keys
     assert not builder.fits(keyed_events(64, distinct=False) + keyed_events(80, distinct=True))
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def test_repeats_of_a_recorders_event_share_one_body() -> None:
+    correlator = Correlator(Options())
+    packed = [pack_event(make_event(metadata=ObjectMeta(name=f"web.{n:x}", namespace="default"))) for n in range(20)]
+    call = CallBuilder(Keys("t", 0), Options())
+    call.add(b"1-0", 0, [correlator.keyed("uid", unpack_wire(data), data) for data in packed])
+    assert len(call.call().bodies) == 1
+
+
+@given(texts(40), texts(40), texts(40), st.sampled_from([1, 2]), st.booleans())
+def test_a_stored_body_says_all_but_what_is_stored_beside_it(
+    name: str, message: str, other: str, count: int, times: bool
+) -> None:
+    correlator = Correlator(Options())
+    for said in (message, message, other, message):
+        event = make_event(metadata=ObjectMeta(name=name, namespace="default"), message=said, count=count)
+        if not times:
+            event = msgspec.structs.replace(event, first_timestamp=None)
+        packed = pack_event(event)
+        wire = unpack_wire(packed)
+        kept = unpack_wire(correlator.keyed("uid", wire, packed).body)
+        for field in ("involved_object", "reason", "message", "type", "source", "reporter", "labels", "event_us"):
+            assert getattr(kept, field) == getattr(wire, field)
+
+
+def test_an_event_of_an_unusual_shape_is_stored_as_it_came() -> None:
+    for event in (make_event(count=7), make_event(action="Restarting"), make_event(first_timestamp=None)):
+        packed = pack_event(event)
+        assert stored_body(packed, unpack_wire(packed)) == packed
+
+
+@pytest.mark.parametrize("last_byte", [0xCF, 0x00])
+def test_an_event_whose_numbers_are_packed_in_another_way_can_be_read_when_it_is_stored(last_byte: int) -> None:
+    us = 0x6_60E4_41B0_D000 + last_byte
+    packed = pack_event(make_event(first_timestamp=from_microseconds(us), last_timestamp=from_microseconds(us)))
+    foreign = packed[:-1] + struct.pack(">BQ", 0xCF, 1)  # a count of one, in nine bytes
+    wire = unpack_wire(foreign)
+    assert wire == unpack_wire(packed)
+    assert unpack_wire(stored_body(foreign, wire)).involved_object == wire.involved_object
+    assert stored_body(packed, wire) != packed
+
+
+def test_a_long_message_is_not_kept_with_its_subject() -> None:
+    correlator = Correlator(Options())
+    for n in range(50):
+        about = ObjectReference("Pod", "default", f"web-{n}")
+        packed = pack_event(make_event(involved_object=about, message="x" * 12_000))
+        correlator.keyed("uid", unpack_wire(packed), packed)
+    tracemalloc.start()
+    for n in range(50, 550):
+        about = ObjectReference("Pod", "default", f"web-{n}")
+        packed = pack_event(make_event(involved_object=about, message="x" * 12_000))
+        correlator.keyed("uid", unpack_wire(packed), packed)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 500 * 6_000

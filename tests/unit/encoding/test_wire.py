@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import lz4.block
 import msgpack
 import msgspec
 import pytest
@@ -15,12 +18,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventbus.encoding.wire import (
+    CODEC_LZ4,
+    CODEC_NONE,
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,
     MAX_EVENT_BYTES,
     SCHEMA_VERSION,
+    Batch,
     pack_batch,
     pack_event,
+    pack_events,
+    rename_batch,
     to_event,
     unpack_batch,
     unpack_wire,
@@ -235,6 +243,48 @@ def test_a_full_batch_can_be_opened() -> None:
     assert unpack_batch(pack_batch("p" * 16, 1, largest)).events == largest
 
 
+def in_lz4(block: bytes) -> bytes:
+    """A batch that says that it is an LZ4 block."""
+    packed: bytes = msgpack.packb([2, "p", 1, CODEC_LZ4, block])
+    return packed
+
+
+#: Of a batch that is good.
+BLOCK: bytes = lz4.block.compress(msgpack.packb([b"event" * 100] * 4))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 64])
+def test_a_batch_holds_what_was_packed_whether_it_was_compressed_or_not(count: int) -> None:
+    events = [pack_event(make_event(message=f"Successfully pulled image {n}")) for n in range(count)]
+    packed = pack_events(events)
+    assert packed.codec == (CODEC_LZ4 if count >= 8 else CODEC_NONE if count <= 2 else packed.codec)
+    assert packed.events() == events
+    assert unpack_batch(packed.body("p", 9)) == Batch("p", 9, events)
+    assert unpack_batch(rename_batch(packed.body("p", 9), "q")) == Batch("q", 9, events)
+
+
+def test_each_event_of_a_compressed_batch_can_be_buried_alone() -> None:
+    batch = unpack_batch(pack_batch("p", 1, [pack_event(make_event())] * 64))
+    assert unpack_batch(batch.alone(17)) == Batch("p", 18, [batch.events[17]])
+
+
+def test_what_does_not_get_smaller_stays_as_it_is() -> None:
+    assert pack_events([os.urandom(1000) for _ in range(64)]).codec == CODEC_NONE
+
+
+def test_a_bomb_takes_no_memory() -> None:
+    bomb = in_lz4(lz4.block.compress(bytes(30_000_000)))
+    said_small = in_lz4(b"\x00\x00\x02\x00" + lz4.block.compress(bytes(30_000_000))[4:])
+    tracemalloc.start()
+    try:
+        for body in (bomb, said_small):
+            with pytest.raises(PoisonBatch):
+                unpack_batch(body)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
 POISON_BATCHES: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "unreadable"),
     "text": (b"hello", "unreadable"),
@@ -260,7 +310,22 @@ POISON_BATCHES: dict[str, tuple[bytes, str]] = {
     "cut": (pack_batch("p", 1, [b"12345"])[:-1], "unreadable"),
     "deeper than the stack": (nested(100_000), "unreadable"),
     "array of four billion": (b"\xdd" + struct.pack(">I", 2**32 - 1), "unreadable"),
-    "a codec that nobody knows": (msgpack.packb([2, "p", 1, 1, b"packed"]), "unknown-codec"),
+    "a codec that nobody knows": (msgpack.packb([2, "p", 1, 2, b"packed"]), "unknown-codec"),
+    "no LZ4 block": (in_lz4(b"packed"), "unreadable"),
+    "an LZ4 block of nothing": (in_lz4(b""), "unreadable"),
+    "LZ4, and a list": (msgpack.packb([2, "p", 1, 1, [b"event"]]), "unreadable"),
+    "a block cut off": (in_lz4(BLOCK[:-1]), "unreadable"),
+    "more behind a block": (in_lz4(BLOCK + b"\x00"), "unreadable"),
+    "a block that holds more than it says": (in_lz4(b"\x01\x00\x00\x00" + BLOCK[4:]), "unreadable"),
+    "a block that holds less than it says": (in_lz4(b"\x00\x00\x01\x00" + BLOCK[4:]), "unreadable"),
+    "65 events in a block": (in_lz4(lz4.block.compress(msgpack.packb([b""] * 65))), "unreadable"),
+    "text in a block": (in_lz4(lz4.block.compress(msgpack.packb(["text"] * 9))), "unreadable"),
+    "an event of 16 KiB in a block": (
+        in_lz4(lz4.block.compress(msgpack.packb([b"x" * (MAX_EVENT_BYTES + 1)]))),
+        "unreadable",
+    ),
+    "a bomb of 30 MB": (in_lz4(lz4.block.compress(bytes(30_000_000))), "unreadable"),
+    "a bomb that says 4 GiB": (in_lz4(b"\xff\xff\xff\xff" + BLOCK[4:]), "unreadable"),
     "a codec in text": (msgpack.packb([2, "p", 1, "0", []]), "unreadable"),
     "a hundred MiB of empty arrays": (b"\x95\x02\xa1p\x01\x00\xdc\xff\xff" + b"\x90" * (100 * 1024 * 1024), "too-long"),
 }

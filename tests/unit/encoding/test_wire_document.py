@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lz4.block
 import msgpack
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.encoding.wire import (
+    CODEC_LZ4,
     CODEC_NONE,
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,
@@ -77,6 +79,7 @@ def test_the_limits_are_the_limits() -> None:
     limits = {what: int(most) for what, most in table("Limits")}
     assert limits["events in a batch"] == MAX_BATCH_EVENTS
     assert limits["bytes of a batch"] == MAX_BATCH_BYTES
+    assert limits["bytes of its events' array, opened"] == MAX_BATCH_BYTES
     assert limits["bytes of a packed event"] == MAX_EVENT_BYTES
 
 
@@ -84,6 +87,9 @@ def test_the_batch_is_the_array_of_five() -> None:
     packed = pack_event(make_event())
     version, producer, first, codec, events = msgpack.unpackb(pack_batch("p", 7, [packed]))
     assert (version, producer, first, codec, events) == (SCHEMA_VERSION, "p", 7, CODEC_NONE, [packed])
+    version, producer, first, codec, block = msgpack.unpackb(pack_batch("p", 7, [packed] * 64))
+    assert (version, producer, first, codec) == (SCHEMA_VERSION, "p", 7, CODEC_LZ4)
+    assert msgpack.unpackb(lz4.block.decompress(block)) == [packed] * 64
     assert len(table("A record batch")) == 5
     assert f"the integer {SCHEMA_VERSION}" in table("A record batch")[0][1]
 
@@ -97,9 +103,9 @@ def test_the_fields_of_an_entry_are_those_that_publish_writes(embedded_url: str,
     assert said == {field.decode() for field in fields} | {"g", "l", "r", "x"}
 
 
-def test_the_reader_is_twenty_lines_or_so_of_redis_and_msgpack() -> None:
+def test_the_reader_is_twenty_lines_or_so_of_well_known_packages() -> None:
     assert len([line for line in reader().splitlines() if line.strip()]) <= 24
-    assert set(re.findall(r"^(?:import|from) (\w+)", reader(), re.MULTILINE)) == {"sys", "msgpack", "redis"}
+    assert set(re.findall(r"^(?:import|from) (\w+)", reader(), re.MULTILINE)) == {"sys", "lz4", "msgpack", "redis"}
 
 
 def test_the_reader_reads_a_real_bus_poison_and_all(short_path: Path, tmp_path: Path) -> None:
@@ -127,6 +133,9 @@ def test_the_reader_reads_a_real_bus_poison_and_all(short_path: Path, tmp_path: 
             "p1:3 default/Pod/web-1 Started Größe: 3 GiB\n",
             "p1:4 default/Pod/web-0 Late it came while it read\n",
         ]
+        partition.publish(*[make_event(reason="Many", message=f"{n} of them, compressed") for n in range(64)])
+        many = [process.stdout.readline() for _ in range(64)]
+        assert many == [f"p1:{5 + n} default/Pod/web-0 Many {n} of them, compressed\n" for n in range(64)]
         assert process.poll() is None
     finally:
         if process is not None:

@@ -18,12 +18,12 @@ LOOK_S = 3.0
 
 
 class OthersLease:
-    """Does what eb2_lease does, for a worker that has not got the lease. *away*: Redis is."""
+    """Does what eb2_export_acquire does, for a worker that has not got the lease. *away*: Redis is."""
 
     def __init__(self) -> None:
         self.holder, self.beats, self.away = "one", 1, False
 
-    def lease(self, holder: str = "", beats: str = "") -> ExportHold:
+    def acquire(self, holder: str = "", beats: str = "") -> ExportHold:
         if self.away:
             raise BusUnavailable("refused")
         if self.holder in ("", "two") or (holder, beats) == (self.holder, str(self.beats)):
@@ -44,9 +44,7 @@ def store() -> OthersLease:
 
 @pytest.fixture
 def lease(store: OthersLease, clock: FakeClock) -> ExportLease:
-    return ExportLease(
-        cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, sleep=lambda _seconds: False, what="export:x"
-    )
+    return ExportLease(cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, what="export:x")
 
 
 def looks(lease: ExportLease, clock: FakeClock, seconds: float, each: Callable[[], Any] = lambda: None) -> list[bool]:

@@ -23,6 +23,7 @@ from eventbus.errors import (
 )
 from eventbus.event import Event, ObjectMeta
 from eventbus.export.batch import SinkDelivery
+from eventbus.export.pausing import Pausing, finish, pause
 from eventbus.export.rate import RateLimit
 from eventbus.export.writer import Outage, Outcome, SinkWriter
 from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
@@ -142,8 +143,19 @@ def write(
     told: Told | None = None,
     uniform: Callable[[float, float], float] = lambda low, high: (low + high) / 2,
 ) -> list[Outcome]:
-    writer = SinkWriter(sink, outage=outage, progress=told or Told(), wait=time.wait, uniform=uniform)
-    return list(writer.write(deliveries or (delivery(),)))
+    writer = SinkWriter(sink, outage=outage, progress=told or Told(), uniform=uniform)
+    return written(writer, time, *(deliveries or (delivery(),)))
+
+
+def written(writer: SinkWriter, time: Time, *deliveries: SinkDelivery) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+
+    def settle(outcome: Outcome) -> Pausing[None]:
+        outcomes.append(outcome)
+        yield from ()
+
+    finish(writer.write(deliveries, settle), time.wait)
+    return outcomes
 
 
 class TimeAsClock:
@@ -168,11 +180,10 @@ def write_at(rate_per_s: float, sink: ScriptedSink, time: Time, *deliveries: Sin
         sink,
         outage=Outage.PAUSE,
         progress=Told(),
-        wait=time.wait,
-        before=lambda events: time.wait(limit.take(events)),
+        before=lambda events: pause(limit.take(events)),
         rate_per_s=rate_per_s,
     )
-    return list(writer.write(deliveries))
+    return written(writer, time, *deliveries)
 
 
 @pytest.mark.parametrize(("rate_per_s", "at_once"), [(5, 5), (2.5, 2), (0.5, 1), (500, 74)])
@@ -213,7 +224,7 @@ def test_ten_minutes_of_outage_bury_nothing_and_the_event_is_written_then(error:
 
     outcomes = write(sink, time, told=told, uniform=random.Random(1).uniform)
 
-    assert [(o.cause, o.returned is not None) for o in outcomes] == [("", True)]
+    assert [(o.cause, o.returned is not None) for o in outcomes] == [(None, True)]
     assert told.said == [*["paused None"] * (len(sink.calls) - 1), "resumed"]
     assert max(time.slept) <= 60
     assert 600 <= time.now < 660
@@ -305,7 +316,7 @@ def test_which_calls_an_event_takes(given: SinkDelivery, answers: list[Answer], 
     (outcome,) = write(sink, time, given)
 
     assert [verb for verb, _ in sink.calls] == calls
-    assert outcome.cause == ""
+    assert outcome.cause is None
     assert time.slept == []
 
 
@@ -334,7 +345,11 @@ def test_a_failing_event_holds_up_none_of_its_batch() -> None:
 
     outcomes = write(sink, time, delivery("a"), delivery("b"), delivery("c"))
 
-    assert [(outcome.delivery.key, outcome.cause) for outcome in outcomes] == [("a", ""), ("c", ""), ("b", "retries")]
+    assert [(outcome.delivery.key, outcome.cause) for outcome in outcomes] == [
+        ("a", None),
+        ("c", None),
+        ("b", "retries"),
+    ]
     assert sink.writes == [["p:a/1", "p:b/1", "p:c/1"], *[["p:b/1"]] * 11]
 
 
@@ -344,7 +359,7 @@ def test_a_batch_that_fails_as_a_whole_is_written_one_by_one_so_that_the_culprit
 
     outcomes = write(sink, time, delivery("a"), delivery("b"), delivery("c"))
 
-    assert {outcome.delivery.key: outcome.cause for outcome in outcomes} == {"a": "", "b": "rejected", "c": ""}
+    assert {outcome.delivery.key: outcome.cause for outcome in outcomes} == {"a": None, "b": "rejected", "c": None}
 
 
 def test_answers_that_do_not_match_the_writes_are_not_believed() -> None:
@@ -354,7 +369,7 @@ def test_answers_that_do_not_match_the_writes_are_not_believed() -> None:
     outcomes = write(sink, time, delivery("a"), delivery("b"))
 
     assert len(sink.writes) == 2
-    assert [outcome.cause for outcome in outcomes] == ["", ""]
+    assert [outcome.cause for outcome in outcomes] == [None, None]
 
 
 def test_of_a_batch_only_what_was_not_answered_waits_for_the_sink() -> None:
@@ -413,7 +428,7 @@ class OpeningScriptedSink(ScriptedSink):
 def test_a_sink_that_wants_to_connect_is_waited_for_before_there_is_anything_to_write() -> None:
     time, told = Time(), Told()
     sink = OpeningScriptedSink(time, DOWN, Throttled(retry_after_s=5), OSError("refused"))
-    assert not SinkWriter(sink, outage=Outage.PAUSE, progress=told, wait=time.wait).open()
+    assert not finish(SinkWriter(sink, outage=Outage.PAUSE, progress=told).open(), time.wait)
     assert [verb for verb, _ in sink.calls] == ["open"] * 4
     assert told.said == ["paused None", "paused 5", "paused None", "resumed"]
 
@@ -421,7 +436,7 @@ def test_a_sink_that_wants_to_connect_is_waited_for_before_there_is_anything_to_
 def test_stopping_interrupts_connecting() -> None:
     time = Time(stop_at=30)
     sink = OpeningScriptedSink(time, *[DOWN] * 1_000)
-    assert SinkWriter(sink, outage=Outage.PAUSE, progress=Told(), wait=time.wait).open()
+    assert finish(SinkWriter(sink, outage=Outage.PAUSE, progress=Told()).open(), time.wait)
 
 
 def test_a_sink_that_is_gone_for_good_ends_it() -> None:

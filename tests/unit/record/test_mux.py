@@ -439,7 +439,7 @@ def test_a_signal_handler_may_record_while_its_own_thread_is_recording() -> None
     former = signal.signal(signal.SIGVTALRM, record)
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.0005, 0.0005)
     try:
-        eventually(lambda: [mux.action_or_drop(0) for _ in range(100)] and len(handled) >= 20)
+        eventually(lambda: [mux.action_or_drop(0) for _ in range(20_000)] and len(handled) >= 20)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, former)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.broker.publish import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
 from eventbus.record.losses import Losses
-from eventbus.record.producer import BATCH_OVERHEAD, EVENT_OVERHEAD, NumberedBatch, Producer
+from eventbus.record.producer import BATCH_OVERHEAD, NumberedBatch, Producer
 from eventbus.testing.clock import FakeClock
 
 GENERATION = "g1"
@@ -159,7 +159,7 @@ def test_what_came_back_can_be_accepted_and_lost_again(producer: Producer, losse
 
 
 def test_a_hole_beyond_the_ring_goes_on_under_a_fresh_id_and_is_counted(clock: FakeClock, losses: Losses) -> None:
-    producer = Producer(clock=clock, losses=losses, ring_bytes=2 * (1 + EVENT_OVERHEAD + BATCH_OVERHEAD))
+    producer = Producer(clock=clock, losses=losses, ring_bytes=2 * (4 + BATCH_OVERHEAD))
     add(producer, 1, 1, 1, 1)
     before = producer.id
     accept(producer, 3)
@@ -177,7 +177,7 @@ def test_a_hole_beyond_the_ring_goes_on_under_a_fresh_id_and_is_counted(clock: F
 def test_the_ring_is_bounded_in_bytes(clock: FakeClock, losses: Losses) -> None:
     producer = Producer(clock=clock, losses=losses, ring_bytes=10_000)
     for _ in range(50):
-        add(producer, 1, event=b"x" * (1000 - EVENT_OVERHEAD - BATCH_OVERHEAD))
+        add(producer, 1, event=os.urandom(1000 - 4 - BATCH_OVERHEAD))
         accept(producer, 1)
     add(producer, 1)
     producer.settle(gap(40))
@@ -316,7 +316,7 @@ class Server:
             return DUP
         if batch.first != last + 1:
             return gap(last)
-        self.accepted += batch.events
+        self.accepted += batch.packed.events()
         return OK
 
     def lose(self, n: int) -> None:

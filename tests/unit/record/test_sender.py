@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish import PublishReply, PublishStatus
+from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest
 from eventbus.clock import SystemClock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, to_event, unpack_batch, unpack_wire
@@ -97,7 +97,7 @@ def test_everything_arrives_once_and_in_order_whatever_the_transport_answers(tro
     bus, losses = MemoryBus(troubles), Losses(SystemClock())
     outbox = Outbox(connect=lambda: bus, settings=Settings(), clock=SystemClock(), losses=losses)
     said = record(outbox, 1_000)
-    assert outbox.flush(30)
+    assert outbox.flush(60)
     assert bus.accepted == said
     assert outbox.close(5)
     assert not losses.counts
@@ -110,7 +110,7 @@ def test_a_round_has_as_many_batches_of_a_partition_as_the_bus_allows_and_all_pa
     for item in range(2_000):
         about = make_reference(name=f"web-{item % 50}", uid="")
         outbox._items.append(Pending(("c", "h"), about, "Normal", "Said", str(item), 1_763_719_000_000_000_000))
-    assert outbox.flush(30)
+    assert outbox.flush(60)
     assert outbox.close(5)
     for call in bus.calls:
         by_partition = [request.partition for request in call]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ class Watched:
         offered: tuple[int, int] | None = None,
         items: tuple[Node, ...] = (),
         told: bool = False,
+        path: Sequence[tuple[int, int]] = (),
         **options: Any,
     ) -> None:
         self.woken = 0
@@ -36,11 +39,17 @@ class Watched:
         self.state = WatchState(
             selection=Selection(NODE, asked),
             options=asked,
-            begin=Begin(after=Versions(after), newest=newest or after, items=items, told=told),
+            begin=Begin(
+                after=Versions(after),
+                newest=newest or after,
+                items=items,
+                own=tuple(int(item.metadata.resource_version) for item in items),
+                told=told,
+            ),
             now=0.0,
             ready=self._wake,
         )
-        self.state.starts_at(offered or after)
+        self.state.starts_at([tuple(map(max, offered or after, newest or after)), *path])
 
     def _wake(self) -> None:
         self.woken += 1
@@ -172,3 +181,30 @@ def test_the_first_events_are_told_one_a_step() -> None:
     step = watched.state.next(0)
     assert isinstance(step, WatchEvent)
     assert (step.type, step.position) == (WatchEventType.ADDED, "10-20")
+
+
+def test_what_was_there_at_the_beginning_is_let_go_when_it_is_told() -> None:
+    held = node("a", 5)
+    before = sys.getrefcount(held)
+    watched = Watched(items=(held,))
+    assert sys.getrefcount(held) > before
+    assert watched.told() == ["ADDED a 10-20"]
+    assert sys.getrefcount(held) == before
+
+
+def test_what_is_behind_is_told_in_the_order_of_the_path_and_read_once() -> None:
+    watched = Watched(after=(10, 20), offered=(10, 20), path=[(11, 21), (12, 21)])
+    assert watched.told() == []
+    assert watched.last == Behind(0, 10, 11)
+    watched.state.caught_up([change("A", "a", 11), change("A", "c", 12)], 12)
+    assert watched.told() == ["ADDED a 11-20"]
+    assert watched.last == Behind(1, 20, 21)
+    watched.state.caught_up([change("A", "b", 21, 1)], 21)
+    assert watched.told() == ["ADDED b 11-21", "ADDED c 12-21"]
+
+
+def test_a_position_tells_of_all_that_was_passed_over_before() -> None:
+    watched = Watched()
+    watched.state.offer(0, [change("A", "a", 11)], 13)  # two that nobody can read are behind it
+    watched.state.offer(1, [change("A", "b", 21, 1)], 21)
+    assert watched.told() == ["ADDED a 11-20", "ADDED b 13-21"]

@@ -25,7 +25,7 @@ class Begun:
     def stop(self, timeout_s: float) -> None:
         self.done.wait(timeout_s)
 
-    def vitals(self) -> Sequence[LoopHealth]:
+    def loop_health(self) -> Sequence[LoopHealth]:
         return ()
 
 

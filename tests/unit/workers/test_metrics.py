@@ -18,7 +18,7 @@ from eventbus.errors import ConfigError
 from workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
 
 
-def vitals(partition: int = 0, *, ready: bool = True, last_progress: float = 1000.0) -> LoopHealth:
+def loop_health(partition: int = 0, *, ready: bool = True, last_progress: float = 1000.0) -> LoopHealth:
     return LoopHealth(
         group="export:file",
         partition=partition,
@@ -31,7 +31,7 @@ def vitals(partition: int = 0, *, ready: bool = True, last_progress: float = 100
 
 @contextmanager
 def serving(*found: LoopHealth) -> Iterator[str]:
-    server = MetricsServer("127.0.0.1:0", component="eventbus-export", vitals=lambda: found)
+    server = MetricsServer("127.0.0.1:0", component="eventbus-export", loop_health=lambda: found)
     server.start()
     try:
         yield f"http://127.0.0.1:{server.port}"
@@ -49,7 +49,7 @@ def get(url: str) -> tuple[int, str]:
 
 
 def test_metrics_can_be_parsed_and_have_only_bounded_labels() -> None:
-    with serving(vitals(0), vitals(1)) as url:
+    with serving(loop_health(0), loop_health(1)) as url:
         code, text = get(f"{url}/metrics")
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert code == 200
@@ -65,7 +65,7 @@ def test_metrics_can_be_parsed_and_have_only_bounded_labels() -> None:
 
 
 def test_the_health_of_the_loops_is_on_the_same_port() -> None:
-    with serving(vitals(ready=False, last_progress=0.0)) as url:
+    with serving(loop_health(ready=False, last_progress=0.0)) as url:
         assert get(f"{url}/readyz") == (503, "export:file, partition 0: waits for Redis\n")
         code, text = get(f"{url}/livez")
         assert (code, "no sign for" in text) == (503, True)
@@ -73,12 +73,12 @@ def test_the_health_of_the_loops_is_on_the_same_port() -> None:
 
 
 def test_a_worker_lives_while_its_loops_come_round_and_is_ready_with_redis() -> None:
-    found = [vitals()]
+    found = [loop_health()]
     draining = False
     health = Health(lambda: found, lambda: draining, monotonic=lambda: 1000.0 + HANGS_AFTER_S)
     assert health.live() == (True, "ok")
     assert health.ready() == (True, "ok")
-    found.append(vitals(1, ready=False, last_progress=999.0))
+    found.append(loop_health(1, ready=False, last_progress=999.0))
     assert health.live()[0] is False
     assert health.ready() == (False, "export:file, partition 1: waits for Redis")
     found.clear()
@@ -110,12 +110,12 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 
 def test_a_port_that_is_taken_is_refused() -> None:
     with serving() as url, pytest.raises(ConfigError, match="in use"):
-        MetricsServer(f"127.0.0.1:{url.rpartition(':')[2]}", component="x", vitals=lambda: ())
+        MetricsServer(f"127.0.0.1:{url.rpartition(':')[2]}", component="x", loop_health=lambda: ())
 
 
 @pytest.mark.parametrize(("address", "bound"), [("0", "127.0.0.1"), ("0.0.0.0:0", "0.0.0.0"), (":0", "0.0.0.0")])
 def test_a_port_alone_is_open_to_this_machine_only(address: str, bound: str) -> None:
-    server = MetricsServer(address, component="x", vitals=lambda: ())
+    server = MetricsServer(address, component="x", loop_health=lambda: ())
     try:
         assert listening(server.port) == {bound}
     finally:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from eventbus.broker.embedded.keeper_lock import KeeperLock, holders
+from eventbus.broker.embedded.keeper_lock import KeeperLock, held_locks, holders
 from eventbus.errors import ConfigError
 
 KEEPER = """
@@ -23,9 +24,9 @@ sys.stdin.read()
 """
 
 
-def _keeper(directory: Path) -> subprocess.Popen[str]:
+def _keeper(directory: Path, code: str = KEEPER) -> subprocess.Popen[str]:
     keeper = subprocess.Popen(
-        [sys.executable, "-c", KEEPER, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert keeper.stdout
     assert keeper.stdout.readline() == "taken\n"
@@ -40,6 +41,23 @@ def test_the_last_to_come_is_not_named_once_it_is_gone(tmp_path: Path) -> None:
         assert holders(tmp_path) == [str(first.pid)]
         first.communicate()
     assert holders(tmp_path) == []
+
+
+def test_a_lock_that_the_dead_have_left_to_another_names_the_one_that_lives(tmp_path: Path) -> None:
+    with _keeper(
+        tmp_path,
+        KEEPER + "import os\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\n"
+        "import signal\nsignal.pause()\n",
+    ) as dead:
+        assert dead.stdin
+        assert dead.stdout
+        dead.stdin.close()
+        left = dead.stdout.readline().strip()
+        dead.wait()
+        assert holders(tmp_path) == [left]
+        (lock,) = held_locks(tmp_path)
+        assert (lock.named, lock.is_stale) == (str(dead.pid), True)
+        os.kill(int(left), signal.SIGKILL)
 
 
 def test_what_the_dead_have_left_is_cleared_away(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.health.bus_checks import check_memory, check_partitions, needed_bytes
 from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
 from eventbus.broker.health.network_checks import check_tls, is_local
@@ -39,7 +40,7 @@ def test_the_version_is_that_of_the_server_s_own_kind(info: dict[str, Any], seve
 
 
 @pytest.mark.parametrize(("policy", "severity"), [("noeviction", OK), ("allkeys-lru", ERROR), ("volatile-ttl", ERROR)])
-def test_only_a_server_that_evicts_nothing_will_do(policy: str, severity: Severity) -> None:
+def test_only_a_server_that_evicts_nothing_will_do(policy: GroupPolicy, severity: Severity) -> None:
     assert check_eviction({"maxmemory_policy": policy}).severity is severity
 
 

@@ -7,34 +7,14 @@ from typing import cast
 
 import pytest
 
+from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.cli.commands.exec import Restart, supervise
 from eventbus.cli.commands.exec_events import CommandEvents
 from eventbus.process.command import CannotStart, Command
-from eventbus.process.crash_backoff import Backoff
 from eventbus.process.outcome import Outcome
 from eventbus.testing.clock import FakeClock
 
-TEN_MINUTES = 600.0
-
-
-def test_the_first_pause_is_ten_seconds_and_each_is_twice_the_one_before_up_to_five_minutes() -> None:
-    backoff = Backoff()
-    assert [backoff.pause_after(1) for _ in range(8)] == [10, 20, 40, 80, 160, 300, 300, 300]
-
-
-def test_ten_minutes_up_begin_the_pauses_anew() -> None:
-    backoff = Backoff()
-    assert [backoff.pause_after(ran_s) for ran_s in (1, 1, 1, TEN_MINUTES, 1)] == [10, 20, 40, 10, 20]
-
-
-def test_a_little_less_than_ten_minutes_up_do_not() -> None:
-    backoff = Backoff()
-    assert [backoff.pause_after(ran_s) for ran_s in (1, 1, TEN_MINUTES - 0.001)] == [10, 20, 40]
-
-
-def test_a_base_above_the_limit_is_the_limit() -> None:
-    backoff = Backoff(base_s=10, max_s=2)
-    assert [backoff.pause_after(0) for _ in range(2)] == [2, 2]
+MORE_THAN_TEN_MINUTES = 601.0
 
 
 class Script:
@@ -47,6 +27,7 @@ class Script:
         self._runs = list(runs)
         self._signals = signals or {}  # number of the pause → the signal that ends it
         self._pauses = 0
+        self.pauses: list[float] = []
 
     def run(self, on_start: Callable[[], object]) -> Outcome:
         run = self._runs.pop(0)
@@ -59,6 +40,7 @@ class Script:
 
     def pause(self, seconds: float) -> int:
         self._pauses += 1
+        self.pauses.append(round(seconds, 3))
         if number := self._signals.get(self._pauses):
             return number
         self.clock.advance(seconds)
@@ -73,8 +55,8 @@ class Script:
     def cannot_start(self, outcome: Outcome) -> None:
         self._say(f"not there {outcome.code}")
 
-    def backing_off(self, pause_s: float) -> None:
-        self._say(f"BackOff {pause_s:g}")
+    def backing_off(self) -> None:
+        self._say("BackOff")
 
     def not_restarting(self, number: int) -> None:
         self._say(f"Killing {number}")
@@ -87,7 +69,7 @@ class Script:
             cast(Command, self),
             cast(CommandEvents, self),
             restart=Restart(restart),
-            backoff=Backoff(),
+            backoff=RestartBackoff(self.clock),
             pause=self.pause,
         )
 
@@ -98,19 +80,18 @@ def test_a_command_that_fails_is_run_again_after_each_pause_until_it_succeeds() 
     assert script.said == [
         (0, "Started"),
         (1, "ended 3"),
-        (1, "BackOff 10"),
-        (11, "Started"),
-        (13, "ended 3"),
-        (13, "BackOff 20"),
-        (33, "Started"),
-        (38, "ended 0"),
+        (1, "Started"),
+        (3, "ended 3"),
+        (3, "BackOff"),
+        (13, "Started"),
+        (18, "ended 0"),
     ]
 
 
 def test_a_healthy_run_in_between_begins_the_pauses_anew() -> None:
-    script = Script((1, 1), (1, 1), (TEN_MINUTES, 1), (1, 0))
+    script = Script((1, 1), (1, 1), (1, 1), (MORE_THAN_TEN_MINUTES, 1), (1, 1), (1, 0))
     script.play("on-failure")
-    assert [text for _, text in script.said if text.startswith("BackOff")] == ["BackOff 10", "BackOff 20", "BackOff 10"]
+    assert script.pauses == [0, 10, 20, 0, 10]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +129,8 @@ def test_a_command_that_vanishes_between_runs_is_waited_for() -> None:
     assert [text for _, text in script.said] == [
         "Started",
         "ended 1",
-        "BackOff 10",
         "not there 127",
-        "BackOff 20",
+        "BackOff",
         "Started",
         "ended 0",
     ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from eventbus.cli.commands.exec_events import _LastProblem
+from eventbus.cli.exec_recorder import LastProblem
 
 
 def test_an_unexpected_error_is_named() -> None:
-    logger, problem = logging.Logger("outbox"), _LastProblem()
+    logger, problem = logging.Logger("outbox"), LastProblem()
     logger.addHandler(problem)
     try:
         raise PermissionError(13, "Permission denied")

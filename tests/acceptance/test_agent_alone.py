@@ -1,0 +1,78 @@
+"""An agent on its own: no bus is named, its port says how its loop is."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from eventbus.agent.pods.line_pods import LinePods, Screen
+from eventbus.clock import SystemClock
+from tests.acceptance.programs import Program, run
+from tests.support.agent_machine import AgentMachine
+from tests.support.runtime_world import Told
+from tests.waiting import eventually
+from workers.metrics import MetricsServer
+
+
+class Behind(SystemClock):
+    """A clock by which a turn that begins now began more than two minutes ago."""
+
+    @staticmethod
+    def monotonic() -> float:
+        return time.monotonic() - 121
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def test_without_a_url_events_go_to_the_machines_own_bus(short_path: Path) -> None:
+    with AgentMachine(short_path, "", "eb") as machine:
+        machine.env.pop("EVENTBUS_REDIS_URL", None)
+        machine.write("web", "exec sleep 1000")
+        agent = machine.agent_alone()
+        machine.wait_alive("web")
+        try:
+            with Program("worker", "sink", env=machine.env, folder=short_path):
+                words = ("get", "events", "--for", "pod/web-n1", "-o", "name")
+                eventually(lambda: len(run(*words, env=machine.env).stdout.split()) == 2)
+            assert "No resources" in run("get", "nodes", env=machine.env).stderr, "it is no node"
+            assert agent.stop() == 0
+            machine.wait_gone("web")
+        finally:
+            assert run("down", env=machine.env).returncode == 0
+
+
+def test_the_port_of_an_agent_says_that_its_loop_comes_round(tmp_path: Path) -> None:
+    port = free_port()
+    with AgentMachine(tmp_path, "none", "eb") as machine:
+        agent = machine.agent_alone("--metrics-port", str(port))
+        assert ask(port, "/livez") == (200, "ok\n")
+        assert agent.stop() == 0
+
+
+def test_a_turn_of_more_than_two_minutes_fails_the_health_check(tmp_path: Path) -> None:
+    for clock, code in ((SystemClock(), 200), (Behind(), 503)):
+        pods = LinePods(tmp_path / str(code), events=Told(), screen=Screen(), clock=clock)
+        server = MetricsServer("127.0.0.1:0", component="tests", loop_health=pods._agent.loop_health)
+        server.start()
+        try:
+            assert ask(server.port, "/livez")[0] == code
+        finally:
+            server.stop()
+            pods.close()

@@ -1,0 +1,168 @@
+"""Every reason for which an agent refuses, delays or ends a pod, caused by real means and read from the store."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.broker.embedded.server import EmbeddedServer
+from tests.acceptance.programs import Program, run
+from tests.support.agent_machine import AgentMachine
+from tests.waiting import eventually
+
+#: A pod's name → the rest of its manifest, and the reason that comes of it. Nothing of it is ever started.
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "cpu": ({"container": {"resources": {"requests": {"cpu": "100k"}}}}, "OutOfcpu"),
+    "memory": ({"container": {"resources": {"requests": {"memory": "1000Ti"}}}}, "OutOfmemory"),
+    "disk": ({"container": {"resources": {"limits": {"ephemeral-storage": "9000Pi"}}}}, "OutOfephemeral-storage"),
+    "selector": ({"nodeSelector": {"disk": "fast"}}, "NodeSelectorMismatching"),
+    "command": ({"container": {"command": ["/no/such/program"]}}, "CommandNotFound"),
+    "user": ({"securityContext": {"runAsUser": 12345}}, "UserNotPermitted"),
+    "privileged": ({"container": {"securityContext": {"privileged": True}}}, "PrivilegedNotPermitted"),
+}
+#: Those of which something runs, or is tried.
+TROUBLED: dict[str, tuple[dict[str, Any], str]] = {
+    "late": ({"activeDeadlineSeconds": 1}, "DeadlineExceeded"),
+    "unmounted": ({"volumes": [{"name": "keys", "secret": {"secretName": "none"}}]}, "FailedMount"),
+    "unset": (
+        {"container": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "none", "key": "a"}}}]}},
+        "FailedSync",
+    ),
+    "image": (
+        {"container": {"image": f"file:/none.tar@sha256:{'0' * 64}", "imagePullPolicy": "Never"}},
+        "ErrImageNeverPull",
+    ),
+    "hook": (
+        {"container": {"lifecycle": {"postStart": {"exec": {"command": ["/bin/false"]}}}}},
+        "FailedPostStartHook",
+    ),
+}
+PORTS = {"ports": [{"containerPort": 80, "hostPort": 18_080}]}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, prefix: str) -> Iterator[AgentMachine]:
+    server = EmbeddedServer(tmp_path / "server")
+    with AgentMachine(tmp_path, server.start(), prefix) as made:
+        yield made
+    server.stop()
+
+
+def items(machine: AgentMachine, *words: str) -> list[dict[str, Any]]:
+    found = run("get", *words, "-o", "json", env=machine.env)
+    assert found.returncode == 0, found.stderr
+    listed: list[dict[str, Any]] = json.loads(found.stdout)["items"]
+    return listed
+
+
+def reasons(machine: AgentMachine) -> set[tuple[str, str]]:
+    """Return what was recorded: the object's name without the node's, and the reason."""
+    return {
+        (event["involvedObject"]["name"].removesuffix("-n1"), event["reason"])
+        for event in items(machine, "events", "-A")
+    }
+
+
+def statuses(machine: AgentMachine) -> dict[str, tuple[str, str]]:
+    found = {pod["metadata"]["name"].removesuffix("-n1"): pod["status"] for pod in items(machine, "pods")}
+    return {name: (status.get("phase", ""), status.get("reason", "")) for name, status in found.items()}
+
+
+def test_what_is_refused_or_fails_says_why(machine: AgentMachine) -> None:
+    for name, (spec, _) in (REFUSED | TROUBLED).items():
+        machine.write(name, "exec sleep 1000", **spec)
+    (machine.manifests / "bad.yaml").write_text("{kind: Pod, apiVersion: v1, metadata: {name: Bad}, spec: {}}")
+    (machine.manifests / "bad.yaml").chmod(0o600)
+    wanted = {(name, reason) for name, (_, reason) in (REFUSED | TROUBLED).items()} | {("n1", "FailedValidation")}
+    with Program("worker", "sink", env=machine.env, folder=machine.folder):
+        agent = machine.agent()
+        eventually(lambda: wanted <= reasons(machine))
+        eventually(lambda: REFUSED.keys() <= statuses(machine).keys())
+        assert {name: statuses(machine)[name] for name in REFUSED} == {
+            name: ("Failed", reason) for name, (_, reason) in REFUSED.items()
+        }
+        eventually(lambda: statuses(machine)["late"] == ("Failed", "DeadlineExceeded"))
+        assert not any(machine.starts(name) for name in REFUSED)
+        assert agent.stop() == 0
+
+
+def test_a_port_that_is_taken_and_a_pod_too_many_are_refused(machine: AgentMachine) -> None:
+    with Program("worker", "sink", env=machine.env, folder=machine.folder):
+        machine.write("first", "exec sleep 1000", container=PORTS)
+        agent = machine.agent("--max-pods", "2")
+        machine.wait_alive("first")
+        machine.write("second", "exec sleep 1000", container=PORTS)
+        eventually(lambda: ("second", "HostPortConflict") in reasons(machine))
+        machine.write("third", "exec sleep 1000")
+        machine.wait_alive("third")
+        machine.write("fourth", "exec sleep 1000")
+        eventually(lambda: ("fourth", "OutOfpods") in reasons(machine))
+        eventually(lambda: statuses(machine).get("fourth") == ("Failed", "OutOfpods"))
+        (node,) = items(machine, "nodes")
+        assert node["status"]["capacity"]["pods"] == "2"
+        assert not machine.starts("second")
+        assert not machine.starts("fourth")
+        assert agent.stop() == 0
+
+
+def test_a_sandbox_that_cannot_be_made_is_said_and_made_once_it_can(machine: AgentMachine) -> None:
+    in_the_way = machine.folder / "state/agent/pods/11111111-0000-0000-0000-000000000001"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "uid": in_the_way.name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "command": ["/bin/sh", "-c", machine.script("web", "exec sleep 1000")]}],
+        },
+    }
+    (machine.manifests / "web.json").write_text(json.dumps(pod))
+    (machine.manifests / "web.json").chmod(0o600)
+    with Program("worker", "sink", env=machine.env, folder=machine.folder):
+        agent = machine.agent()
+        eventually(lambda: {("web", "FailedCreatePodSandBox"), ("web", "FailedSync")} <= reasons(machine))
+        in_the_way.unlink()
+        machine.wait_alive("web")
+        assert agent.stop() == 0
+
+
+def test_a_machine_that_is_short_of_disk_takes_no_pods_from_elsewhere(machine: AgentMachine) -> None:
+    machine.write("own", "exec sleep 1000")
+    allowed = os.path.realpath("/bin/sleep")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "far"}}
+    spec = {"nodeName": "n1", "containers": [{"name": "main", "command": [allowed, "1000"]}]}
+    (machine.folder / "far.json").write_text(json.dumps(pod | {"spec": spec}))
+    with Program("worker", "sink", env=machine.env, folder=machine.folder):
+        options = ("--pods-from-bus", "default", "--allow-command", allowed)
+        agent = machine.agent(*options, "--eviction-hard", "nodefs.available<100%")
+        assert run("apply", "-f", str(machine.folder / "far.json"), env=machine.env).returncode == 0
+        eventually(lambda: statuses(machine).get("far") == ("Failed", "Evicted"))
+        eventually(lambda: ("far", "Evicted") in reasons(machine))
+        [event] = [one for one in items(machine, "events") if one["involvedObject"]["name"] == "far"]
+        assert (event["type"], event["message"]) == ("Warning", "The node had condition: [DiskPressure]. ")
+        assert machine.starts("own"), "own files are let in, as the kubelet does with its static pods"
+        assert agent.stop() == 0
+
+
+@pytest.mark.parametrize("short", ["memory.available<1000Ti", "nodefs.available<100%"], ids=["memory", "disk"])
+def test_a_machine_that_is_short_of_something_evicts_one_after_the_other(machine: AgentMachine, short: str) -> None:
+    machine.write("one", "exec sleep 1000")
+    machine.write("other", "exec sleep 1000")
+    with Program("worker", "sink", env=machine.env, folder=machine.folder):
+        agent = machine.agent("--eviction-hard", short, "--node-status-update-frequency", "0.5")
+        for name in ("one", "other"):
+            eventually(lambda name=name: (name, "Evicted") in reasons(machine))  # type: ignore[misc]
+            eventually(lambda name=name: statuses(machine)[name] == ("Failed", "Evicted"))  # type: ignore[misc]
+            machine.wait_gone(name)
+        events = [one for one in items(machine, "events") if one["reason"] == "Evicted"]
+        resource = "memory" if short.startswith("memory") else "ephemeral-storage"
+        assert {one["type"] for one in events} == {"Warning"}
+        assert all(one["message"].startswith(f"The node was low on resource: {resource}. ") for one in events)
+        assert agent.stop() == 0

@@ -1,0 +1,69 @@
+"""What a short process imports: a person waits for it at every command and every Tab."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from eventbus.cli.main import COMMANDS
+from tests.acceptance.programs import environment
+
+MODULES = sorted({command.target.partition(":")[0] for command in COMMANDS.values()})
+#: What only a command that is run may need.
+OF_A_RUN = {"redis", "asyncio", "yaml", "eventbus.broker.bus", "eventbus.store.object_store"}
+SHOW = "import atexit, sys; atexit.register(lambda: sys.stderr.write(' '.join(sys.modules)))"
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str) -> dict[str, str]:
+    return environment(embedded_url, prefix)
+
+
+def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
+    loaded = loaded_by("import workers.cli", env)
+    assert "workers.cli" in loaded
+    assert not {"redis", "eventbus.cli.commands.get_events", "workers.runtime", "hiredis"} & loaded
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_command_imports_only_what_its_help_and_options_need_until_it_is_run(
+    module: str, env: dict[str, str]
+) -> None:
+    loaded = loaded_by(f"import {module}", env)
+    assert module in loaded
+    assert not OF_A_RUN & loaded
+
+
+def test_completing_an_option_imports_no_redis(env: dict[str, str]) -> None:
+    loaded = loaded_by(RUN, env | completing("eventbus get events --", 3))
+    assert "eventbus.cli.commands.get_events" in loaded
+    assert not OF_A_RUN & loaded
+
+
+def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) -> None:
+    loaded = loaded_by(RUN, env | completing("eventbus get events -n ", 4))
+    assert "redis.client" in loaded
+    assert (
+        not {"eventbus.broker.bus", "eventbus.store.object_store", "eventbus.kinds", "eventbus.printers.table"} & loaded
+    )
+
+
+def test_a_command_that_talks_to_redis_leaves_out_what_redis_imports_for_others(env: dict[str, str]) -> None:
+    loaded = loaded_by(f"import sys; sys.argv[1:] = ['group', 'list']; {RUN}", env)
+    assert {"redis.client", "eventbus.broker.health.bus_status"} <= loaded
+    assert not {"redis.asyncio.client", "importlib.metadata._meta", "email.message", "tempfile"} & loaded
+
+
+RUN = "import eventbus_command; eventbus_command.main()"
+
+
+def completing(line: str, word: int) -> dict[str, str]:
+    return {"COMP_WORDS": line, "COMP_CWORD": str(word), "_EVENTBUS_COMPLETE": "bash_complete"}
+
+
+def loaded_by(code: str, env: dict[str, str]) -> set[str]:
+    """Run *code* in an interpreter of its own, and return the modules that it has imported by its end."""
+    ended = subprocess.run([sys.executable, "-c", f"{SHOW}; {code}"], env=env, capture_output=True, text=True)
+    return set(ended.stderr.split())

@@ -1,0 +1,64 @@
+// Watches events with client-go's informer and records with its recorder; tells what it saw, a JSON line each.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+)
+
+var lines sync.Mutex
+
+func tell(line map[string]interface{}) {
+	lines.Lock()
+	defer lines.Unlock()
+	text, _ := json.Marshal(line)
+	fmt.Println(string(text))
+}
+
+func seen(kind string, object interface{}) {
+	event, ok := object.(*corev1.Event)
+	if !ok {
+		return
+	}
+	tell(map[string]interface{}{"type": kind, "name": event.Name})
+	if event.Source.Component == "by-client-go" && event.Count == 2 {
+		tell(map[string]interface{}{"wrote": event.Name, "count": event.Count})
+	}
+}
+
+func main() {
+	clients, err := kubernetes.NewForConfig(&rest.Config{Host: os.Args[1]})
+	if err != nil {
+		panic(err)
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithNamespace("default"))
+	informer := factory.Core().V1().Events().Informer()
+	informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object interface{}) { seen("ADDED", object) },
+		UpdateFunc: func(_, object interface{}) { seen("MODIFIED", object) },
+	})
+	stop := make(chan struct{})
+	factory.Start(stop)
+	factory.WaitForCacheSync(stop)
+
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "by-client-go"})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "go-0", Namespace: "default", UID: "go"}}
+	recorder.Event(pod, corev1.EventTypeWarning, "Seen", "recorded by client-go")
+	recorder.Event(pod, corev1.EventTypeWarning, "Seen", "recorded by client-go") // a PATCH: count 2
+	time.Sleep(time.Hour)
+}

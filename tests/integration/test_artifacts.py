@@ -1,0 +1,98 @@
+"""Archives that containers run from: unpacked once, told with the kubelet's events, never without their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.objects.pod import Pod
+from tests.support.runtime_world import RuntimeWorld, make_pod, runtime_world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
+    with runtime_world(tmp_path / "state") as made:
+        yield made
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    """An archive with a program `bin/hello`."""
+    path = tmp_path / "app.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        data = b"#!/bin/sh\necho hello from $(basename $PWD)\n"
+        member = tarfile.TarInfo("bin/hello")
+        member.size, member.mode = len(data), 0o755
+        archive.addfile(member, io.BytesIO(data))
+    return f"file:{path}@sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def pod_of(image: str, **more: Any) -> Pod:
+    return make_pod(
+        containers=[{"name": "main", "image": image, "command": ["bin/hello"], **more}], restartPolicy="Never"
+    )
+
+
+def test_an_archive_is_unpacked_and_its_program_runs_in_it(world: RuntimeWorld, image: str) -> None:
+    world.sync(pod_of(image))
+    world.ended()
+
+    assert world.log() == f"hello from {image.rpartition(':')[2]}\n"
+    assert world.told.reasons == ["Pulling", "Pulled", "Created", "Started"]
+
+
+def test_what_is_in_the_cache_is_not_unpacked_again(world: RuntimeWorld, image: str) -> None:
+    world.sync(pod_of(image))
+    world.ended()
+    again = make_pod(containers=[{"name": "other", "image": image, "command": ["bin/hello"]}], restartPolicy="Never")
+    world.told.events.clear()
+    world.sync(again)
+
+    assert "Pulling" not in world.told.reasons
+    assert world.told.message("Pulled") == f'Container image "{image}" already present on machine'
+
+
+def test_what_may_never_be_pulled_has_to_be_there(world: RuntimeWorld, image: str) -> None:
+    result = world.sync(pod_of(image, imagePullPolicy="Never"))
+
+    assert result.waiting["main"].reason == "ErrImageNeverPull"
+    assert world.told.reasons == ["ErrImageNeverPull", "Failed"]
+    assert world.told.events[1][3] == "Error: ErrImageNeverPull"
+
+
+def test_an_archive_with_another_digest_is_not_run_and_tried_again_later(world: RuntimeWorld, image: str) -> None:
+    other = f"{image.rpartition(':')[0]}:{'0' * 64}"
+    first, second = world.sync(pod_of(other)), world.sync(pod_of(other))
+
+    assert first.waiting["main"].reason == "ErrImagePull"
+    assert "has the digest sha256:" in first.waiting["main"].message
+    assert second.waiting["main"].reason == "ImagePullBackOff"
+    assert 0 < (second.retry_s or 0) <= 10
+    assert world.told.reasons == ["Pulling", "Failed", "Failed", "BackOff"]
+    assert not list((world.folder / "artifacts").glob("*"))
+
+
+@pytest.mark.parametrize("name", ["nginx:1.27", "file:/opt/app.tar.gz", "file:app.tar@sha256:" + "0" * 64])
+def test_an_image_that_is_no_archive_is_explained(world: RuntimeWorld, name: str) -> None:
+    result = world.sync(pod_of(name))
+
+    assert result.waiting["main"].reason == "InvalidImageName"
+    assert "file:/path/app.tar.gz@sha256:DIGEST" in world.told.message("InspectFailed")
+
+
+def test_an_archive_that_leads_elsewhere_is_refused(world: RuntimeWorld, tmp_path: Path) -> None:
+    path = tmp_path / "bad.tar"
+    with tarfile.open(path, "w") as archive:
+        member = tarfile.TarInfo("../../out")
+        member.size = 1
+        archive.addfile(member, io.BytesIO(b"x"))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    assert world.sync(pod_of(f"file:{path}@sha256:{digest}")).waiting["main"].reason == "ErrImagePull"
+    assert not (world.folder / "out").exists()

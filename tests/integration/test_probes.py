@@ -1,0 +1,163 @@
+"""Probes of real containers: asked, counted, told."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.runtime.signals import ProbeResult, ProbeType
+from eventbus.objects.pod import Pod
+from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
+from tests.waiting import eventually
+
+
+class Probed:
+    """A world and what its probes tell."""
+
+    def __init__(self, world: RuntimeWorld) -> None:
+        self.world = world
+        self.results: list[ProbeResult] = []
+        self.room = True
+        self.manager = ProbeWorkers(runtime=world.runtime, tell=self.tell, events=world.told, clock=world.clock)
+
+    def tell(self, result: ProbeResult) -> bool:
+        if self.room:
+            self.results.append(result)
+        return self.room
+
+    def run(self, **probes: Any) -> Pod:
+        pod = make_pod(containers=[container("main", "exec sleep 1000", **probes)])
+        self.world.sync(pod)
+        self.manager.add_pod(pod)
+        return pod
+
+    def ready(self, pod: Pod) -> bool:
+        return self.manager.ready(UID, pod.spec.containers[0], self.world.run())
+
+
+@pytest.fixture
+def probed(tmp_path: Path) -> Iterator[Probed]:
+    with runtime_world(tmp_path / "state") as world:
+        made = Probed(world)
+        yield made
+        made.manager.stop()
+
+
+class _Answering(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/well" and self.headers["X-Who"] == "me" else 503)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def http_port() -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), _Answering)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_container_without_probes_is_ready_when_it_runs(probed: Probed) -> None:
+    pod = probed.run()
+
+    assert probed.ready(pod)
+    assert not probed.manager.ready(UID, pod.spec.containers[0], None)
+
+
+def test_a_liveness_probe_that_fails_is_told_with_an_event_a_failure(probed: Probed) -> None:
+    exec = {"command": ["sh", "-c", "echo broken; exit 1"]}
+    probed.run(livenessProbe={"exec": exec, "periodSeconds": 1, "failureThreshold": 1})
+
+    eventually(lambda: probed.results)
+    result = probed.results[0]
+    assert (result.type, result.success, result.message) == (ProbeType.LIVENESS, False, "broken")
+    assert result.container_id == probed.world.run().id
+    assert probed.world.told.events[-1] == (
+        "Warning",
+        "Unhealthy",
+        "spec.containers{main}",
+        "Liveness probe failed: broken",
+    )
+
+
+def test_a_readiness_probe_makes_a_container_ready(probed: Probed) -> None:
+    exec = {"command": ["test", "-e", "ready"]}
+    pod = probed.run(readinessProbe={"exec": exec, "periodSeconds": 1, "failureThreshold": 1})
+    eventually(lambda: probed.results)
+    assert not probed.ready(pod)
+
+    (probed.world.folder / "pods" / UID / "containers/main/ready").touch()
+    eventually(lambda: probed.ready(pod))
+    assert [result.success for result in probed.results] == [False, True]
+
+
+def test_a_startup_probe_holds_back_the_others(probed: Probed) -> None:
+    started = {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1, "failureThreshold": 1000}
+    alive = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    pod = probed.run(startupProbe=started, livenessProbe=alive)
+    eventually(lambda: probed.manager.failed >= 1)
+    assert not probed.manager.started(UID, pod.spec.containers[0], probed.world.run())
+    assert probed.results == []
+
+    (probed.world.folder / "pods" / UID / "containers/main/up").touch()
+    eventually(lambda: len(probed.results) == 2)
+    assert [(one.type, one.success) for one in probed.results] == [
+        (ProbeType.STARTUP, True),
+        (ProbeType.LIVENESS, False),
+    ]
+
+
+@pytest.mark.parametrize(("path", "ready"), [("/well", True), ("/ill", False)])
+def test_a_get_is_judged_by_its_status(probed: Probed, http_port: int, path: str, ready: bool) -> None:
+    get = {"path": path, "port": "web", "httpHeaders": [{"name": "X-Who", "value": "me"}]}
+    probe = {"httpGet": get, "periodSeconds": 1, "failureThreshold": 1}
+    pod = probed.run(ports=[{"name": "web", "containerPort": http_port}], readinessProbe=probe)
+
+    eventually(lambda: probed.results)
+    assert probed.ready(pod) is ready
+    if not ready:
+        assert probed.results[0].message == "HTTP probe failed with statuscode: 503"
+
+
+def test_a_connection_is_enough_for_a_tcp_probe(probed: Probed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pod = probed.run(readinessProbe={"tcpSocket": {"port": listener.getsockname()[1]}, "periodSeconds": 1})
+        eventually(lambda: probed.ready(pod))
+
+
+def test_a_probe_that_takes_too_long_has_failed(probed: Probed) -> None:
+    probe = {"exec": {"command": ["sleep", "1000"]}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 1}
+    probed.run(livenessProbe=probe)
+
+    eventually(lambda: probed.results)
+    assert "timed out after 1s" in probed.results[0].message
+
+
+def test_what_there_was_no_room_for_is_told_again(probed: Probed) -> None:
+    probed.room = False
+    probed.run(readinessProbe={"exec": {"command": ["true"]}, "periodSeconds": 1000})
+    eventually(lambda: probed.manager.asked == 1)
+    probed.room = True
+
+    eventually(lambda: [one.success for one in probed.results] == [True])
+
+
+def test_a_pod_that_is_removed_is_asked_no_more(probed: Probed) -> None:
+    pod = probed.run(readinessProbe={"exec": {"command": ["true"]}, "periodSeconds": 1})
+    eventually(lambda: probed.ready(pod))
+    probed.manager.remove_pod(UID)
+
+    assert not probed.ready(pod)

@@ -1,0 +1,83 @@
+"""The loop of a shim: what is asked of it, what is due, and what it costs."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus.agent.runtime.contract import RuntimeProblem, ShimGone
+from eventbus.agent.runtime.shim_client import call
+from eventbus.agent.shim import protocol
+from eventbus.agent.shim.procfs import is_alive, read_process
+from tests.support.runtime_world import UID, RuntimeWorld, is_idle, make_pod, runtime_world
+from tests.waiting import eventually
+
+#: More milliseconds than `poll` takes.
+A_YEAR_S = 31_536_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
+    with runtime_world(tmp_path / "state") as made:
+        yield made
+
+
+def test_a_grace_time_of_a_year_is_borne(world: RuntimeWorld) -> None:
+    world.sync(make_pod("trap '' TERM; echo up; while :; do sleep 0.05; done"))
+    eventually(lambda: "up" in world.log())
+    ask(world, op="stop", id=world.run().id, grace_s=A_YEAR_S)
+
+    assert ask(world, op="exec", id=world.run().id, argv=["true"], timeout_s=A_YEAR_S)["exit_code"] == 0
+    assert world.status().sandbox.ready  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("words", [[], [1], "no list", [["nested"]], [""]])
+def test_a_request_that_makes_no_sense_is_refused(world: RuntimeWorld, words: object) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    with pytest.raises(RuntimeProblem) as refused:
+        ask(world, op="exec", id=world.run().id, argv=words, timeout_s=1)
+
+    assert not isinstance(refused.value, ShimGone)
+    assert world.run().running
+
+
+def test_a_shim_without_descriptors_hears_who_called_once_it_has_some(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    shim = world.shim_pid
+    eventually(lambda: is_idle(shim))  # whoever has called before has hung up
+    former = resource.prlimit(shim, resource.RLIMIT_NOFILE)
+    resource.prlimit(shim, resource.RLIMIT_NOFILE, (lowest_free(shim), former[1]))
+    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
+        connection.sendall(protocol.encode({"v": protocol.VERSION, "op": "stop", "id": "", "grace_s": 0}))
+        eventually(lambda: is_idle(shim))
+        resource.prlimit(shim, resource.RLIMIT_NOFILE, former)
+        assert protocol.decode(connection.recv(65536)) == {"ok": True}
+
+
+def test_processes_that_come_and_go_do_not_have_the_shim_search_the_machine(world: RuntimeWorld) -> None:
+    ends = 300
+    world.sync(make_pod(f"for i in $(seq {ends}); do (true &); done; echo done; exec sleep 1000"))
+    eventually(lambda: "done" in world.log())
+
+    assert reads(world.shim_pid) < 5 * ends
+    assert is_alive(world.shim_pid, read_process(world.shim_pid).start_ticks)  # type: ignore[union-attr]
+
+
+def ask(world: RuntimeWorld, **request: object) -> dict[str, object]:
+    return call(world.folder / "pods" / UID, request, 60.0)
+
+
+def lowest_free(pid: int) -> int:
+    """Return the number that a process's next descriptor gets."""
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    return next(number for number in range(len(used) + 1) if number not in used)
+
+
+def reads(pid: int) -> int:
+    """Return how often a process has read since it began."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("syscr:")).split()[1])

@@ -1,0 +1,107 @@
+"""What the loops of each worker count is served at its port: nothing is counted for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from eventbus.agent.opening import open_agent
+from eventbus.agent.pods.opening import open_pods
+from eventbus.agent.pods.options import PodOptions
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.clock import SystemClock
+from eventbus.consume.health import LoopHealth
+from eventbus.correlate.worker import SinkRunner
+from eventbus.encoding.wire import pack_batch, pack_event
+from eventbus.export.options import ExportOptions
+from eventbus.export.worker import ExportRunner
+from eventbus.lifecycle.opening import open_lifecycle
+from eventbus.settings import Settings
+from tests.builders import make_event
+from tests.support.exporting import MemorySink
+from tests.support.harness import settings_of
+from tests.waiting import eventually
+from workers.lines import Format
+from workers.log_output import StreamOutput
+from workers.log_runner import LogRunner
+from workers.metrics import COUNTERS, GAUGES
+from workers.runtime import Context, Part
+
+STDOUT = 1
+
+
+@pytest.fixture
+def settings(prefix: str) -> Settings:
+    return settings_of(prefix)
+
+
+@pytest.fixture
+def bus(embedded_url: str, settings: Settings) -> Bus:
+    return open_bus(embedded_url, settings)
+
+
+def sink(bus: Bus) -> Part:
+    return SinkRunner(bus=bus, clock=SystemClock(), block_ms=50)
+
+
+def export(bus: Bus) -> Part:
+    return ExportRunner(bus=bus, make_sink=MemorySink, clock=SystemClock(), options=ExportOptions(), block_ms=50)
+
+
+def node(bus: Bus) -> Part:
+    return open_agent(bus, name="n1")
+
+
+def lifecycle(bus: Bus) -> Part:
+    return open_lifecycle(bus, identity="w1")
+
+
+def log(bus: Bus) -> Part:
+    context = Context(bus, Settings(worker_block_ms=50), SystemClock(), "w1", lambda *_said: None, lambda _code: None)
+    return LogRunner(context, output=StreamOutput(STDOUT), form=Format.TEXT, take_over_s=15)
+
+
+def unlisted(found: Sequence[LoopHealth]) -> set[str]:
+    counts = {name for health in found for name in health.counts}
+    gauges = {name for health in found for name in health.gauges}
+    return counts - COUNTERS.keys() | gauges - GAUGES.keys()
+
+
+@pytest.mark.parametrize("make", [sink, log, export, node, lifecycle], ids=lambda make: make.__name__)
+def test_whatever_a_worker_counts_is_a_metric(bus: Bus, make: Callable[[Bus], Part]) -> None:
+    part = make(bus)
+    part.start()
+    try:
+        eventually(lambda: all(health.ready for health in part.loop_health()))
+        assert unlisted(part.loop_health()) == set()
+    finally:
+        part.stop(60)
+
+
+def test_whatever_an_agent_counts_of_its_pods_is_a_metric(settings: Settings, short_path: Path) -> None:
+    pods = open_pods(
+        PodOptions(), settings, labels={}, standalone=True, environ={"EVENTBUS_STATE_DIR": str(short_path)}
+    )
+    pods.agent.start()
+    try:
+        assert unlisted(pods.agent.loop_health()) == set()
+    finally:
+        pods.stop(60)
+
+
+@pytest.mark.parametrize("make", [sink, log], ids=lambda make: make.__name__)
+def test_what_a_worker_buries_is_counted(bus: Bus, make: Callable[[Bus], Part]) -> None:
+    good = pack_event(make_event())
+    with bus.client() as client:
+        bus.open_partition(client, 0)
+        for body in (b"junk", pack_batch("p", 1, [good, b"\xc1", good])):
+            client.xadd(bus.keys[0].incoming, {"n": 3, "to": 3, "at": 0, "b": body})
+        part = make(bus)
+        part.start()
+        try:
+            eventually(lambda: part.loop_health()[0].counts["batches"] == 2)
+            assert part.loop_health()[0].counts["buried"] == client.xlen(bus.keys[0].dead) == 2
+        finally:
+            part.stop(60)

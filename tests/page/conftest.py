@@ -1,0 +1,112 @@
+"""A real Chromium, a fleet in which something goes wrong, and a page on it that says nothing to its console."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
+from tests.conftest import IN_CI
+from tests.support.api_worker import api_worker
+from tests.support.fleet import make_fleet
+
+ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+Open = Callable[..., Any]
+
+
+def chromium() -> str:
+    """Where it is: CHROMIUM, or one on PATH. Skips the test without one."""
+    found = os.environ.get("CHROMIUM") or next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+    if found is None:
+        reason = "there is no Chromium (Debian: apt install chromium)"
+        pytest.fail(f"{reason}; in CI that is a failure", pytrace=False) if IN_CI else pytest.skip(reason)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One for a module: while it lives, no other event loop runs in this thread."""
+    path = chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def bus(embedded_url: str) -> Bus:
+    """A bus whose store has the fleet."""
+    bus = open_bus(embedded_url, Settings(prefix=f"page-{os.getpid()}"))
+    client = bus.client()
+    with ObjectStore(bus, client) as store:
+        # A little ahead, so that what goes on does so for as long as a busy machine needs for the tests.
+        make_fleet(store, datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=10))
+    client.close()
+    return bus
+
+
+@pytest.fixture(scope="module")
+def url(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with api_worker(bus.url, bus.prefix, tmp_path_factory.mktemp("worker")) as worker:
+        yield f"{worker.url}/page/"
+
+
+@pytest.fixture(scope="module")
+def url_with_users(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("users")
+    (folder / "tokens.csv").write_text('admin-token,ann,1,"system:masters"\nview-token,vic,2\n')
+    users = ("--token-file", str(folder / "tokens.csv"), "--grant", "view=user:vic")
+    with api_worker(bus.url, bus.prefix, folder, *users) as worker:
+        yield f"{worker.url}/page/"
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the views' pictures are left to be looked at: PAGE_PICTURES, or a folder of the run."""
+    named = os.environ.get("PAGE_PICTURES")
+    folder = Path(named) if named else tmp_path_factory.mktemp("pictures")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Open]:
+    """Opens a page at an address; at the end nothing may have been said on its console, but of an expected status."""
+    contexts: list[Any] = []
+    said: list[str] = []
+
+    def open_at(address: str, *, width: int = 1280, scheme: str = "light", expected: int = 0, **more: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+        contexts.append(context)
+        page = context.new_page()
+
+        def told(message: Any) -> None:
+            if not (expected and f"status of {expected}" in message.text):
+                said.append(f"{message.type}: {message.text}")
+
+        page.on("console", told)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+        page.goto(address)
+        return page
+
+    yield open_at
+    for context in contexts:
+        context.close()
+    assert said == []

@@ -1,0 +1,611 @@
+"""The page in a real Chromium: each feature by keyboard and by mouse, without a word on the console."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.keys import Keys
+from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.kinds import EVENT, POD
+from eventbus.list_watch import ListOptions
+from eventbus.objects.pod import Pod
+from eventbus.objects.pod_status import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
+from eventbus.store.object_store import ObjectStore
+from tests.page.conftest import Open
+
+pytestmark = pytest.mark.xdist_group("page")
+expect: Any = pytest.importorskip("playwright.sync_api").expect
+#: A bound for what hangs; how fast the page is, is measured elsewhere.
+expect.set_options(timeout=60_000)
+
+
+#: Each view, and what it shows when it is there.
+VIEWS = {
+    "": "main .list tbody tr.row",
+    "?object=Pod/shop/web-7f-a": ".around tbody tr",
+    "?view=health": ".card table",
+}
+
+
+#: What pictures are made of, beside what takes a click.
+PICTURED = {
+    "overview": ("", ".failing .still"),
+    "story": ("?object=Pod/shop/web-7f-a", ".around tbody tr"),
+    "story-of-a-node": ("?object=Node//node-1", "main details"),
+    "health": ("?view=health", ".card table"),
+    "silences": ("?object=Pod/live/quiet", ".timeline .bar"),
+    "nothing": ("?q=nothingofthekind", ".nothing p"),
+}
+
+
+def rows(page: Any) -> Any:
+    return page.locator("main .list tbody tr.row")
+
+
+def write(bus: Bus, *events: Event) -> None:
+    client = bus.client()
+    with ObjectStore(bus, client) as store:
+        for event in events:
+            store.objects(EVENT).create(event)
+    client.close()
+
+
+def event(name: str, reason: str, message: str = "", type_: str = "Normal", namespace: str = "live") -> Event:
+    now = datetime.now(UTC)
+    return Event(
+        metadata=ObjectMeta(generate_name=f"{name}.", namespace=namespace),
+        involved_object=ObjectReference("Pod", namespace, name),
+        reason=reason,
+        message=message,
+        source=EventSource("tests"),
+        first_timestamp=now,
+        last_timestamp=now,
+        count=1,
+        type=type_,
+    )
+
+
+def test_the_overview_says_what_fails_since_when_how_often_and_whether_it_does_still(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    failing = page.get_by_role("table", name="Failing").locator("tbody tr").first
+    expect(failing).to_contain_text("Pod/web-7f-a")
+    expect(failing).to_contain_text("Failed exit code 1")
+    expect(failing).to_contain_text("×41")
+    expect(failing).to_contain_text("goes on")
+    expect(page).to_have_title("Overview · eventbus")
+    # Warnings first, newest last seen first.
+    expect(rows(page).first).to_contain_text("Warning")
+    assert page.locator("main .list tbody tr.row td.reason").all_inner_texts()[:2] == ["Failed", "Odd"]
+    expect(page.get_by_role("navigation", name="Facets")).to_contain_text("NodeHasDiskPressure")
+    expect(page.get_by_text("● live")).to_be_visible()
+    # Local, with UTC on hover.
+    expect(rows(page).first.locator("time")).to_have_attribute("title", re.compile(r" UTC$"))
+    # What comes and goes says so to nobody who listens, but for the number of what is new.
+    expect(page.locator("[aria-live], [role=status], [role=alert], [role=log]")).to_have_class(["badge"])
+    # Nobody stores here what programs record, and that is said.
+    expect(page.get_by_text("no sink worker lives")).to_be_visible()
+
+
+@pytest.mark.volume
+def test_what_is_chosen_stands_in_the_address_and_a_link_shows_the_same(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    page.get_by_role("button", name="Failed", exact=False).first.click()
+    expect(rows(page)).to_have_count(2)
+    assert "reason=Failed" in page.url
+    page.get_by_label("Order").select_option("count")
+    page.get_by_label("Look-back").select_option("6h")
+    page.get_by_placeholder("Labels").fill("app=web")
+    page.keyboard.press("Enter")
+    expect(rows(page)).to_have_count(1)
+    expect(page.locator(".reach")).to_contain_text("events are kept 60m")
+    assert {"reason=Failed", "sort=count", "last=6h", "labels=app%3Dweb"} <= set(urlsplit(page.url).query.split("&"))
+
+    other = open_page(page.url)
+    expect(rows(other)).to_have_count(1)
+    expect(other.get_by_placeholder("Labels")).to_have_value("app=web")
+    other.get_by_role("button", name="clear").click()
+    expect(rows(other)).not_to_have_count(1)
+    other.go_back()
+    expect(rows(other)).to_have_count(1)
+    # Left out, by keyboard.
+    other.get_by_role("button", name="clear").click()
+    other.get_by_role("button", name="Odd").first.focus()
+    other.keyboard.press("Alt+Enter")
+    expect(other.locator("main .list")).not_to_contain_text("nasty")
+    assert "reason=%21Odd" in other.url
+
+
+@pytest.mark.volume
+def test_typing_narrows_what_is_loaded_and_enter_asks_the_server(url: str, open_page: Open) -> None:
+    page = open_page(url, expected=400)
+    expect(rows(page).nth(3)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("disk pod/none")
+    expect(page.get_by_text("No event fits all of this.")).to_be_visible()
+    assert "q=" not in page.url
+    page.get_by_role("searchbox").fill("DISK full")
+    expect(rows(page)).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Take away the words DISK full")).to_be_visible()
+    assert "q=DISK" in page.url
+    expect(rows(page)).to_have_count(1)
+    page.get_by_placeholder("Fields").fill("colour=red")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.get_by_text("field label not supported: colour")).to_be_visible()
+
+
+@pytest.mark.volume
+def test_the_list_is_read_by_keyboard(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    expect(rows(page).nth(2)).to_be_visible()
+    page.keyboard.press("j")
+    expect(rows(page).first).to_be_focused()
+    # As quick as keys come: a page that lets two rows take the focus from each other hangs here.
+    for key in "jkjkjjkkjk":
+        page.keyboard.press(key)
+    expect(rows(page).first).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".details")).to_contain_text("First seen")
+    expect(page.locator(".details")).to_contain_text("eventbus why pod/web-7f-a -n shop")
+    page.keyboard.press("Escape")
+    expect(page.locator(".details")).to_have_count(0)
+    page.keyboard.press("w")
+    expect(page.locator("main .list .type.normal")).to_have_count(0)
+    page.keyboard.press("w")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("o")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pod/web-7f-a")
+    page.keyboard.press("2")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Health")
+    page.keyboard.press("1")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+@pytest.mark.volume
+def test_a_part_of_the_chart_is_zoomed_into_by_mouse_and_by_keyboard(bus: Bus, url: str, open_page: Open) -> None:
+    minute = int(datetime.now(UTC).timestamp()) // 60 - 5
+    client = bus.client()
+    client.hset(bus.keys[0].occurrences + b"%d" % minute, b"shop\0Pod\0Warning\0Failed\0kubelet", 41)
+    client.close()
+    page = open_page(url)
+    expect(page.locator(".histogram .caption")).to_contain_text("Warning")
+    # Facets count occurrences, of rows that are there or not: 89 were written.
+    sources = page.get_by_role("region", name="Source")
+    expect(sources.get_by_role("button", name="kubelet")).to_contain_text("130")
+    page.get_by_text("The chart as a table").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("region", name="The chart as a table").get_by_role("button").first.press("Enter")
+    expect(page.get_by_role("button", name="Back from the zoom")).to_be_visible()
+    assert "from=" in page.url
+    expect(page.get_by_text("a period that has ended")).to_be_visible()
+    page.locator("body").press("Escape")
+    expect(page.get_by_role("button", name="Back from the zoom")).to_have_count(0)
+    chart = page.locator(".u-over")
+    chart.hover(position={"x": 20, "y": 30})  # waits until it is drawn anew
+    page.mouse.down()
+    chart.hover(position={"x": 160, "y": 30})
+    chart.hover(position={"x": 300, "y": 30})
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Back from the zoom")).to_be_visible()
+
+
+def test_new_events_appear_wait_while_one_reads_and_pause(bus: Bus, url: str, open_page: Open) -> None:
+    page = open_page(f"{url}?namespace=live&sort=last")
+    expect(page.get_by_text("● live")).to_be_visible()
+    write(bus, event("a", "One"))
+    expect(rows(page)).to_have_count(1)
+    page.keyboard.press("j")  # one reads
+    write(bus, event("b", "Two"))
+    expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    expect(rows(page)).to_have_count(1)
+    page.keyboard.press("n")
+    expect(rows(page)).to_have_count(2)
+    page.keyboard.press("p")
+    write(bus, event("c", "Three"))
+    expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    expect(page.get_by_text("paused")).to_be_visible()
+    page.get_by_role("button", name="Resume").click()
+    expect(rows(page)).to_have_count(3)
+
+
+@pytest.mark.volume
+def test_five_hundred_rows_are_drawn_at_a_time(bus: Bus, url: str, open_page: Open) -> None:
+    write(
+        bus,
+        *(event(f"many-{n}", "Seen", type_="Warning" if n < 100 else "Normal", namespace="many") for n in range(600)),
+    )
+    page = open_page(f"{url}?namespace=many")
+    expect(rows(page)).to_have_count(500)
+    page.get_by_role("button", name="Show 100 more of 100").press("Enter")
+    expect(rows(page)).to_have_count(600)
+    client = bus.client()
+    with ObjectStore(bus, client) as store:  # the other tests' list is short
+        for one in store.objects(EVENT).list(ListOptions(namespace="many")).items:
+            store.objects(EVENT).delete(one.metadata.name, "many")
+    client.close()
+    expect(page.get_by_text("expired").first).to_be_visible()
+
+
+#: Forty changes within a second, of rows that are there and of others; what stands there, and waits.
+A_FLOOD = """async () => {
+    const { Rows } = await import("/page/rows.js");
+    const rows = new Rows(() => {});
+    const frame = (n, count) => ({ type: "MODIFIED", object: {
+        metadata: { uid: `${n}`, name: `e-${n}`, namespace: "default" },
+        involvedObject: { kind: "Pod", name: `p-${n}` }, type: "Normal", reason: "Said", count,
+        lastTimestamp: new Date(1.8e12 + 1000 * count).toISOString(),
+    } });
+    const order = () => rows.shown({ sort: "last" }, [], 0).map(({ key, count }) => `${key}x${count}`);
+    rows.listed([frame(1, 1).object, frame(2, 2).object]);
+    const before = order();
+    for (let n = 0; n < 40; n++) rows.take([frame(n % 2 ? 1 : 100 + n, 10 + n)], 1.8e12);
+    return [before, order(), rows.waiting({}, [], 0)];
+}"""
+
+
+def test_a_flood_does_not_make_the_list_jump(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    before, after, waiting = page.evaluate(A_FLOOD)
+    assert before == ["2x2", "1x1"]
+    # Beyond thirty a second new rows wait, and those that stand there change where they stand.
+    assert after[0] == "1x49"
+    assert len(after) + waiting == 2 + 20
+    assert waiting == 5
+
+
+@pytest.mark.volume
+def test_a_stream_that_was_cut_or_is_too_old_goes_on(bus: Bus, url: str, open_page: Open) -> None:
+    page = open_page("about:blank")
+    answers = iter([410, 503])
+
+    def answer(route: Any) -> None:
+        code = next(answers, 0)
+        body = json.dumps({"kind": "Status", "message": "too old resource version", "code": code})
+        route.fulfill(status=code, body=body, content_type="application/json") if code else route.continue_()
+
+    page.close()
+    page = page.context.new_page()
+    lists: list[str] = []
+    page.on("request", lambda request: lists.append(request.url))
+    page.route("**/api/v1/**watch=1**", answer)
+    page.goto(f"{url}?namespace=live")
+    expect(page.get_by_text("● live")).to_be_visible(timeout=20_000)
+    assert (
+        sum("/eventbus/v1/events" in asked for asked in lists) == 4
+    )  # all and the Warnings, listed anew after 410; not after 503
+    write(bus, event("d", "Four"))
+    expect(page.get_by_text("Four", exact=True).first).to_be_visible()
+    # As long as it is cut off, it says so.
+    page.unroute("**/api/v1/**watch=1**")
+    page.route("**/eventbus/v1/events**", lambda route: route.fulfill(status=503, body="{}"))
+    page.get_by_label("Look-back").select_option("3h")
+    expect(page.get_by_text("cut off for")).to_contain_text("trying again")
+    page.unroute("**/eventbus/v1/events**")
+    expect(page.get_by_text("● live")).to_be_visible()
+
+
+@pytest.mark.volume
+def test_one_object_tells_its_story_with_what_happened_around_it(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    page.get_by_role("link", name="Pod/web-7f-a").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pod/web-7f-a")
+    assert "object=Pod/shop/web-7f-a" in page.url
+    expect(page.locator(".verdict")).to_contain_text("Failed 41 times")
+    expect(page.locator(".verdict")).to_contain_text("it goes on")
+    around = page.get_by_role("table", name="What happened around it")
+    expect(around.get_by_role("row").filter(has_text="changed on its host")).to_contain_text("nginx 1.24 to 1.26")
+    expect(around.get_by_role("row").filter(has_text="its node")).to_contain_text("NodeHasDiskPressure")
+    expect(around.get_by_role("row").filter(has_text="same reason")).to_contain_text("db-0")
+    expect(page.get_by_role("img", name="Timeline", exact=False)).to_be_visible()
+    expect(page.get_by_text("kubectl events --for pod/web-7f-a -n shop")).to_be_visible()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copy = page.get_by_role("button", name="Copy: eventbus why pod/web-7f-a -n shop")
+    copy.press("Enter")
+    expect(copy).to_have_text("copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "eventbus why pod/web-7f-a -n shop"
+    page.get_by_label("How long before").select_option("5m")
+    page.get_by_role("link", name="Deployment/web").first.click()
+    expect(page.locator(".relations")).to_contain_text("ReplicaSet/web-7f")
+    expect(page.locator(".verdict")).to_contain_text("Failed 41 times")
+    page.go_back()
+    page.get_by_role("link", name="Node/node-1").first.click()
+    expect(page.get_by_role("heading", name="As it is stored")).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def quiet(bus: Bus) -> None:
+    """Have a pod that was restarted twenty times, by the counts with a silence in between."""
+    now = datetime.now(UTC)
+    first, last = now - timedelta(minutes=40), now - timedelta(minutes=1)
+    restarted = msgspec.structs.replace(
+        event("quiet", "Restarted"), first_timestamp=first, last_timestamp=last, count=20
+    )
+    write(bus, restarted)
+    client = bus.client()
+    counted = b"live\0Pod\0Normal\0Restarted\0tests"
+    for minute in client.keys(bus.keys[0].occurrences + b"*"):  # when it was written, is where it was counted
+        client.hdel(minute, counted)
+    begin, end = (int(time.timestamp()) // 60 for time in (first, last))
+    for minute in (begin, begin + 1, begin + 2, end):
+        client.hset(bus.keys[0].occurrences + b"%d" % minute, counted, 5)
+    client.close()
+
+
+@pytest.mark.volume
+@pytest.mark.usefixtures("quiet")
+def test_silences_and_restarts_are_seen_in_what_was_only_counted(url: str, open_page: Open) -> None:
+    page = open_page(f"{url}?object=Pod/live/quiet")
+    expect(page.get_by_role("table", name="Events").locator("tbody tr")).to_contain_text("silent 36m")
+    expect(page.locator(".timeline .silence title")).to_contain_text("silent 36m")
+    expect(page.locator(".timeline .bar")).to_have_count(2)
+    expect(page.locator(".timeline .restart")).to_have_count(4)
+
+
+def test_a_story_goes_on_by_the_one_stream_of_the_page(bus: Bus, url: str, open_page: Open) -> None:
+    write(bus, event("told", "Begun"))
+    page = open_page("about:blank")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{url}?object=Pod/live/told")
+    expect(page.get_by_text("● live")).to_be_visible()
+    write(bus, event("told", "Broken", type_="Warning"), event("told-a", "Other"))
+    expect(page.get_by_role("table", name="Events").locator("tbody tr")).to_have_count(2)
+    # What follows from it, the server says: it is asked again.
+    expect(page.locator(".verdict")).to_contain_text("Broken once")
+    assert sum("watch=1" in one for one in asked) == 1
+
+
+def test_what_has_completed_since_its_last_failure_fails_no_more(bus: Bus, url: str, open_page: Open) -> None:
+    def job(reason: str, type_: str = "Normal", count: int = 1) -> Event:
+        return msgspec.structs.replace(event("nightly", reason, type_=type_), count=count)
+
+    write(bus, job("Failed", "Warning", 7))
+    # Only Warnings are asked for: the end is known all the same.
+    page = open_page(f"{url}?namespace=live&type=Warning")
+    failing = page.get_by_role("table", name="Failing").locator("tbody tr").filter(has_text="nightly")
+    expect(failing).to_contain_text("goes on")
+    expect(rows(page).filter(has_text="nightly").locator(".goes-on")).to_have_count(1)
+    ended = msgspec.structs.replace(job("Completed"), last_timestamp=datetime.now(UTC) + timedelta(seconds=1))
+    write(bus, ended)
+    expect(failing).to_contain_text("stopped Completed")
+    expect(rows(page).filter(has_text="nightly").locator(".goes-on")).to_have_count(0)
+    failing.get_by_role("link", name="Pod/nightly").click()
+    expect(page.locator(".verdict")).to_contain_text("it has stopped: Completed since")
+
+
+def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(
+    bus: Bus, url: str, url_with_users: str, open_page: Open
+) -> None:
+    client = bus.client()
+    keys: Keys = bus.keys[0]
+    for _ in range(2):
+        client.xadd(keys.dead, {"cause": "handler-failed", "group": "billing", "deaths": "3", "at": "0", "b": b"?"})
+    client.close()
+    page = open_page(f"{url}?view=health")
+    expect(page.get_by_role("region", name="Nodes", exact=True)).to_contain_text("DiskPressure True")
+    expect(page.get_by_role("region", name="Groups and workers", exact=True)).to_contain_text("no worker lives")
+    expect(page.get_by_role("region", name="Partitions", exact=True).locator("tbody tr")).to_have_count(bus.partitions)
+    dead = page.get_by_role("region", name="Dead letter", exact=True)
+    expect(dead).to_contain_text("handler-failed")
+    dead.get_by_role("button", name="Show", exact=False).first.click()
+    expect(dead.get_by_label("The entry as JSON")).to_be_visible()
+    discard = dead.get_by_role("button", name="Discard", exact=False).first
+    discard.click()
+    expect(discard).to_have_text("for good?")
+    discard.press("Enter")
+    expect(dead.get_by_role("status")).to_contain_text("was let go")
+    expect(dead.get_by_role("button", name="Discard", exact=False)).to_have_count(1)
+
+    reader = open_page(url_with_users, expected=401)
+    reader.get_by_label("Token").fill("view-token")
+    reader.keyboard.press("Enter")
+    expect(reader.get_by_text("vic (read-only)")).to_be_visible()
+    reader.keyboard.press("2")
+    expect(reader.get_by_role("region", name="Dead letter", exact=True)).to_contain_text("handler-failed")
+    expect(reader.get_by_role("button", name="Discard", exact=False)).to_have_count(0)
+
+
+@pytest.mark.volume
+def test_health_shows_sinks_that_are_paused_what_was_held_back_and_pods(bus: Bus, url: str, open_page: Open) -> None:
+    client = bus.client()
+    keys: Keys = bus.keys[0]
+    paused_ms = int((datetime.now(UTC) - timedelta(minutes=7)).timestamp() * 1000)
+    state = {"mode": "counts", "paused_since_ms": paused_ms, "error": "<b>refused</b>", "error_ms": paused_ms}
+    client.hset(keys.export + b"loki", mapping=state)
+    client.hset(keys.meta, "export:loki", "1")
+    client.hset(keys.suppressed, "S\0kubelet\0Pod\0Normal\0Started", 4)
+    ended = ContainerStateTerminated(exit_code=137, reason="OOMKilled", finished_at=datetime.now(UTC))
+    web = ContainerStatus(name="web", restart_count=5, last_state=ContainerState(terminated=ended))
+    with ObjectStore(bus, client) as store:
+        status = PodStatus(phase="Running", container_statuses=(web,))
+        store.objects(POD).create(Pod(metadata=ObjectMeta(name="oom-0", namespace="live"), status=status))
+    client.close()
+    page = open_page(f"{url}?view=health")
+    sinks = page.get_by_role("region", name="Sinks", exact=True)
+    expect(sinks).to_contain_text("paused since")
+    expect(sinks).to_contain_text("<b>refused</b> 7m")
+    expect(page.get_by_role("region", name="Held back, folded, evicted", exact=True)).to_contain_text("Started")
+    pods = page.get_by_role("region", name="Pods", exact=True)
+    expect(pods.locator("tbody tr")).to_contain_text("Running")
+    pods.get_by_role("link", name="Pod/oom-0").click()
+    expect(page.locator(".relations")).to_contain_text("web 5, last ended")
+    expect(page.locator(".relations")).to_contain_text("with code 137 (OOMKilled)")
+
+
+@pytest.mark.volume
+def test_a_token_is_asked_for_once_and_signing_out_forgets_it(url_with_users: str, open_page: Open) -> None:
+    page = open_page(url_with_users, expected=401)
+    page.get_by_label("Token").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("nobody has this token")).to_be_visible()
+    page.get_by_label("Token").fill("admin-token")
+    page.get_by_role("button", name="Sign in").click()
+    expect(rows(page).first).to_be_visible()
+    page.reload()
+    expect(rows(page).first).to_be_visible()
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["expires"]) == (True, "Strict", -1)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    assert page.context.cookies() == []
+
+
+def test_texts_of_events_are_text(url: str, open_page: Open) -> None:
+    page = open_page(f"{url}?q=nasty")
+    message = rows(page).first.locator("td.message")
+    expect(message).to_contain_text("<img src=x onerror=alert(1)><script>alert(2)</script> javascript:alert(3)")
+    expect(message).to_contain_text("\\x1b[31mred\\x1b[0m \\u202etxt.exe\\u202c")
+    rows(page).first.click()
+    assert (
+        page.locator(".details a[href^='https://example.org/']").get_attribute("rel") == "noopener noreferrer nofollow"
+    )
+    assert page.locator("main img, main script, a[href^='javascript:']").count() == 0
+    page.get_by_role("button", name="JSON").click()
+    assert "\u202e" not in page.locator("main").inner_text()
+    page.goto(f"{url}?object=%3Cscript%3E/%22/%3Cimg%20src=x%3E")
+    expect(page.get_by_role("heading", level=1)).to_have_text("<script>/<img src=x>")
+
+
+#: A stream that ends in an error after each good head, five times; the pauses before it was asked for anew.
+EXPIRED = """async () => {
+    const { Live } = await import("/page/live.js");
+    const pauses = [], signals = [], timer = window.setTimeout, line = '{"type":"ERROR","object":{"code":410}}\\n';
+    window.setTimeout = (then, ms) => (pauses.push(ms), timer(then, 0));
+    window.fetch = async (path, { signal }) => (signals.push(signal), new Response(line));
+    let lists = 0;
+    await new Promise((done) => {
+        const list = async () => (++lists === 5 ? new Promise(done) : "1");
+        new Live({ list, watch: { path: "/", query: {} } }, { changed() {}, state() {} });
+    });
+    return [pauses, signals.map(({ aborted }) => aborted)];
+}"""
+
+#: What two lists, made at once, and a watch from the older one say of one event.
+TWO_LISTS = """async () => {
+    const { Rows } = await import("/page/rows.js");
+    const rows = new Rows(() => {});
+    const state = (resourceVersion, count) => ({ metadata: { uid: "u", resourceVersion }, count });
+    rows.listed([state("9", 1), state("11", 3), state("10", 2)]);
+    const counts = [rows.all[0].count];
+    for (const type of ["MODIFIED", "DELETED"]) rows.take([{ type, object: state("10", 2) }]);
+    counts.push(rows.all[0].count, rows.all[0].gone);
+    rows.take([{ type: "MODIFIED", object: state("100", 4) }]);
+    return [...counts, rows.all[0].count];
+}"""
+
+#: The version from which the overview watches, of two lists.
+OLDER = """async () => {
+    const { listing } = await import("/page/listing.js");
+    const answers = ["100", "99"];
+    window.fetch = async () => new Response(JSON.stringify({ resourceVersion: answers.shift(), items: [] }));
+    return listing({}, { since: 0, until: null }, () => {}).list(new AbortController().signal);
+}"""
+
+
+def test_a_stream_that_is_too_old_again_and_again_is_asked_for_with_pauses_and_left_closed(
+    url: str, open_page: Open
+) -> None:
+    pauses, closed = open_page(f"{url}live.js", expected=404).evaluate(EXPIRED)
+    assert pauses == [1000, 2000, 5000]
+    assert closed == [True] * 4
+
+
+def test_of_two_lists_the_older_is_gone_on_from_and_the_newer_row_stays(url: str, open_page: Open) -> None:
+    page = open_page(f"{url}live.js", expected=404)
+    assert page.evaluate(TWO_LISTS) == [3, 3, False, 4]
+    assert page.evaluate(OLDER) == "99"
+
+
+def test_the_words_that_the_server_was_asked_for_hold_for_what_comes(bus: Bus, url: str, open_page: Open) -> None:
+    page = open_page(f"{url}?namespace=live&q=needle&sort=last")
+    expect(page.get_by_text("● live")).to_be_visible()
+    page.get_by_role("searchbox").fill("")
+    write(bus, event("hay", "Hay", "nothing of it"), event("one", "Found", "a Needle"))
+    expect(rows(page)).to_have_count(1)
+    expect(rows(page)).to_contain_text("Needle")
+
+
+#: An hour of ten events a second, as the stream brings them; what is kept at its end.
+AN_HOUR = """async () => {
+    const { Rows, MOST } = await import("/page/rows.js");
+    const rows = new Rows(() => {});
+    for (let second = 0; second < 3600; second++) {
+        const now = 1.8e12 + second * 1000, time = new Date(now).toISOString();
+        const frames = Array.from({ length: 10 }, (_, n) => ({ type: "ADDED", object: {
+            metadata: { uid: `${second}-${n}`, name: `e-${second}-${n}`, namespace: "default" },
+            involvedObject: { kind: "Pod", name: `p-${n}` }, type: "Normal", reason: "Said",
+            firstTimestamp: time, lastTimestamp: time,
+        } }));
+        rows.take(frames, now);
+    }
+    return [rows.all.length, MOST, Math.max(...rows.all.map((row) => row.last)) === 1.8e12 + 3599e3];
+}"""
+
+
+def test_an_hour_of_ten_events_a_second_leaves_no_more_rows_than_are_kept(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    expect(rows(page).first).to_be_visible()
+    kept, most, newest_is_there = page.evaluate(AN_HOUR)
+    assert kept <= most * 1.1
+    assert newest_is_there
+
+
+@pytest.mark.volume
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(url: str, open_page: Open, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for view, ready in VIEWS.items():
+        page = open_page(url + view, scheme=scheme, bypass_csp=True)
+        expect(page.locator(ready).first).to_be_visible()
+        if not view:
+            rows(page).first.click()
+        found = Axe().run(page).response["violations"]
+        nodes = [(one["id"], node) for one in found for node in one["nodes"]]
+        said = [f"{rule}: {node['html'][:200]} {node['failureSummary'][:300]}" for rule, node in nodes]
+        assert not said, "\n".join(said)
+
+
+@pytest.mark.volume
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280, 1920])
+@pytest.mark.usefixtures("quiet")
+def test_each_view_fits_every_width_in_both_schemes_and_leaves_a_picture(
+    url: str, url_with_users: str, open_page: Open, pictures: Path, width: int, scheme: str
+) -> None:
+    page = open_page(url, width=width, scheme=scheme, expected=401)
+
+    def picture(name: str, ready: str) -> None:
+        expect(page.locator(ready).first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        # As high as it is, for rows out of sight are not painted; and not by its path: threads would write the file.
+        page.set_viewport_size({"width": width, "height": page.evaluate("document.documentElement.scrollHeight")})
+        taken = page.screenshot(animations="disabled")
+        page.set_viewport_size({"width": width, "height": 900})
+        (pictures / f"{name}-{width}-{scheme}.png").write_bytes(taken)
+
+    for name, (address, ready) in PICTURED.items():
+        page.goto(url + address)
+        picture(name, ready)
+    page.goto(url)
+    rows(page).first.click()
+    picture("event", ".details")
+    page.get_by_role("button", name="All filters").click() if width == 320 else None
+    expect(page.get_by_role("navigation", name="Facets")).to_be_visible()
+    picture("facets", ".facets")
+    page.get_by_role("button", name="Keys").click()
+    picture("keys", "dialog")
+    page.goto(url_with_users)
+    picture("sign-in", "#token")

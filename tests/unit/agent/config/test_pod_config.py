@@ -1,0 +1,59 @@
+"""What is different between two words of a source."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from eventbus.agent.config.pod_config import PodConfig
+from eventbus.agent.pods.updates import Op, PodUpdate, Source
+from eventbus.objects.pod_status import PodStatus
+from tests.unit.agent.pods.pods import a_pod
+
+
+def ops(updates: list[PodUpdate]) -> list[tuple[Op, list[str]]]:
+    found = [(update.op, [pod.metadata.name for pod in update.pods]) for update in updates]
+    updates.clear()
+    return found
+
+
+def test_only_what_is_different_is_told() -> None:
+    updates: list[PodUpdate] = []
+    config = PodConfig(updates.append)
+    a, b = a_pod("a"), a_pod("b")
+    config.set(Source.FILE, [a, b])
+    assert ops(updates) == [(Op.ADD, ["a", "b"])]
+    config.set(Source.FILE, [a, b])
+    assert ops(updates) == []
+    relabelled = msgspec.structs.replace(a, metadata=msgspec.structs.replace(a.metadata, labels={"x": "y"}))
+    config.set(Source.FILE, [relabelled])
+    assert ops(updates) == [(Op.REMOVE, ["b"]), (Op.UPDATE, ["a"])]
+
+
+def test_a_deletion_and_a_status_are_words_of_their_own() -> None:
+    updates: list[PodUpdate] = []
+    config = PodConfig(updates.append)
+    a, b = a_pod("a"), a_pod("b")
+    config.set(Source.BUS, [a, b])
+    updates.clear()
+    deleted = msgspec.structs.replace(
+        a, metadata=msgspec.structs.replace(a.metadata, deletion_timestamp=datetime(2024, 1, 1, tzinfo=UTC))
+    )
+    config.set(Source.BUS, [deleted, msgspec.structs.replace(b, status=PodStatus(phase="Running"))])
+    assert ops(updates) == [(Op.DELETE, ["a"]), (Op.RECONCILE, ["b"])]
+
+
+def test_sources_do_not_know_of_each_other_and_one_without_pods_has_spoken() -> None:
+    updates: list[PodUpdate] = []
+    config = PodConfig(updates.append)
+    config.expect(Source.FILE)
+    config.expect(Source.BUS)
+    config.set(Source.FILE, [a_pod("a")])
+    ready = config.all_ready
+    assert not ready
+    updates.clear()
+    config.set(Source.BUS, [])
+    assert ops(updates) == [(Op.ADD, [])]
+    ready = config.all_ready
+    assert ready

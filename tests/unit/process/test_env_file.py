@@ -1,0 +1,42 @@
+"""`.env` and PORT, as honcho's users know them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eventbus.errors import ConfigError
+from eventbus.process.env_file import ports_of, read_env_file
+
+
+def test_the_forms_of_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text('# of the shop\n\nA=b c\nexport B = \'x # "y"\'\nC="1\\n2\\\\"\nD=\n')
+    assert read_env_file(file) == {"A": "b c", "B": 'x # "y"', "C": "1\n2\\", "D": ""}
+    assert read_env_file(tmp_path / "none") == {}
+
+
+def test_a_line_that_is_none_is_named(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("A=b\nwhatever\n")
+    with pytest.raises(ConfigError, match=r"\.env:2: not of the form NAME=value"):
+        read_env_file(file)
+
+
+def test_ports_are_a_hundred_apart() -> None:
+    assert ports_of(["web", "queue"], {}) == {"web": "5000", "queue": "5100"}
+    assert ports_of(["web"], {"PORT": "8000"}) == {"web": "8000"}
+    assert ports_of(["web", "queue"], {"PORT": "65435"})["queue"] == "65535"
+
+
+@pytest.mark.parametrize("port", ["x", "tcp://10.0.0.7:80", "0", "65536", "-1", pytest.param("9" * 5000, id="long")])
+def test_a_port_that_is_none_is_refused_where_a_line_needs_it(port: str) -> None:
+    assert ports_of([], {"PORT": port}) == {}
+    with pytest.raises(ConfigError, match="is not a port"):
+        ports_of(["web"], {"PORT": port})
+
+
+def test_the_last_line_must_have_a_port_too() -> None:
+    with pytest.raises(ConfigError, match="PORT='65500' leaves none for the last of 2 lines, each 100 above the one"):
+        ports_of(["web", "queue"], {"PORT": "65500"})

@@ -1,0 +1,80 @@
+"""pending.py: an event that is joined from a template has the bytes of one that is packed field by field."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbus.encoding.wire import pack_array, unpack_wire
+from eventbus.errors import InvalidEvent
+from eventbus.record import pending as module
+from eventbus.record.pending import Pending, _array, _pack_by_template, pack
+from tests.builders import make_reference
+
+NOW_NS = 1_763_719_000_123_456_789
+USUAL = Pending(("kubelet", "node-17"), make_reference(), "Normal", "Started", "Started container web", NOW_NS)
+
+
+def changed(**fields: object) -> Pending:
+    return msgspec.structs.replace(USUAL, **fields)
+
+
+@given(
+    message=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    time_ns=st.integers(2**60, 2**63),
+    past_ns=st.just(0) | st.integers(2**60, 2**63),
+    reason=st.from_regex(r"[A-Z][A-Za-z]{0,60}", fullmatch=True),
+)
+def test_the_template_has_the_bytes_of_the_array(message: str, time_ns: int, past_ns: int, reason: str) -> None:
+    pending = changed(message=message, time_ns=time_ns, past_ns=past_ns, reason=reason)
+    assert _pack_by_template(pending) == pack_array(_array(pending)) == pack(pending)
+
+
+@pytest.mark.parametrize("length", [0, 31, 32, 255, 256, 9_000])
+def test_it_has_so_for_a_message_of_any_length(length: int) -> None:
+    pending = changed(message="é" * length)
+    assert _pack_by_template(pending) == pack_array(_array(pending))
+
+
+@pytest.mark.parametrize("length", [1, 14, 15, 16, 100, 236])
+def test_it_has_so_for_a_name_of_any_length(length: int) -> None:
+    pending = changed(reference=make_reference(name="n" * length))
+    assert _pack_by_template(pending) == pack_array(_array(pending))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"time_ns": 1},
+        {"time_ns": 2**60 - 1},
+        {"past_ns": 1_000},
+        {"message": "a\0b"},
+        {"annotations": {"a": "b"}},
+    ],
+    ids=repr,
+)
+def test_what_is_not_usual_is_packed_field_by_field(fields: dict[str, object]) -> None:
+    pending = changed(**fields)
+    assert _pack_by_template(pending) is None
+    assert unpack_wire(pack(pending)).reason == "Started"
+
+
+@pytest.mark.parametrize("name", ["With_Underscore", "n" * 240])
+def test_a_name_of_which_none_can_be_made_gets_one_of_its_own_each_time(name: str) -> None:
+    pending = changed(reference=make_reference(name=name))
+    assert unpack_wire(pack(pending)).name != unpack_wire(pack(pending)).name
+
+
+def test_a_lone_surrogate_is_repaired_and_a_number_refused() -> None:
+    assert unpack_wire(pack(changed(message="a\ud800b"))).message == "a�b"
+    with pytest.raises(InvalidEvent):
+        pack(changed(message=5))
+
+
+def test_a_thousand_events_of_one_object_make_one_template() -> None:
+    module._template.cache_clear()
+    for n in range(1000):
+        pack(changed(message=str(n), time_ns=NOW_NS + n))
+    assert module._template.cache_info().misses == 1

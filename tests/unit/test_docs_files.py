@@ -1,0 +1,105 @@
+"""The files that the pages offer to take fit the product: units, alert rules, dashboard, the page of settings."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from workers.cli import main
+from workers.metrics import COUNTERS, GAUGES
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ROOT / "docs" / "files"
+METRICS = {f"eventbus_worker_{name}_total" for name in COUNTERS} | {f"eventbus_worker_{name}" for name in GAUGES}
+METRICS |= {"eventbus_worker_ready", "eventbus_worker_idle_seconds"}
+
+
+def test_the_page_of_settings_is_current() -> None:
+    ran = subprocess.run(
+        [sys.executable, "docs/settings_page.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_unit_starts_a_worker_and_leaves_time_to_drain() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(FILES / "eventbus-worker@.service")
+    service = unit["Service"]
+    words = service["ExecStart"].split()
+    assert words[1:] == ["worker", "%i"]
+    assert "worker" in main.list_commands(None)  # type: ignore[arg-type]  # it looks at none
+    assert int(service["TimeoutStopSec"]) > 10
+    assert service["RestartPreventExitStatus"] == "2"
+
+
+def test_the_agents_unit_leaves_its_pods_alone_and_may_divide_its_cgroup() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(FILES / "eventbus-agent.service")
+    service = unit["Service"]
+    assert (service["KillMode"], service["Delegate"], service["Restart"]) == ("process", "yes", "always")
+    assert service["ExecStart"].split()[1:3] == ["worker", "agent"]
+    assert "--leave-pods" in service["ExecStart"].split()
+    assert "NoNewPrivileges" not in service, "pods may run as other users"
+
+
+@pytest.mark.parametrize(
+    ("file", "called"),
+    [
+        ("eventbus-worker@.service", "eventbus-worker@sink.service"),
+        ("eventbus-agent.service", "eventbus-agent.service"),
+    ],
+)
+def test_systemd_takes_the_unit(tmp_path: Path, file: str, called: str) -> None:
+    verify((FILES / file).read_text(), tmp_path / called)
+
+
+def test_systemd_takes_the_service_of_the_page_that_connects_one(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```ini\n(.*?)^```", (ROOT / "docs" / "connect.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert "ExecStart=" in text
+    verify(text, tmp_path / "shop.service")
+
+
+def verify(text: str, unit: Path) -> None:
+    """Have systemd look at a unit; without it, what can be seen without it is seen above."""
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        return
+    unit.write_text(re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", text))
+    ran = subprocess.run([program, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+    assert f"{unit.name}:" not in ran.stderr, ran.stderr
+
+
+def test_the_alert_rules_are_about_metrics_that_there_are() -> None:
+    (group,) = yaml.safe_load((FILES / "eventbus-alerts.yaml").read_text())["groups"]
+    assert {"summary", "cure"} == set.intersection(*(set(rule["annotations"]) for rule in group["rules"]))
+    for rule in group["rules"]:
+        named = set(re.findall(r"eventbus_worker_\w+", rule["expr"]))
+        assert named, rule
+        assert named <= METRICS, rule["alert"]
+
+
+def test_the_dashboard_is_about_metrics_that_there_are() -> None:
+    dashboard = json.loads((FILES / "eventbus-dashboard.json").read_text())
+    named = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"eventbus_worker_\w+", target["expr"])
+    }
+    assert len(named) > 6
+    assert named <= METRICS
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_every_page_is_on_the_site(page: Path) -> None:
+    assert f'"{page.name}"' in (ROOT / "zensical.toml").read_text()

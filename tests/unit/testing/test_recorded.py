@@ -1,0 +1,21 @@
+"""What a program under test has recorded, found by its object."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbus.errors import InvalidEvent
+from eventbus.testing.recorded import RecordedEvents
+
+
+def test_events_are_found_by_their_object_of_any_namespace_or_of_one() -> None:
+    recorded = RecordedEvents()
+    for about in ("Order/1", "shop/Order/1", "shop/Order/2"):
+        recorded.recorder().event(about, "Normal", "Seen", about)
+    assert [event.message for event in recorded.about("Order/1")] == ["Order/1", "shop/Order/1"]
+    assert [event.message for event in recorded.about("shop/Order/1")] == ["shop/Order/1"]
+
+
+def test_a_text_that_names_no_object_is_refused() -> None:
+    with pytest.raises(InvalidEvent):
+        RecordedEvents().about("Order")
