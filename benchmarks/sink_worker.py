@@ -12,6 +12,7 @@ from typing import Any
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Functions, PendingCall, RecordCall
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import GroupReader
@@ -51,7 +52,7 @@ class Worker:
         self.events = 0
         self._sink = StoreSink(bus, 0, enforce_bounds)
         self._reader = GroupReader(
-            bus=bus, client=self.client, partition=0, group=SINK_GROUP, consumer="w", policy="WAIT", start="0"
+            bus=bus, client=self.client, partition=0, group=SINK_GROUP, consumer="w", policy=GroupPolicy.WAIT, start="0"
         )
         self.functions = self._reader.functions = TimedFunctions(self.client, bus)
         self.client.config_resetstat()

@@ -16,6 +16,7 @@ from benchmarks.ours.bus import fill, record, recorded, sink_workers, until
 from benchmarks.sample import POOL, numbers
 from benchmarks.servers import a_server
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import GroupReader
 from eventbus.settings import MIB, Options, Settings
@@ -54,7 +55,9 @@ def groups(number: int) -> None:
     fill(islice(cycle(range(POOL)), total))
     client = bus.client()
     readers = [
-        GroupReader(bus=bus, client=client, partition=0, group=f"g{n}", consumer="c", policy="WAIT", start="0")
+        GroupReader(
+            bus=bus, client=client, partition=0, group=f"g{n}", consumer="c", policy=GroupPolicy.WAIT, start="0"
+        )
         for n in range(number)
     ]
     for reader in readers:
@@ -83,7 +86,13 @@ def restart(number: int) -> None:
         server.start()
         ready = time.perf_counter()
         reader = GroupReader(
-            bus=bus, client=bus.client(), partition=0, group=SINK_GROUP, consumer="c", policy="WAIT", start="0"
+            bus=bus,
+            client=bus.client(),
+            partition=0,
+            group=SINK_GROUP,
+            consumer="c",
+            policy=GroupPolicy.WAIT,
+            start="0",
         )
         assert len(reader.read(0)) > 0
     figures = {"stop_s": stopped - start, "start_s": ready - stopped, "mib": size / MIB}
