@@ -35,6 +35,7 @@ START_S, PLAY_S, DRAIN_S = 60.0, 120.0, 60.0
 
 
 def main() -> int:
+    """Play the demo and clean up, however it ends; return the exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     screen = Screen()
@@ -63,6 +64,7 @@ def main() -> int:
 
 
 def play(screen: Screen, folder: Path, server: EmbeddedServer, processes: list[Processes]) -> None:
+    """Start server, workers and programs, show what comes, and compare what was recorded with what is stored."""
     url = server.start()
     bus = open_bus(url, Settings(), options=OPTIONS)
     children = Processes(folder, environment_of(url))
@@ -94,13 +96,15 @@ def play(screen: Screen, folder: Path, server: EmbeddedServer, processes: list[P
     server.stop()
     if failed := {name: code for name, code in codes.items() if code}:
         raise DemoFailed(f"did not end well: {failed}")
+    screen.say("  see it live eventbus up --procfile examples/Procfile says where the web page is")
     screen.say(f"  stopped     the server and {len(codes)} processes, each with exit code 0")
 
 
 def environment_of(url: str) -> dict[str, str]:
     """For the children: this bus, and nothing of what the user has set for others."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("EVENTBUS_")}
-    return mine | {"EVENTBUS_REDIS_URL": url, "PYTHONUNBUFFERED": "1"}
+    # On a machine that has much else to do, an event takes longer than a command would wait for it at its end.
+    return mine | {"EVENTBUS_REDIS_URL": url, "EVENTBUS_FLUSH_S": "60", "PYTHONUNBUFFERED": "1"}
 
 
 def start_workers(screen: Screen, children: Processes, bus: Bus, client: Any, log: Path) -> None:
@@ -177,6 +181,7 @@ def lines_of(log: Path) -> list[Line]:
 
 
 def wait_for(condition: Callable[[], bool], children: Processes, timeout_s: float, problem: str) -> None:
+    """Wait until *condition* holds. Raises: DemoFailed: a child has ended, or it took too long."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         children.check()

@@ -22,7 +22,9 @@ CLOCK_RUNS, PAUSE_S = 8, 1.5
 #: So that there is something to see in the ten seconds before the cure; the kubelet's are 10 s to 300 s.
 RESTARTS = ("--restart", "on-failure", "--backoff-base", "0.25", "--backoff-max", "2")
 NOT_FOUND = 127
-CURE_S = 20.0
+#: It is cured once it has crashed so often, on a machine that is not starved.
+CRASHES = 3
+CURE_S = 60.0
 
 
 class Job(NamedTuple):
@@ -32,10 +34,15 @@ class Job(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A job under `eventbus exec`."""
+    """A job under `eventbus exec`. *errors*: the file of its standard error."""
 
     job: Job
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
+    errors: Path
+
+    @property
+    def said(self) -> list[str]:
+        return self.errors.read_text("utf-8", "replace").splitlines()
 
 
 class Report(NamedTuple):
@@ -56,14 +63,18 @@ ONCE = (
 
 
 def main() -> None:
+    """Run the jobs under `eventbus exec` until the one that crashes is cured, and report what was recorded."""
     signal.signal(signal.SIGTERM, interrupt)
     with tempfile.TemporaryDirectory() as folder, running() as runs:
         config = Path(folder, "crash-loop.conf")
-        crashing = start(runs, Job("crash-loop", ("cat", str(config)), RESTARTS))
+        crashing = start(runs, Job("crash-loop", ("cat", str(config)), RESTARTS), folder)
         for number in range(CLOCK_RUNS):
-            start(runs, CLOCK)
+            start(runs, CLOCK, folder)
             if number < len(ONCE):
-                start(runs, ONCE[number])
+                start(runs, ONCE[number], folder)
+            time.sleep(PAUSE_S)
+        deadline = time.monotonic() + CURE_S
+        while len(crashing.said) < CRASHES and time.monotonic() < deadline:
             time.sleep(PAUSE_S)
         config.write_text("patience = 1\n")  # what it was missing: the next run completes
         crashing.process.wait(CURE_S)
@@ -83,31 +94,28 @@ def running() -> Iterator[list[Run]]:
         for process in left:
             process.terminate()
         for process in left:
-            process.communicate()
+            process.wait()
 
 
-def start(runs: list[Run], job: Job) -> Run:
+def start(runs: list[Run], job: Job, folder: str) -> Run:
+    """Start *job* under `eventbus exec` and add it to *runs*."""
     words = (sys.executable, "-m", "eventbus_command", "exec", "--namespace", NAMESPACE, "--object", f"Job/{job.name}")
-    process = subprocess.Popen(
-        (*words, *job.options, "--", *job.command),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    runs.append(run := Run(job, process))
+    errors = Path(folder, f"{len(runs)}.err")
+    with errors.open("wb") as file:
+        process = subprocess.Popen((*words, *job.options, "--", *job.command), stdout=subprocess.DEVNULL, stderr=file)
+    runs.append(run := Run(job, process, errors))
     return run
 
 
 def report_of(run: Run) -> Report:
-    """Wait for its end, and count: a failure that is followed by another run is Started, Failed and BackOff."""
-    _, errors = run.process.communicate()
-    said = errors.splitlines()
+    """Wait for its end, and count: a failure is Started and Failed, and but for the first one BackOff."""
+    run.process.wait()
+    said = run.said
     lost = [line for line in said if line.startswith("eventbus exec: ")]
     if run.process.returncode == NOT_FOUND:
         return Report(1, lost)
     failures = len(said) - len(lost) if run.job.options else 0  # each wrote a line
-    return Report(3 * failures + 2, lost)
+    return Report(2 * failures + max(0, failures - 1) + 2, lost)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ LOGS = (
 
 
 def main() -> None:
+    """Record the last lines of the package manager's log and those that come, or what pip has installed."""
     with recording("packages") as recorder:
         log = find_log()
         if log is None:

@@ -1,14 +1,15 @@
-"""The processes of the demo: each one started here is stopped here."""
+"""The processes of the demo, which are pods of it: each one started here is stopped here."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+
+from eventbus.agent.pods.line_pods import Line, LinePods, Screen
+from eventbus.clock import SystemClock
+from eventbus.event import ObjectReference
 
 
 class DemoFailed(Exception):
@@ -16,60 +17,54 @@ class DemoFailed(Exception):
 
 
 class Process:
-    """One child: Python with *arguments*, in a process group of its own, so that Ctrl-C reaches the demo alone."""
+    """One of them: Python with some arguments."""
 
-    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, pods: LinePods) -> None:
         self.name = name
-        self._output, self._errors = folder / f"{name}.out", folder / f"{name}.err"
-        with self._output.open("wb") as output, self._errors.open("wb") as errors:
-            self._child = subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env=dict(environment),
-                process_group=0,
-            )
+        self._pods = pods
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs."""
-        return self._child.poll()
+        return self._pods.exit_code(self.name)
 
     @property
     def output(self) -> list[str]:
         """The lines it has printed so far."""
-        return self._output.read_text("utf-8", "replace").splitlines()
+        try:
+            return self._pods.log(self.name).read_text("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return []
 
     @property
     def last_words(self) -> str:
-        """Return its last three lines of stderr, on one line."""
-        return " | ".join(self._errors.read_text("utf-8", "replace").strip().splitlines()[-3:]) or "it said nothing"
-
-    def ask_to_stop(self) -> None:
-        """SIGTERM, if it still runs."""
-        if self.exit_code is None:
-            self._child.terminate()
+        """Return its last three lines, on one."""
+        return " | ".join(self.output[-3:]) or "it said nothing"
 
     def end(self, timeout_s: float) -> int:
-        """Wait for it, and kill its whole group after *timeout_s*. Returns the exit code."""
-        try:
-            return self._child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._child.pid, signal.SIGKILL)
-            return self._child.wait()
+        """Wait for it; kill it after *timeout_s*. Returns the exit code."""
+        deadline = time.monotonic() + timeout_s
+        while (code := self.exit_code) is None:
+            if time.monotonic() > deadline:
+                self._pods.ask_to_end([self.name], 0.0)
+            time.sleep(0.02)
+        return code
 
 
 class Processes:
-    """All of them, in the order of their start."""
+    """All of them, in the order of their start. Each is a pod that is not started again."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._folder = folder
         self._environment = environment
+        self._pods = LinePods(
+            folder / "pods", events=_NoEvents(), screen=Screen(), clock=SystemClock(), restart_policy="Never"
+        )
+        self._pods.start()
         self._started: list[Process] = []
 
     def start(self, name: str, *arguments: str) -> Process:
-        process = Process(name, arguments, folder=self._folder, environment=self._environment)
+        self._pods.add([Line(name, (sys.executable, *arguments), self._environment)])
+        process = Process(name, self._pods)
         self._started.append(process)
         return process
 
@@ -81,9 +76,15 @@ class Processes:
 
     def stop(self, timeout_s: float = 12.0) -> dict[str, int]:
         """End them all, together; what is left after *timeout_s* is killed. Returns the exit codes."""
-        for process in self._started:
-            process.ask_to_stop()
-        deadline = time.monotonic() + timeout_s
-        codes = {process.name: process.end(max(0.0, deadline - time.monotonic())) for process in self._started}
+        self._pods.ask_to_end([process.name for process in self._started if process.exit_code is None], timeout_s)
+        codes = {process.name: process.end(timeout_s) for process in self._started}
         self._started.clear()
+        self._pods.close()
         return codes
+
+
+class _NoEvents:
+    """The demo tells what its programs record, and not how they are run."""
+
+    def event(self, about: ObjectReference, type: str, reason: str, message: str) -> None:
+        pass

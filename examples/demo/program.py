@@ -23,6 +23,7 @@ QUIET_S = 6.0
 
 
 def main() -> None:
+    """Hash small packages, a missing one and a chatty one, and record each file."""
     with recording("program") as recorder, ThreadPoolExecutor(THREADS) as pool:
         for package in SMALL:
             hash_all(recorder, pool, package, files_of(package), pause_s=0.6)
@@ -45,6 +46,7 @@ def hash_all(
 
 
 def hash_one(recorder: CountingRecorder, package: str, file: Path, pause_s: float) -> None:
+    """Record the hash of *file*, or a Warning if it cannot be read; then pause."""
     obj = named("Module", package)
     try:
         data = file.read_bytes()

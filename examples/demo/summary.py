@@ -13,7 +13,7 @@ import msgspec
 from eventbus import Event, Options
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.correlate.keys import SUPPRESSED_REASON
+from eventbus.event import SUPPRESSED_REASON
 from examples.demo.screen import BOLD, Screen
 
 #: The sources of what the workers say about themselves.
@@ -43,6 +43,7 @@ class Totals(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, bus: Bus, client: Any) -> Totals:
+        """Add up the counters of all partitions. Raises: BusUnavailable."""
         totals = [0] * 5
         for keys in bus.keys:
             with redis_errors():
