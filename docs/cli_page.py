@@ -35,6 +35,7 @@ warnings; of workers: the drain was cut off |
 
 
 def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` return 1 if it is out of date."""
     if "--check" in arguments:
         current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page()
         if not current:
@@ -69,7 +70,7 @@ def walk(command: click.Command, words: str) -> Iterator[tuple[str, click.Comman
 
 
 def help_of(words: str, command: click.Command) -> str:
-    """What `--help` prints on a terminal of WIDTH columns."""
+    """Return what `--help` prints on a terminal of WIDTH columns."""
     settings = {**command.context_settings, "terminal_width": WIDTH, "help_option_names": ["-h", "--help"]}
     context = click.Context(command, info_name=words, **settings)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
