@@ -7,7 +7,10 @@ INSTALL_LOG := .venv/install.log
 QUIETLY := --disable-pip-version-check --progress-bar off
 OR_TELL := || { tail -n 20 $(INSTALL_LOG); echo "make: pip failed; all it said is in $(INSTALL_LOG)"; exit 1; } >&2
 
-.PHONY: install lint test test-long faults soak ends demo bench docs constraints clean model
+# Empty is off, whatever the shell says: what tests start is compiled once, and not by each process.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: install lint test test-page test-long test-clients test-go vendored pictures faults soak ends demo bench docs constraints clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -34,21 +37,58 @@ lint: install
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-# What `make test` does with some thousand events or a few cases, with tens of thousands and all; some minutes.
+# The page, in a real Chromium; skipped with a reason where there is none. `make test` has some of it, `make test-long` all.
+test-page: install
+	$(BIN)/python -m pytest tests/page -m "" -n 1 $(ARGS)
+
+# Takes the page's libraries anew from their npm packages (needs npm), and compares.
+vendored:
+	.ci/page-vendor $(ARGS)
+
+# The screenshots in docs/pictures, of the demo's data; needs Chromium.
+pictures: install
+	$(BIN)/python docs/pictures.py
+
+# What `make test` leaves out: the whole of what it has a thin choice of, on every kind of server, with tens of thousands
+# of events, and properties with eight times as many examples.
 test-long: install
-	$(BIN)/python -m pytest tests/acceptance tests/integration tests/functions -m volume -n 2 $(ARGS)
+	EVENTBUS_TEST_EXAMPLES=200 $(BIN)/python -m pytest -m "volume or hypothesis" -n $(JOBS) --dist loadgroup $(ARGS)
+
+# Other people's clients: four kubectls, Python's, and JavaScript's where there is npm; fetched into .state and a cache, some
+# 200 MB the first time. Then four minutes.
+CLIENTS := .state/clients
+test-clients: install $(CLIENTS)/made
+	$(BIN)/python -m tests.clients.tools
+	EVENTBUS_TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients --ignore tests/clients/test_client_go.py -n 2 --dist loadgroup $(ARGS)
+
+$(CLIENTS)/made: tests/clients/requirements.txt tests/clients/requirements-pages.txt tests/clients/package.json
+	$(PYTHON) -m venv $(CLIENTS)/venv
+	$(CLIENTS)/venv/bin/python -m pip install $(QUIETLY) --quiet -r tests/clients/requirements.txt
+	$(PYTHON) -m venv $(CLIENTS)/pages
+	$(CLIENTS)/pages/bin/python -m pip install $(QUIETLY) --quiet -r tests/clients/requirements-pages.txt
+	@mkdir -p $(CLIENTS)/node && cp tests/clients/package.json $(CLIENTS)/node/
+	@if command -v npm > /dev/null; then cd $(CLIENTS)/node && npm install --silent --no-audit --no-fund; \
+	  else echo "make: there is no npm, so @kubernetes/client-node is not tried"; fi
+	@touch $@
+
+# client-go itself, its informer and its recorder, compiled from Debian's source package of Kubernetes: needs Go and apt-get.
+GO_CLIENT := $(CLIENTS)/go
+test-go: install
+	tests/clients/build_client_go $(GO_CLIENT)
+	EVENTBUS_TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients/test_client_go.py $(ARGS)
 
 # Everything that can go wrong, each with its control run; about ten minutes. The table at the end is that of
 # docs/reliability.md. ARGS='-k failover' for one of them, EVENTBUS_TEST_SEED=… for a seed that was printed.
 faults: install
-	EVENTBUS_TEST_FAULTS=long $(BIN)/python -m pytest tests/faults -n 2 --timeout 300 $(ARGS)
+	EVENTBUS_TEST_FAULTS=long $(BIN)/python -m pytest tests/faults -m "" -n 2 --timeout 300 $(ARGS)
 
 MINUTES ?= 30
 soak: install
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
 RUNS ?= 20
-# The ends of a process that races decide, RUNS times each: some minutes.
+# The ends of a process that races decide, RUNS times each; RUNS=100 takes some eleven minutes on two quiet cores.
+# ARGS='-k during' for others of the table in docs/reliability.md.
 ends: install
 	$(BIN)/python -m tests.faults.ends --runs $(RUNS) $(ARGS)
 
@@ -57,7 +97,7 @@ demo: install
 
 # 10 000 random steps against a store that is killed, flushed, trimmed and cut off.
 model: install
-	EVENTBUS_TEST_STEPS=10000 $(BIN)/python -m pytest tests/integration/test_informers_model.py $(ARGS)
+	EVENTBUS_TEST_STEPS=10000 $(BIN)/python -m pytest tests/integration/test_informers_model.py -m "" $(ARGS)
 
 # Ours beside the peers: three rounds (ROUNDS=1) of three to eight minutes, the busier the machine; ONLY=ours takes two.
 bench: install
@@ -65,7 +105,8 @@ bench: install
 
 docs: install
 	$(BIN)/python docs/cli_page.py
-	$(BIN)/python docs/build.py
+	$(BIN)/python docs/settings_page.py
+	$(BIN)/python docs/build_site.py
 
 # Pins every package for every platform, with all hashes; see CONTRIBUTING.md.
 constraints:
