@@ -37,6 +37,8 @@ class Losses:
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
         self._untold: dict[str, _Untold] = {}
+        #: what is being logged at this moment; a signal that ends the process may have interrupted it
+        self._telling: list[tuple[str, _Untold]] = []
         self._unreported: Counter[str] = Counter()
         self._told_at: dict[str, float] = {}
         self._mistakes: set[str] = set()
@@ -61,8 +63,9 @@ class Losses:
             if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S and not is_new:
                 return
             self._told_at[cause] = now
+            self._telling.append((cause, untold))
             del self._untold[cause]
-        _tell(cause, untold)
+        self._tell(cause, untold)
 
     def take_unreported(self) -> tuple[tuple[str, int], ...]:
         """Return the losses counted since the last call: the outbox reports them to Redis with its next batch."""
@@ -95,9 +98,22 @@ class Losses:
     def close(self) -> None:
         """Log what was counted since the last line of each cause."""
         with self._lock:
-            untold, self._untold = self._untold, {}
-        for cause, losses in untold.items():
-            _tell(cause, losses)
+            untold = list(self._untold.items())
+            self._telling += untold
+            self._untold = {}
+        for cause, losses in untold:
+            self._tell(cause, losses)
+
+    def lines_left(self) -> list[str]:
+        """Return what is counted and not logged yet, also what another frame is about to log. Takes no lock.
+
+        For the last lines of a signal handler, which may have interrupted the holder of any lock.
+        """
+        return [_line(cause, losses) for cause, losses in [*self._telling, *list(self._untold.items())]]
+
+    def _tell(self, cause: str, losses: _Untold) -> None:
+        log.error("%s", _line(cause, losses))
+        self._telling.remove((cause, losses))
 
 
 class _Untold:
@@ -116,9 +132,9 @@ class _Untold:
         self.detail = detail
 
 
-def _tell(cause: str, losses: _Untold) -> None:
+def _line(cause: str, losses: _Untold) -> str:
     # Details quote callers: a newline in one must not become a second line.
     detail = cut_bytes(printable(losses.detail), DETAIL_BYTES)
     if detail:
         detail = f", the last: {detail}" if losses.various else f": {detail}"
-    log.error("%d event%s %s%s", losses.n, "" if losses.n == 1 else "s", cause, detail)
+    return f"{losses.n} event{'' if losses.n == 1 else 's'} {cause}{detail}"

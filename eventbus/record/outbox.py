@@ -284,6 +284,8 @@ class Outbox:
 
     def _drive_here(self) -> None:
         """Do the flusher's work in this thread until all is sent or the deadline over."""
+        if self.closed:
+            return  # whoever holds the lock may be a frame that waits for this one
         if not self._drive_lock.acquire(timeout=max(0.0, self._deadline - self._clock.monotonic())):
             return
         try:

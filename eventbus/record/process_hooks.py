@@ -168,6 +168,9 @@ def _flush_and_die(signum: int, _frame: object) -> None:
             os.write(
                 2, f"eventbus: {waiting} events unsent: {signal.Signals(signum).name} ended the process\n".encode()
             )
+    # This thread may have been interrupted while it held what the other needed, or while it was telling.
+    for line in [line for broadcaster in broadcasters for line in broadcaster.losses.lines_left()]:
+        os.write(2, f"{line}\n".encode())
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     os._exit(128 + signum)  # the first process of a container is not ended by a signal's default action

@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -114,6 +115,30 @@ def refused_until_signalled() -> None:
     refuse()
     ending()
     signal.pause()
+
+
+def interrupt(calls: Any, name: str) -> None:
+    """Have SIGTERM come in the middle of the next call of *name*."""
+    real = getattr(calls, name)
+
+    def interrupted(*args: object) -> object:
+        setattr(calls, name, real)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args)
+
+    setattr(calls, name, interrupted)
+
+
+def refused_then_signalled_at_work() -> None:
+    refuse()
+    interrupt(broadcaster._outbox._buffer, "clear")
+    ending()
+
+
+def refused_then_signalled_while_telling() -> None:
+    refuse()
+    interrupt(logging.getLogger("eventbus"), "error")
+    ending()
 
 
 def refused_in_pool() -> None:

@@ -126,6 +126,22 @@ ROWS = [
         said=REFUSED_SAID,
     ),
     Row(
+        "3 000 events that are refused, SIGTERM in the midst of the flush at exit",
+        "refused_then_signalled_at_work",
+        Fate.TOLD,
+        events=REFUSED,
+        code=-TERM,
+        said=REFUSED_SAID,
+    ),
+    Row(
+        "3 000 events that are refused, SIGTERM while they are told",
+        "refused_then_signalled_while_telling",
+        Fate.TOLD,
+        events=REFUSED,
+        code=-TERM,
+        said=REFUSED_SAID,
+    ),
+    Row(
         "SIGTERM, recorded in a thread only",
         "in_a_thread",
         Fate.LOST,
