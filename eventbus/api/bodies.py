@@ -33,18 +33,19 @@ MAX_YAML: Final = 256 * 1024
 _decode: Final = msgspec.json.Decoder().decode
 
 
-async def read_body(request: web.Request, *, within_s: float = BODY_S) -> bytes:
-    """Read all of it. Raises: Refusal: 413, too large; 408, it has not arrived within *within_s* seconds."""
+async def read_body(request: web.Request, *, most: int = MAX_BODY, within_s: float = BODY_S) -> bytes:
+    """Read all of it, and hold no more than *most* bytes.
+
+    Raises: Refusal: 413, too large; 408, it has not arrived within *within_s* seconds.
+    """
     try:
         async with asyncio.timeout(within_s):
-            body = await request.read()
+            await request.content.readexactly(most + 1)
+    except asyncio.IncompleteReadError as end:
+        return end.partial
     except TimeoutError:
         raise status.Refusal(408, "Timeout", f"the body has not arrived within {within_s:g} s", details={}) from None
-    except web.HTTPRequestEntityTooLarge:
-        raise status.too_large(MAX_BODY) from None
-    if len(body) > MAX_BODY:
-        raise status.too_large(MAX_BODY)
-    return body
+    raise status.too_large(most)
 
 
 def decode_as(shape: type[T], data: bytes, wanted: str) -> T:

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.authentication import Authenticator
+from eventbus.api.health import asks_for_health
 from eventbus.api.page_files import is_page
 from eventbus.api.shared import USER
 from eventbus.errors import EventBusError
@@ -23,8 +24,6 @@ log = logging.getLogger("eventbus")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: Whoever asks these is told, with no name: load balancers and kubelets have none.
-OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz")
 #: Where a page signs in and out: whoever does the one has no name yet, and the other may have lost it.
 SESSION_PATH: Final = "/eventbus/v1/session"
 _BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
@@ -74,7 +73,7 @@ class Access:
         if is_page(request):  # a link to it may stand anywhere, and it says nothing to who has no right
             return await handler(request)
         _check_origin(request)
-        if not (request.path.startswith(OPEN_PATHS) or _signs_in_or_out(request)):
+        if not is_open(request):
             request[USER] = self._authenticator.user(request)
         return await handler(request)
 
@@ -88,8 +87,10 @@ class Access:
             raise status.Refusal(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
 
 
-def _signs_in_or_out(request: web.Request) -> bool:
-    return request.path == SESSION_PATH and request.method in ("POST", "DELETE")
+def is_open(request: web.Request) -> bool:
+    """Return True if nobody has to say who asks: load balancers have no name, and who signs in has none yet."""
+    signs_in_or_out = request.path == SESSION_PATH and request.method in ("POST", "DELETE")
+    return signs_in_or_out or asks_for_health(request)
 
 
 def is_from_browser(request: web.Request) -> bool:
@@ -120,4 +121,4 @@ def _is_address(host: str) -> bool:
     return True
 
 
-__all__ = ["OPEN_PATHS", "SESSION_PATH", "Access", "errors", "host_of", "is_from_browser"]
+__all__ = ["SESSION_PATH", "Access", "errors", "host_of", "is_from_browser", "is_open"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from aiohttp import web
@@ -13,6 +14,12 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
 
 PATHS: Final = ("/healthz", "/livez", "/readyz")
+_PATH: Final = re.compile(f"({'|'.join(PATHS)})(/[^/]+)?")
+
+
+def asks_for_health(request: web.Request) -> bool:
+    """Return True for these paths alone, as the router reads them."""
+    return request.method in ("GET", "HEAD") and _PATH.fullmatch(request.rel_url.path_safe) is not None
 
 
 async def health(request: web.Request) -> web.Response:
@@ -45,4 +52,4 @@ async def _redis_answers(request: web.Request) -> bool:
     return True
 
 
-__all__ = ["PATHS", "health"]
+__all__ = ["PATHS", "asks_for_health", "health"]

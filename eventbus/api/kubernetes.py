@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status, verbs
-from eventbus.api.bodies import APPLY_PATCH, BODY_S, PATCHES, READ, Body, media_type_of, read_body
+from eventbus.api.bodies import APPLY_PATCH, BODY_S, MAX_BODY, PATCHES, READ, Body, media_type_of, read_body
 from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.namespaces import NAMESPACE
@@ -160,13 +160,15 @@ class KubernetesApi:
                 watcher.close()
 
 
-async def typed_body(request: web.Request, accepted: tuple[str, ...], *, within_s: float = BODY_S) -> Body:
+async def typed_body(
+    request: web.Request, accepted: tuple[str, ...], *, most: int = MAX_BODY, within_s: float = BODY_S
+) -> Body:
     """The body of *request*, which is one of what is *accepted*. Raises: Refusal: 408, 413, 415."""
     header = request.headers.get("Content-Type")
     if not header and is_from_browser(request):
         raise status.unsupported_media_type(accepted)
     media_type = media_type_of(header, accepted)
-    return Body(await read_body(request, within_s=within_s), media_type)
+    return Body(await read_body(request, most=most, within_s=within_s), media_type)
 
 
 def reply(answer: Answer, data: bytes, *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> web.Response:

@@ -1,4 +1,4 @@
-"""Bounds how much is answered at once: reads, writes, sign-ins, watches; beyond it 429 and when to come again."""
+"""Bounds how much is answered at once: reads, writes, watches; beyond it 429 and when to come again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.doors import SESSION_PATH
+from eventbus.api.doors import is_open
 from eventbus.api.request_info import is_true
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -23,7 +23,6 @@ READING_POSTS: Final = frozenset({"/eventbus/v1/verdicts"})
 LONG_PATHS: Final = ("/eventbus/v1/stream",)
 #: First parts of paths below which something may be watched.
 _WATCHED: Final = (["api"], ["apis"])
-_UNCOUNTED: Final = ("/healthz", "/livez", "/readyz")
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +30,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     reads: int = 400
     writes: int = 200
-    sign_ins: int = 16  #: whoever signs in is nobody yet, and keeps nobody else from writing
     watches: int = 10_000
     watches_of_a_user: int = 10_000
 
@@ -41,13 +39,14 @@ class Limits:
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
-        self.in_flight: Counter[str] = Counter()  #: by readOnly, mutating and signIn
+        self.in_flight: Counter[str] = Counter()  #: by readOnly and mutating
         self.watches: Counter[str] = Counter()  #: by user
         self.refused: Counter[str] = Counter()  #: by what there was too much of
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path.startswith(_UNCOUNTED) or is_long(request):
+        # What is open to all takes no place, or nobodies could take them all.
+        if is_open(request) or is_long(request):
             return await handler(request)
         with self.answering(request):
             return await handler(request)
@@ -69,8 +68,6 @@ class Limits:
         """What *request* is counted as, and how many there may be."""
         if only_reads(request):
             return "readOnly", self._bounds.reads
-        if request.path == SESSION_PATH:
-            return "signIn", self._bounds.sign_ins
         return "mutating", self._bounds.writes
 
     @contextmanager

@@ -34,6 +34,9 @@ def test_where_there_are_users_loopback_asks_for_a_token(users_worker: ApiWorker
 def test_health_is_open_to_whoever_asks(users_worker: ApiWorker) -> None:
     for path in ("/healthz", "/livez", "/readyz", "/readyz/redis", "/livez?verbose"):
         assert users_worker.call("GET", path, Authorization="").status == 200
+    for path in ("/healthzX", "/readyz/", "/livez/ping/x", "/healthz/../api/v1/events", "/livez%2Fping"):
+        assert users_worker.call("GET", path, Authorization="").status == 401
+    assert users_worker.call("POST", "/healthz", Authorization="").status == 401
 
 
 def test_a_reader_reads_and_writes_nothing(users_worker: ApiWorker) -> None:

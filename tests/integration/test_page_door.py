@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.settings import Settings
 from tests.support.api_in_process import serving
-from tests.waiting import eventually
 
 SESSION = "/eventbus/v1/session"
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -131,27 +131,35 @@ def test_a_cookie_of_nobody_keeps_nobody_out_who_is_known_otherwise(bus: Bus, tm
     assert b'"signedIn":false' in answer
 
 
-def test_who_is_nobody_yet_keeps_nobody_from_writing(url: str) -> None:
+@contextmanager
+def nobodies(url: str, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
+    """So many connections that have *sent* the body of a sign-in, or a part of it, and wait."""
     where = urlsplit(url)
-    head = f"POST {SESSION} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 20\r\n\r\n".encode()
-    silent: list[socket.socket] = []
-
-    def no_more_sign_in() -> bool:
-        for _ in range(50):
-            silent.append(socket.create_connection((where.hostname, where.port)))
-            silent[-1].sendall(head)
-        return ask(url, "POST", SESSION, {"token": "no"}, Content_Type="application/json")[0] == 429
-
+    head = f"POST {SESSION} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
+    found: list[socket.socket] = []
     try:
-        eventually(no_more_sign_in)
-        while len(silent) < 250:
-            no_more_sign_in()
+        for _ in range(count):
+            found.append(socket.create_connection((where.hostname, where.port)))
+            found[-1].sendall(f"{head}Content-Length: 20\r\n\r\n".encode() + sent)
+        yield found
+    finally:
+        for connection in found:
+            connection.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"token": "a wrong"}'], ids=["silent", "wrong"])
+def test_who_is_nobody_yet_keeps_nobody_from_signing_in_and_writing(url: str, sent: bytes) -> None:
+    with nobodies(url, 250, sent) as crowd:
+        for _ in range(3):
+            signed_in(url, "admin-token")
         assert ask(url, "POST", "/eventbus/v1/dead/0/1-1/replay", Authorization="Bearer admin-token")[0] == 404
         assert ask(url, "GET", "/api/v1/events", Authorization="Bearer admin-token")[0] == 200
-    finally:
-        for connection in silent:
-            connection.close()
-    eventually(lambda: ask(url, "POST", SESSION, {"token": "no"}, Content_Type="application/json")[0] == 401)
+        code = b" 408 " if not sent else b" 401 "
+        assert all(code in connection.recv(65_536).split(b"\r\n")[0] for connection in crowd)
+
+
+def test_who_is_nobody_yet_cannot_have_much_held_for_him(url: str) -> None:
+    assert ask(url, "POST", SESSION, {"token": "x" * 9_000}, Content_Type="application/json")[0] == 413
 
 
 def test_a_write_by_cookie_comes_from_our_own_page_or_is_refused(url: str) -> None:
