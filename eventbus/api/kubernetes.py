@@ -37,11 +37,11 @@ _OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch"
 class KubernetesApi:
     """Answers everything below /api and /apis that is about objects. Lives in the loop."""
 
-    def __init__(self, *, api: Api, resources: Resources, limits: Limits) -> None:
+    def __init__(self, *, api: Api, resources: Resources, limits: Limits, frames: Frames) -> None:
         self._api = api
         self._resources = resources
         self._limits = limits
-        self._frames = Frames()
+        self._frames = frames
         self._watchers: set[Watcher] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

@@ -39,6 +39,7 @@ from eventbus.api.reviews import Reviews
 from eventbus.api.shared import API, Api, BlockingPool, Desk
 from eventbus.api.telling import Telling
 from eventbus.api.tls import ServerTls
+from eventbus.api.watching import Frames
 from eventbus.broker.bus import Bus
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import EventBusError
@@ -180,7 +181,7 @@ def make_app(api: Api, options: ApiOptions) -> web.Application:
     app = web.Application(middlewares=doors_in_order, client_max_size=MAX_BODY)
     app[API] = api
     resources = Resources([*KINDS, NAMESPACE])
-    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits)
+    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, frames=Frames(telling.frames))
     app[KUBERNETES] = kubernetes
     for path in health.PATHS:
         app.router.add_get(path, health.health)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 from aiohttp import web
 
 from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.histograms import Histogram
 from eventbus.api.limits import Limits, is_long, only_reads
+from eventbus.api.resources import Resource
 from eventbus.api.shared import USER, WHAT, require
 from eventbus.text import printable
 
@@ -20,9 +22,14 @@ log = logging.getLogger("eventbus.audit")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Seconds; those of apiserver_request_duration_seconds that say something here.
-_BUCKETS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)
+_SECONDS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)
+#: Bytes; the API server's own of replies to reads, and of lines of watches.
+_REPLIES: Final = tuple(10**power for power in range(3, 10))
+_FRAMES: Final = tuple(1024 << power for power in range(8))
 _PREFIX: Final = "eventbus_apiserver_"
 _VERBS: Final = {"GET": "GET", "POST": "POST", "PUT": "PUT", "PATCH": "PATCH", "DELETE": "DELETE"}
+#: Of replies to others the API server measures no sizes.
+_READS: Final = ("GET", "LIST")
 _LABELS: Final = ("verb", "group", "version", "resource", "scope")
 #: Set by who knows what is asked for; of others these are empty.
 ASKED: Final = web.RequestKey("asked", tuple[str, ...])
@@ -36,18 +43,20 @@ class Telling:
         self._rates = rates
         self._audit = audit
         self._requests: Counter[tuple[str, ...]] = Counter()
-        self._durations: defaultdict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * (len(_BUCKETS) + 2))
+        self._durations: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_SECONDS))
+        self._replies: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_REPLIES))
+        #: Of the lines that watches of a resource have been told; `Frames` notes them.
+        self.frames: defaultdict[Resource, Histogram] = defaultdict(lambda: Histogram(_FRAMES))
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Measure each request until its answer has ended, and note it by its code; 0: no answer."""
-        begun, code = time.monotonic(), 0
+        begun, answer = time.monotonic(), None
         try:
             answer = await handler(request)
-            code = answer.status
             return answer
         finally:
-            self._note(request, code, time.monotonic() - begun)
+            self._note(request, answer, time.monotonic() - begun)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Prometheus text."""
@@ -55,15 +64,14 @@ class Telling:
         text = "\n".join(self._lines()) + "\n"
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    def _note(self, request: web.Request, code: int, took_s: float) -> None:
+    def _note(self, request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:
+        code = answer.status if answer is not None else 0
         labels = request.get(ASKED) or (_VERBS.get(request.method, "other"), "", "", "", "")
         self._requests[*labels, str(code)] += 1
         if not is_long(request):
-            found = self._durations[labels]
-            for place, most in enumerate(_BUCKETS):
-                found[place] += took_s <= most
-            found[-2] += 1
-            found[-1] += took_s
+            self._durations[labels].note(took_s)
+            if labels[0] in _READS and answer is not None:
+                self._replies[labels].note(answer.content_length or 0)
         if self._audit and not only_reads(request):
             user = request.get(USER)
             log.info(
@@ -79,17 +87,15 @@ class Telling:
 
     def _lines(self) -> Iterator[str]:
         yield f"# TYPE {_PREFIX}request_total counter"
-        for (*labels, code), count in sorted(self._requests.items()):
-            yield f'{_PREFIX}request_total{{{_labels(labels)},code="{code}"}} {count}'
-        name = f"{_PREFIX}request_duration_seconds"
-        yield f"# TYPE {name} histogram"
-        for key, found in sorted(self._durations.items()):
-            shown = _labels(key)
-            for place, most in enumerate(_BUCKETS):
-                yield f'{name}_bucket{{{shown},le="{most}"}} {found[place]:.0f}'
-            yield f'{name}_bucket{{{shown},le="+Inf"}} {found[-2]:.0f}'
-            yield f"{name}_count{{{shown}}} {found[-2]:.0f}"
-            yield f"{name}_sum{{{shown}}} {found[-1]:.6f}"
+        for (*key, code), count in sorted(self._requests.items()):
+            yield f'{_PREFIX}request_total{{{_labels(key)},code="{code}"}} {count}'
+        yield from _histograms("request_duration_seconds", {_labels(key): one for key, one in self._durations.items()})
+        yield from _histograms("response_sizes", {_labels(key): one for key, one in self._replies.items()})
+        frames = {_resource(key): one for key, one in self.frames.items()}
+        yield f"# TYPE {_PREFIX}watch_events_total counter"
+        for labels, one in sorted(frames.items()):
+            yield f"{_PREFIX}watch_events_total{{{labels}}} {one.count}"
+        yield from _histograms("watch_events_sizes", frames)
         yield f"# TYPE {_PREFIX}current_inflight_requests gauge"
         for sort in ("mutating", "readOnly"):
             yield f'{_PREFIX}current_inflight_requests{{request_kind="{sort}"}} {self._limits.in_flight[sort]}'
@@ -104,6 +110,17 @@ class Telling:
                 yield f'{_PREFIX}event_rate_limit_refused_total{{type="{sort}"}} {count}'
             yield f"# TYPE {_PREFIX}event_rate_limit_unshared_total counter"
             yield f"{_PREFIX}event_rate_limit_unshared_total {self._rates.unshared}"
+
+
+def _histograms(name: str, found: Mapping[str, Histogram]) -> Iterator[str]:
+    """One metric by its labels."""
+    yield f"# TYPE {_PREFIX}{name} histogram"
+    for labels, one in sorted(found.items()):
+        yield from one.lines(_PREFIX + name, labels)
+
+
+def _resource(resource: Resource) -> str:
+    return f'group="{resource.group}",version="{resource.version}",resource="{resource.plural}"'
 
 
 def _labels(labels: tuple[str, ...] | list[str]) -> str:

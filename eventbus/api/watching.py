@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.histograms import Histogram
 from eventbus.api.negotiation import JSON, Answer, Shape
 from eventbus.api.rendering import Renderer
 from eventbus.api.resources import Resource
@@ -35,14 +36,23 @@ class Outlet(Protocol):
 
 
 class Frames:
-    """Encodes what watches tell, once for all that tell the same of the same object in the same way."""
+    """Encodes what watches tell, once for all that tell the same of the same object in the same way.
 
-    def __init__(self) -> None:
+    Args: sizes: where the bytes of each line are noted, of whichever watch.
+    """
+
+    def __init__(self, sizes: Mapping[Resource, Histogram]) -> None:
+        self._sizes = sizes
         self._known: dict[tuple[Any, ...], tuple[object, bytes]] = {}
         self._clearing = False
 
     def of(self, renderer: Renderer, event: WatchEvent[Any], *, first: bool) -> bytes:
         """A line. The object is kept for as long as its number stands for it, one round of the loop."""
+        line = self._line(renderer, event, first)
+        self._sizes[renderer.resource].note(len(line))
+        return line
+
+    def _line(self, renderer: Renderer, event: WatchEvent[Any], first: bool) -> bytes:
         if event.type is WatchEventType.BOOKMARK or first:
             return renderer.frame(event, first=first)
         key = (id(event.object), event.type, event.position, renderer.resource.kind.api_version, renderer.answer)

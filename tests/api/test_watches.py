@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,30 @@ def test_a_client_that_never_reads_harms_no_other(worker: ApiWorker) -> None:
                 worker.call("POST", EVENTS, event(f"e{number}", message="x" * 9000))
             told = [next(frames)["object"]["metadata"]["name"] for _ in range(300)]
     assert told == [f"e{number}" for number in range(300)]
+
+
+def test_metrics_tell_what_watches_were_told_and_how_large_lists_are(worker: ApiWorker) -> None:
+    of_events = 'group="",version="v1",resource="events"'
+
+    def told(sample: str) -> float:
+        text = worker.call("GET", "/metrics").data.decode()
+        found = re.search(rf"^eventbus_apiserver_{re.escape(sample)} (\S+)$", text, re.M)
+        return float(found[1]) if found else 0
+
+    samples = [
+        f"watch_events_total{{{of_events}}}",
+        f'watch_events_sizes_bucket{{{of_events},le="1024"}}',
+        f'watch_events_sizes_bucket{{{of_events},le="2048"}}',
+        f'response_sizes_bucket{{verb="LIST",{of_events},scope="namespace",le="1000"}}',
+        f'response_sizes_bucket{{verb="LIST",{of_events},scope="namespace",le="10000"}}',
+    ]
+    before = [told(sample) for sample in samples]
+    with worker.watch(f"{EVENTS}?watch=1") as frames:
+        for name, message in (("a", "short"), ("b", "x" * 1500)):
+            worker.call("POST", EVENTS, event(name, message=message))
+            next(frames)
+    assert len(worker.call("GET", EVENTS).data) > 1000
+    assert [told(sample) - former for sample, former in zip(samples, before, strict=True)] == [2, 1, 2, 0, 1]
 
 
 def test_a_stop_ends_watches_so_that_clients_go_on_elsewhere(embedded_url: str, prefix: str, tmp_path: Path) -> None:
