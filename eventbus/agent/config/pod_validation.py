@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from eventbus.errors import InvalidObject
 from eventbus.names import is_dns_label, is_dns_subdomain
+from eventbus.objects.container import Container, Lifecycle, LifecycleHandler, Probe
 from eventbus.objects.pod import Pod
 from eventbus.quantity import parse_quantity
 
@@ -44,10 +45,26 @@ def _problems(pod: Pod) -> Iterator[str]:
             for mount in container.volume_mounts:
                 if mount.name not in volumes:
                     yield f"{where}.volumeMounts: Not found: {mount.name!r}"
+            for what, handler in _handlers(container):
+                if handler.exec is not None and not handler.exec.command:
+                    yield f"{where}.{what}.exec.command: Required value"
             for kind in ("requests", "limits"):
                 for resource, amount in getattr(container.resources, kind).items():
                     if parse_quantity(amount) is None:
                         yield f"{where}.resources.{kind}[{resource}]: Invalid value: {amount!r}"
+
+
+def _handlers(container: Container) -> Iterator[tuple[str, Probe | LifecycleHandler]]:
+    """What is asked of or told to a container, each with its field."""
+    lifecycle = container.lifecycle or Lifecycle()
+    found = {
+        "livenessProbe": container.liveness_probe,
+        "readinessProbe": container.readiness_probe,
+        "startupProbe": container.startup_probe,
+        "lifecycle.postStart": lifecycle.post_start,
+        "lifecycle.preStop": lifecycle.pre_stop,
+    }
+    yield from ((field, handler) for field, handler in found.items() if handler is not None)
 
 
 __all__ = ["RESTART_POLICIES", "check_pod"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,6 +162,27 @@ def test_of_two_pods_of_one_name_the_first_stays(world: World) -> None:
 def test_what_is_no_manifest_is_refused_with_its_reason(text: str, problem: str) -> None:
     with pytest.raises(InvalidObject, match=problem):
         read_pods(text.encode(), "x.yaml", node="n1", source=Source.FILE)
+
+
+@pytest.mark.parametrize(
+    "field", ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop"]
+)
+@pytest.mark.parametrize("containers", ["containers", "initContainers"])
+def test_a_probe_or_hook_without_a_command_is_refused_by_its_field(field: str, containers: str) -> None:
+    def refused(command: list[str]) -> str:
+        handler: dict[str, Any] = {"exec": {"command": command}}
+        outer, _, inner = field.partition(".")
+        container = {"name": "m", outer: {inner: handler} if inner else handler}
+        spec = {"containers": [{"name": "main"}]}
+        pod = {"kind": "Pod", "metadata": {"name": "web"}, "spec": spec | {containers: [container]}}
+        try:
+            read_pods(json.dumps(pod).encode(), "x.json", node="n1", source=Source.FILE)
+        except InvalidObject as problem:
+            return str(problem)
+        return ""
+
+    assert f"spec.{containers}[0].{field}.exec.command: Required value" in refused([])
+    assert refused(["true"]) == ""
 
 
 def test_json_and_lists_are_read_as_well() -> None:
