@@ -10,7 +10,7 @@ OR_TELL := || { tail -n 20 $(INSTALL_LOG); echo "make: pip failed; all it said i
 # Empty is off, whatever the shell says: what tests start is compiled once, and not by each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install lint test test-page test-long test-clients test-go vendored pictures faults soak ends demo bench docs constraints clean model
+.PHONY: install lint test test-page test-long test-clients test-go vendored pictures faults soak ends away demo bench docs constraints clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -91,6 +91,11 @@ RUNS ?= 20
 # ARGS='-k during' for others of the table in docs/reliability.md.
 ends: install
 	$(BIN)/python -m tests.faults.ends --runs $(RUNS) $(ARGS)
+
+# Redis away under an agent for AWAY seconds, for real: nothing of its pods ends, and all is told afterwards.
+AWAY ?= 600
+away: install
+	EVENTBUS_TEST_AWAY_S=$(AWAY) $(BIN)/python -m pytest tests/acceptance/test_agent_long.py -m "" -k redis_is_away -s $(ARGS)
 
 demo: install
 	$(BIN)/python -m examples.demo

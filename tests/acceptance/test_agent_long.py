@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ from tests.acceptance.test_agent_story import CONFIG, PROBE, counted
 from tests.support.agent_machine import AgentMachine
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.volume, pytest.mark.timeout(600)]
+#: How long Redis is away at the least, seconds; `make away` takes ten minutes.
+AWAY_S = float(os.environ.get("EVENTBUS_TEST_AWAY_S", "60"))
+
+pytestmark = [pytest.mark.volume, pytest.mark.timeout(600 + AWAY_S)]
 
 #: Of a container that ends at once: at once, at once, then after 10, 20 and 40 s.
 STARTS = 5
@@ -74,27 +78,40 @@ def test_five_pods_are_told_in_counts_while_one_of_them_crashes_again_and_again(
 def test_what_happens_while_redis_is_away_is_told_afterwards_in_order_and_once(
     machine: AgentMachine, server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    machine.write("web", "exec sleep 1000")
+    asked, sick = tmp_path / "asked", ["/bin/sh", "-c", f"echo >> {tmp_path}/asked; exit 1"]
+    machine.write("web", "exec sleep 1000000")
     machine.write("crash", "exit 3")
+    readiness = {"readinessProbe": {"exec": {"command": sick}, "periodSeconds": 1}}
+    machine.write("sick", "exec sleep 1000000", container=readiness)
     agent = machine.agent()
     web = machine.wait_alive("web")
-    eventually(lambda: len(machine.starts("crash")) >= 2)
+    eventually(lambda: len(machine.starts("crash")) >= 2 and asked.exists())
     server.stop()
+    began = time.monotonic()
     machine.write("job", "exit 7", restartPolicy="Never")
     before = len(machine.starts("crash"))
     eventually(lambda: len(machine.starts("crash")) >= before + 2)
     eventually(lambda: machine.ended_with("job") == 7)
-    assert machine.alive("web") == [web]
+    eventually(lambda: time.monotonic() - began >= AWAY_S, within_s=AWAY_S + 60)
+    assert (machine.alive("web"), len(machine.starts("web")), len(machine.starts("sick"))) == ([web], 1, 1)
+    starts, failures = len(machine.starts("crash")), len(asked.read_text().splitlines())
+    away_s = time.monotonic() - began
     server.start()
     with Program("worker", "log", env=machine.env, folder=tmp_path) as log:
 
         def told() -> list[tuple[str, str, int]]:
-            found = re.findall(r" (\w+) +pod/(\w+)-n1 .* uid=\w+:(\d+)", log.out)
+            found = re.findall(r" (\w+) +pod/(\w+)-n1 .* uid=\w+:(\d+)\n", log.out)
             return [(reason, pod, int(number)) for reason, pod, number in found]
 
-        eventually(lambda: ("Started", "job") in {one[:2] for one in told()})
-        starts = len(machine.starts("crash"))
-        eventually(lambda: sum(one[:2] == ("Started", "crash") for one in told()) >= starts)
+        def times(reason: str, pod: str) -> int:
+            return sum(one[:2] == (reason, pod) for one in told())
+
+        eventually(lambda: times("Started", "job") == 1)
+        eventually(lambda: times("Started", "crash") >= starts and times("Unhealthy", "sick") >= failures)
+        assert agent.stop() == 0
+        eventually(lambda: times("Killing", "web") == times("Killing", "sick") == 1)
         numbers = [number for _, _, number in told()]
         assert numbers == list(range(1, len(numbers) + 1)), "each one, in order, and none twice"
-        assert agent.stop() == 0
+        print(
+            f"Redis away for {away_s:.0f} s: {len(numbers)} events, {failures} failed probes, {starts} starts", end=" "
+        )
