@@ -8,7 +8,6 @@ import shutil
 import struct
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.embedded.server_binary import find_binary
+from tests.waiting import eventually
 
 
 def need(program: str) -> str:
@@ -34,7 +34,8 @@ def slow_fsync(pid: int, seconds: float) -> Iterator[None]:
     delay = f"delay_enter={int(seconds * 1e6)}"
     inject = ["-e", f"inject=fdatasync,fsync:{delay}", "-e", "trace=fdatasync,fsync"]
     tracer = subprocess.Popen([strace, "-qq", "-f", "-p", str(pid), *inject, "-o", "/dev/null"], stderr=subprocess.PIPE)
-    time.sleep(0.5)
+    status = Path(f"/proc/{pid}/status")
+    eventually(lambda: tracer.poll() is not None or "TracerPid:\t0\n" not in status.read_text())
     if tracer.poll() is not None:
         assert tracer.stderr
         pytest.skip(f"strace may not trace here: {tracer.stderr.read().decode().strip()}")
@@ -88,10 +89,11 @@ class SmallDisk:
 
     def start(self) -> str:
         if self._holder is None:
-            mount = f"mount -t tmpfs -o size={self._size_mb}m tmpfs {self._disk} && exec sleep 1000000"
-            self._holder = subprocess.Popen([need("unshare"), "-m", "sh", "-c", mount])
-            time.sleep(0.3)
-            assert self._holder.poll() is None
+            mount = f"mount -t tmpfs -o size={self._size_mb}m tmpfs {self._disk} && echo mounted && exec sleep 1000000"
+            self._holder = subprocess.Popen([need("unshare"), "-m", "sh", "-c", mount], stdout=subprocess.PIPE)
+            assert self._holder.stdout
+            with self._holder.stdout as said:
+                assert said.readline() == b"mounted\n"
         settings = {
             "port": "0",
             "unixsocket": str(self._socket),
@@ -103,15 +105,14 @@ class SmallDisk:
         inside = [need("nsenter"), "-t", str(self._holder.pid), "-m", str(find_binary().path), *arguments]
         self._process = subprocess.Popen(inside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         url = f"unix://{self._socket}"
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                with make_client(url) as client:
-                    client.ping()
-                return url
-            except Exception:
-                assert time.monotonic() < deadline, "the server does not start"
-                time.sleep(0.02)
+
+        def answers() -> bool:
+            with make_client(url) as client:
+                client.ping()
+            return True
+
+        eventually(answers, despite=Exception)
+        return url
 
     def stop(self) -> None:
         for process in (self._process, self._holder):

@@ -125,7 +125,7 @@ def test_a_wait_group_without_workers_is_let_go_and_told(scene: MakeScene, note:
         read += read_as(here, "slow")
         return here.published == here.meta("lost:slow") + read
 
-    reached(adds_up, 10)
+    until(adds_up)
     everything, dropped = here.published, here.meta("lost:slow")
     verdict.lost += everything - dropped - read
     verdict.told = dropped - (everything - verdict.accepted)  # without what workers tell of themselves

@@ -47,7 +47,7 @@ def test_at_its_time_the_body_goes_with_a_deleted_change_and_the_count_stays(par
     assert (answer.event, answer.count, answer.name) == (None, 2, added[2].metadata.name)
     assert not {"index:name:events", "index:object", "index:expiry"} & after.keys()
     forget_ms = after["index:forget"][0][key]
-    assert abs(forget_ms - time.time() * 1000 - HOUR - EIGHT_DAYS) < 10_000
+    assert abs(forget_ms - time.time() * 1000 - HOUR - EIGHT_DAYS) < 60_000
     gone, object_key = {"index:name:events", "index:object", "index:expiry"}, f"object:events:{key.decode()}"
     assert changed(before, after) == {*gone, "index:forget", "changes:events", "version:events", "meta", object_key}
     assert partition.meta("expired") == 1
@@ -92,7 +92,7 @@ def test_counts_of_what_was_held_back_are_kept_and_forgotten_likewise(make_parti
     assert partition.record(named("taken"), named("held back")) == "cs"
     held = next(key for key, answer in partition.answers().items() if answer.event is None)
     forget_ms = partition.state()["index:forget"][0][held]
-    assert abs(forget_ms - time.time() * 1000 - EIGHT_DAYS) < 10_000
+    assert abs(forget_ms - time.time() * 1000 - EIGHT_DAYS) < 60_000
 
     assert partition.expire(in_ms=EIGHT_DAYS + 10_000, keys=[held]) == Swept(forgotten=1)
     assert held not in partition.answers()

@@ -255,7 +255,7 @@ def test_a_worker_that_beats_keeps_a_wait_group_alive(make_partition: MakePartit
     assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
 
     assert partition.meta("beats:sink") == 5
-    assert abs(partition.meta("alive:sink") - time.time() * 1000) < 10_000
+    assert abs(partition.meta("alive:sink") - time.time() * 1000) < 60_000
 
 
 @pytest.mark.parametrize("stream", ["changes", "dead"])

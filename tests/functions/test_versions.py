@@ -44,7 +44,7 @@ def versions(partition: Partition) -> list[int]:
 
 
 def test_the_first_is_the_servers_time_in_microseconds(partition: Partition) -> None:
-    assert abs(partition.version() - time.time() * 1_000_000) < 5_000_000
+    assert abs(partition.version() - time.time() * 1_000_000) < 60_000_000
     partition.record(make_event())
     assert versions(partition) == [partition.version()]
 

@@ -403,7 +403,7 @@ def test_a_frozen_server_is_waited_for_no_longer_than_the_timeout(server: Postgr
             sink.create(stored("b", rv=1))
     finally:
         server.signal_backend(backend, signal.SIGCONT)
-    sink.create(stored("b", rv=1))
+    written_in_the_end(sink.create, stored("b", rv=1))
     sink.close()
 
 

@@ -31,6 +31,7 @@ from tests.builders import NOW, make_event
 from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Endpoint, receiving
 from tests.unit.export.test_writer import Time, Told, written
+from tests.waiting import eventually
 
 ALLOWED = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}
 
@@ -225,7 +226,7 @@ def test_an_endpoint_that_drips_is_left_after_the_timeout(endpoint: Endpoint, ur
     endpoint.answers.append(Answer(200, drip_s=0.05))
     with pytest.raises(SinkUnreachable):
         sinks[-1].create(stored())
-    sinks[-1].create(stored())
+    eventually(lambda: sinks[-1].create(stored()), despite=SinkUnreachable)
 
 
 def test_addresses_that_swallow_connections_leave_a_dripping_one_no_time_of_its_own(
@@ -258,8 +259,8 @@ def black_hole(address: str, port: int) -> Iterator[None]:
 
 def test_an_endpoint_that_never_answers_is_left_after_the_timeout(sinks: list[EventSink]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sinks.append(make_sink(f"http://127.0.0.1:{silent.getsockname()[1]}/", ALLOWED, timeout_s=0.3))
-        with pytest.raises(SinkUnreachable, match=r"^no whole answer within 0\.3 s$"):
+        sinks.append(make_sink(f"http://127.0.0.1:{silent.getsockname()[1]}/", ALLOWED, timeout_s=1))
+        with pytest.raises(SinkUnreachable, match=r"^no whole answer within 1 s$"):
             sinks[-1].create(stored())
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from tests.support.harness import bus_with, settings_of
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import eventually
 
 PODS = [ObjectReference("Pod", "default", f"web-{number}", f"uid-{number}", "v1") for number in range(40)]
 
@@ -162,55 +161,41 @@ def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
     bus: Bus, client: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventbus.broker.health.partition_status.ALIVE_S", 0.0)
-    monkeypatch.setattr(status_module, "HEARTBEAT_S", 2.0)  # a beat is 0.02 s
     publish(bus, settings, 1)
     take(client, bus, "sink", "busy", 1)
-    with beating(bus, "busy"):
-        (worker,) = group_of(read_status(bus, client), "sink").workers
+    keep_alive(bus, "busy", monkeypatch)
+    (worker,) = group_of(read_status(bus, client), "sink").workers
     assert worker.alive
 
 
 def test_a_partition_without_a_living_sink_worker_is_unfed(
     any_server_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_module, "HEARTBEAT_S", 2.0)  # a beat is 0.02 s
     bus = open_bus(any_server_url, settings_of(prefix, partitions=2))
     client = bus.client()
     assert read_status(bus, client).unfed == [0, 1]
-    with beating(bus, "hangs-on-the-other"):
-        assert read_status(bus, client).unfed == [1]
+    keep_alive(bus, "hangs-on-the-other", monkeypatch)
+    assert read_status(bus, client).unfed == [1]
     client.close()
 
 
 def test_a_worker_that_was_never_given_anything_is_shown(
     bus: Bus, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_module, "HEARTBEAT_S", 2.0)  # a beat is 0.02 s
-    with beating(bus, "waiting"):
-        (worker,) = group_of(read_status(bus, client), "sink").workers
+    keep_alive(bus, "waiting", monkeypatch)
+    (worker,) = group_of(read_status(bus, client), "sink").workers
     assert (worker.name, worker.alive, worker.pending, worker.seen_s) == ("waiting", True, 0, None)
 
 
-@contextmanager
-def beating(bus: Bus, worker: str) -> Iterator[None]:
-    """A sink worker whose counter goes up in the background."""
-    stop, begun = threading.Event(), threading.Event()
+def keep_alive(bus: Bus, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink worker that beats once now, and once more between the two looks at its heartbeat."""
 
-    def beat() -> None:
-        own = bus.client()
-        while not stop.wait(0.02):
+    def beat(_s: float) -> None:
+        with bus.client() as own:
             own.execute_command(*beat_command(bus.keys[0], "sink", worker))
-            begun.set()
-        own.close()
 
-    thread = threading.Thread(target=beat)
-    thread.start()
-    try:
-        assert begun.wait(PATIENCE_S)
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    monkeypatch.setattr(status_module, "time", SimpleNamespace(sleep=beat))
+    beat(0)
 
 
 def test_a_deleted_group_leaves_nothing_behind(bus: Bus, client: Any, settings: Settings) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from eventbus.record.latch import Latch
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def alarms() -> Iterator[list[Latch]]:
     def handle(*_: object) -> None:
         for latch in latches:
             latch.set()
-            assert latch.wait(10)
+            assert latch.wait(PATIENCE_S)
 
     before = signal.signal(signal.SIGALRM, handle)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.00005)
@@ -37,12 +38,12 @@ def test_it_has_not_happened_until_it_is_set_and_setting_it_again_changes_nothin
     latch.set()
     assert latch.happened
     assert latch.wait(0)
-    assert latch.wait(10)
+    assert latch.wait(PATIENCE_S)
 
 
 def test_all_who_wait_are_freed() -> None:
     latch, freed = Latch(), []
-    threads = [threading.Thread(target=lambda: freed.append(latch.wait(20))) for _ in range(16)]
+    threads = [threading.Thread(target=lambda: freed.append(latch.wait(PATIENCE_S))) for _ in range(16)]
     for thread in threads:
         thread.start()
     latch.set()
@@ -57,5 +58,5 @@ def test_a_handler_that_interrupts_setting_and_waiting_waits_for_nobody(alarms: 
         latch = Latch()
         alarms[:] = [latch]
         latch.set()
-        assert latch.wait(10)
+        assert latch.wait(PATIENCE_S)
         alarms.clear()

@@ -101,7 +101,7 @@ def test_watchers_that_stop_each_other_do_not_deadlock_the_distributor(pool: Dae
     mux.action(1)
     mux.action(2)
     for stopper in stoppers:
-        stopper.result(5)
+        stopper.result(PATIENCE_S)
     assert mux.shutdown(timeout=PATIENCE_S)
 
 
@@ -176,7 +176,7 @@ def test_stopping_watchers_at_the_moment_of_shutdown_is_harmless(pool: DaemonPoo
 
         acts: list[Callable[[], object]] = [mux.shutdown, *(watcher.stop for watcher in watchers)]
         for done in [pool.submit(meet_and, act) for act in acts]:
-            done.result(5)
+            done.result(PATIENCE_S)
 
 
 # -- Watch: nothing from before, everything from after ------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_action_waits_for_room(pool: DaemonPool) -> None:
     with pytest.raises(TimeoutError):
         waiting.result(timeout=0.05)
     assert watcher.get() == 0
-    waiting.result(5)
+    waiting.result(PATIENCE_S)
     assert [watcher.get(), watcher.get()] == [1, 2]
     mux.shutdown()
 
@@ -279,7 +279,7 @@ def test_an_action_that_waits_for_room_is_refused_by_a_shutdown(pool: DaemonPool
         waiting.result(timeout=0.05)
     assert not mux.shutdown(timeout=0)
     with pytest.raises(BroadcasterStopped):
-        waiting.result(5)
+        waiting.result(PATIENCE_S)
     assert list(watcher) == [0, 1]
 
 
@@ -289,7 +289,7 @@ def test_actions_that_wait_for_room_go_on_when_the_last_watcher_leaves(pool: Dae
     waiting = [pool.submit(mux.action, item) for item in range(8)]
     watcher.stop()
     for action in waiting:
-        action.result(5)
+        action.result(PATIENCE_S)
     assert mux.shutdown(timeout=PATIENCE_S)
 
 
@@ -340,7 +340,7 @@ def test_stop_wakes_a_reader_that_waits(pool: DaemonPool) -> None:
     readings: list[Future[list[int]]] = [pool.submit(list, watcher) for _ in range(3)]
     eventually(lambda: watcher._readers == 3)
     watcher.stop()
-    assert [reading.result(5) for reading in readings] == [[], [], []]
+    assert [reading.result(PATIENCE_S) for reading in readings] == [[], [], []]
     mux.shutdown()
 
 
@@ -358,7 +358,7 @@ def test_a_handler_may_stop_its_own_watcher_while_the_distributor_waits_for_it(p
     for item in range(3):
         mux.action(item)
     eventually(lambda: not mux._incoming or len(watcher._buffer) == 1)
-    assert pool.submit(stop_at_the_first).result(5)[0] == 0
+    assert pool.submit(stop_at_the_first).result(PATIENCE_S)[0] == 0
     assert mux.shutdown(timeout=PATIENCE_S)
 
 
@@ -495,5 +495,5 @@ def test_under_load_a_watcher_that_comes_and_goes_sees_an_unbroken_run(pool: Dae
         mux.action(number)
         number += 1
         accepted[0] = number
-    assert all(visitor.result(5) > 0 for visitor in visitors)
+    assert all(visitor.result(PATIENCE_S) > 0 for visitor in visitors)
     assert mux.shutdown(timeout=PATIENCE_S)

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
+from tests.waiting import PATIENCE_S
 from workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
 
 
@@ -41,7 +42,7 @@ def serving(*found: LoopHealth) -> Iterator[str]:
 
 def get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         with error:
