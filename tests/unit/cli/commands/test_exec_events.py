@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from eventbus.cli.exec_recorder import LastProblem
+from eventbus.record.losses import Losses
+from eventbus.testing.clock import FakeClock
 
 
 def test_an_unexpected_error_is_named() -> None:
@@ -17,3 +21,17 @@ def test_an_unexpected_error_is_named() -> None:
     assert problem.text == (
         "the outbox goes on after an unexpected error (PermissionError: [Errno 13] Permission denied)"
     )
+
+
+def test_the_count_of_what_is_left_does_not_hide_what_was_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
+    problem = LastProblem()
+    losses = Losses(FakeClock())
+    logger = logging.getLogger("eventbus")
+    logger.addHandler(problem)
+    try:
+        losses.tell("waits", "redis://there: nothing listens there (2 events wait)")
+        losses.count("unsent", 2, "closed before Redis had them")
+    finally:
+        logger.removeHandler(problem)
+    assert problem.text == "redis://there: nothing listens there"
+    assert caplog.messages[-1] == "2 events unsent: closed before Redis had them"
