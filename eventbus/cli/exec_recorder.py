@@ -144,7 +144,7 @@ class LastProblem(logging.Handler):
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.args and "unsent" in record.args:
+        if getattr(record, "cause", "") == "unsent":
             return  # the count of what is left, which `close` says itself
         self.text = _WAITING.sub("", record.getMessage())
         if record.exc_info and record.exc_info[0]:

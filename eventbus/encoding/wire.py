@@ -186,7 +186,7 @@ def _unpack(packed: bytes) -> Any:
         raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
-def unpack_wire(packed: bytes | memoryview) -> WireEvent:
+def unpack_wire(packed: bytes) -> WireEvent:
     """Unpack one event's array into a typed value."""
     if len(packed) > MAX_EVENT_BYTES:
         raise PoisonBatch(DeadCause.TOO_LONG)

@@ -112,7 +112,7 @@ class Losses:
         return [_line(cause, losses) for cause, losses in [*self._telling, *list(self._untold.items())]]
 
     def _tell(self, cause: str, losses: _Untold) -> None:
-        log.error("%s", _line(cause, losses))
+        log.error("%s", _line(cause, losses), extra={"cause": cause})
         self._telling.remove((cause, losses))
 
 
