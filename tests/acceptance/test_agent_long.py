@@ -112,6 +112,4 @@ def test_what_happens_while_redis_is_away_is_told_afterwards_in_order_and_once(
         eventually(lambda: times("Killing", "web") == times("Killing", "sick") == 1)
         numbers = [number for _, _, number in told()]
         assert numbers == list(range(1, len(numbers) + 1)), "each one, in order, and none twice"
-        print(
-            f"Redis away for {away_s:.0f} s: {len(numbers)} events, {failures} failed probes, {starts} starts", end=" "
-        )
+        print(f"Redis away for {away_s:.0f} s: {len(numbers)} events, {failures} failed probes, {starts} starts")
