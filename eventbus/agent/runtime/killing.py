@@ -22,6 +22,7 @@ from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.handlers import Inside, ask
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.shim_client import call
+from eventbus.agent.shim.procfs import is_alive
 from eventbus.clock import Clock
 from eventbus.event import ObjectReference
 from eventbus.objects.conditions import NORMAL, WARNING
@@ -114,9 +115,18 @@ class ContainerKiller:
                 return
             if status.sandbox is None or not status.sandbox.ready:
                 raise ShimGone(f"the shim of pod {uid} went away while its containers were ended")
+            for run in status.containers:
+                if run.id in ids and run.running and not is_alive(run.pid, run.start_ticks):
+                    self._learn(uid, run)
             if self._clock.monotonic() > deadline:
                 raise RuntimeProblem(f"containers of pod {uid} do not end: {', '.join(run.name for run in runs)}")
             self._clock.sleep(_LOOK_EVERY_S)
+
+    def _learn(self, uid: PodUid, run: ContainerRuntimeStatus) -> None:
+        """Have the shim say how a run ended: on a full disk it cannot write it down. Older shims say nothing of it."""
+        reply = call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": 0.0})
+        if said := reply.get("run"):
+            self._observer.learn(uid, said)
 
     def _tell_exceeded(self, pod: Pod | None, status: PodRuntimeStatus, runs: Sequence[ContainerRuntimeStatus]) -> None:
         now = self._observer.status(status.uid)

@@ -45,6 +45,7 @@ class Observer:
         self._known: dict[PodUid, _Read] = {}
         self._paths: dict[PodUid, str] = {}
         self._lost_at: dict[str, datetime] = {}  # runs nobody saw end → when that was found
+        self._learned: dict[PodUid, dict[str, Run]] = {}  # ends that shims have said and could not write down
 
     def pods(self) -> list[PodRuntimeStatus]:
         """All pods there is a state of."""
@@ -53,6 +54,7 @@ class Observer:
             for gone in self._known.keys() - set(uids):
                 del self._known[gone]
                 self._paths.pop(gone, None)
+                self._learned.pop(gone, None)
         return [found for uid in uids if (found := self.status(uid)) is not None]
 
     def status(self, uid: PodUid) -> PodRuntimeStatus | None:
@@ -75,6 +77,13 @@ class Observer:
         read = self._read(uid)
         return read.state if read is not None else None
 
+    def learn(self, uid: PodUid, run: Run) -> None:
+        """Take a shim's word that a run has ended, until it stands in the file."""
+        if run["phase"] == EXITED:
+            with self._lock:
+                self._learned.setdefault(uid, {})[run["id"]] = run
+                self._known.pop(uid, None)
+
     def _read(self, uid: PodUid) -> _Read | None:
         folder = self._folder(uid)
         stamp = _stamp(folder)
@@ -87,9 +96,10 @@ class Observer:
         state = read_state(folder)
         if state is None:
             return None
-        read = _Read(stamp, state)
         with self._lock:
-            self._known[uid] = read
+            learned = self._learned.get(uid, {})
+            state["runs"] = [run if run["phase"] == EXITED else learned.get(run["id"], run) for run in state["runs"]]
+            read = self._known[uid] = _Read(stamp, state)
         return read
 
     def _folder(self, uid: PodUid) -> str:

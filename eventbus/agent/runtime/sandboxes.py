@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Final
 
@@ -95,7 +96,8 @@ class Sandboxes:
             runs.append(kept)
         changed = state.copy()
         changed["runs"] = runs
-        write_state(str(self._folders.of(uid).root), changed)
+        with contextlib.suppress(OSError):  # the disk is full; a later agent finds out anew
+            write_state(str(self._folders.of(uid).root), changed)
 
 
 def needs_hands(status: PodRuntimeStatus) -> bool:

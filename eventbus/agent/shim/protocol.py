@@ -4,7 +4,7 @@ The version goes with every request. A shim outlives the agents it was started b
 VERSION 1 to those it finds; what is added is optional, what changes meaning is a new version.
 
     start  run, process → pid               an id that was started before is not started again
-    stop   id, grace_s → ok                 SIGTERM now, SIGKILL after the grace time, by the shim's own clock
+    stop   id, grace_s → ok, run            SIGTERM now, SIGKILL after the grace time, by the shim's own clock
     exec   id, argv, timeout_s → exit_code, output, timed_out        in the place of that run; when it has ended
     exit   → ok                             the shim ends; refused while anything runs
 

@@ -95,6 +95,8 @@ class Runs:
 
     def stop(self, run: Run, grace_s: float) -> None:
         """Ask a run to end: SIGTERM now, SIGKILL after *grace_s*. Asked again, the earlier end counts."""
+        if run["phase"] != RUNNING:
+            return  # its number may be another's by now
         kill_at = time.monotonic() + max(0.0, grace_s)
         first = not run["kill_at"]
         run["kill_at"] = kill_at if first else min(run["kill_at"], kill_at)

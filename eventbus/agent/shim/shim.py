@@ -177,6 +177,7 @@ class Shim:
             case "stop":
                 if run_of := self._runs.find(request["id"]):
                     self._runs.stop(run_of, float(request["grace_s"]))
+                    return {"ok": True, "run": run_of}
                 return {"ok": True}
             case "exec":
                 try:
