@@ -27,6 +27,10 @@ def main() -> None:
     from workers.cli import main as program
 
     signal.signal(signal.SIGINT, handler)
+    if "_EVENTBUS_COMPLETE" in os.environ:
+        from eventbus.cli.lean import answer_tab
+
+        answer_tab(lambda: program(prog_name="eventbus"))
     program(prog_name="eventbus")
 
 

@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
-import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
 
 import click
 
-from eventbus.agent.pods.left_lines import LINES
-from eventbus.agent.pods.line_pods import Line, LinePods, Screen
 from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
-from eventbus.broker.connection.client import safe_url
-from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 from eventbus.cli.input.finite import Finite
-from eventbus.cli.session import find_url
 from eventbus.clock import SystemClock
-from eventbus.consume.group_consumer import consumer_name
-from eventbus.errors import ConfigError, EventBusError
-from eventbus.event import ObjectReference
-from eventbus.process.env_file import ports_of, read_env_file
-from eventbus.process.prefixed import PrefixedOutput
-from eventbus.process.procfile import RESERVED, read_procfile
-from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
-from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.settings import Settings
-from eventbus.text import printable
-from workers.bus_watch import BusWatch
-from workers.metrics import parse_address
-from workers.parent_watch import ParentPipe
-from workers.runtime import NAMESPACE, WorkerEvents
-from workers.server_keeper import ServerKeeper
-
-COMPONENT = "eventbus-up"
-WORKERS = ("log", "sink", "lifecycle", "agent")
-#: The machine is a node only where it can be measured (pip install 'eventbus[agent]').
-NEEDS = {"agent": "psutil"}
-API = "api"
-SERVER = ObjectReference("Process", NAMESPACE, "server")
-#: Of `--api`: no API at all.
-NO_API = "none"
-#: A worker ends by itself after its own drain; it is given a little longer.
-DRAIN_MARGIN_S = 2.0
-#: Signals end the wait; what sends none is looked at so often, seconds.
-LOOK_EVERY_S, LOOK_AT_ENDS_S = 1.0, 0.05
-#: Our own events get so long before each stage is ended, and at the end.
-FLUSH_S = 1.0
+from eventbus.errors import ConfigError
 
 
 @click.command()
@@ -116,6 +76,11 @@ def up(
       2    it cannot be started: the Procfile, a setting or the server will not do
       130  ended at once by a second Ctrl-C
     """
+    from eventbus.process.env_file import read_env_file
+    from eventbus.process.procfile import read_procfile
+    from eventbus.settings import Settings
+    from workers.everything import WORKERS, Everything, api_options, metrics_options
+
     if platform.system() != "Linux":
         workers = ", ".join(f"`eventbus worker {name}`" for name in WORKERS[:2])
         raise ConfigError(f"up needs Linux, as the pods that it runs do; start the workers one by one: {workers}, …")
@@ -126,222 +91,3 @@ def up(
     backoff = partial(RestartBackoff, SystemClock(), backoff_base, backoff_max)
     with Everything(settings, commands, state_dir, ports, api_options(api), backoff) as everything:
         sys.exit(0 if everything.run() else 1)
-
-
-class Everything:
-    """One `up`: its parts, wired. A context manager, which begins with the bus and ends with it.
-
-    Raises: ConfigError, BusUnavailable: there is no bus to be had.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        commands: Mapping[str, str],
-        state_dir: str | None,
-        ports: Mapping[str, Sequence[str]],
-        api: Sequence[str] | None,
-        make_backoff: Callable[[], RestartBackoff],
-    ) -> None:
-        self._settings = settings
-        self._commands = commands
-        self._line_ports = ports_of(commands, os.environ)
-        self._ports = ports
-        self._api = api
-        self._make_backoff = make_backoff
-        self._signals = SignalQueue(passed_on() - JOB_CONTROL, tell_terminal=False)
-        self._stop_asked = self._stopping = False
-        names = [RESERVED, *dict.fromkeys([*WORKERS, API, *commands])]
-        self._output = PrefixedOutput(names, broken=self._stop)
-        self._directory = Path(state_dir) if state_dir else default_directory(os.environ)
-        self._keeper = None if settings.redis_url else self._make_keeper()
-        self._way_in = ""
-        if self._keeper and state_dir:
-            self._way_in = f" (elsewhere: export EVENTBUS_STATE_DIR={Path(state_dir).absolute()})"
-
-    def __enter__(self) -> Self:
-        with ExitStack() as ends:
-            ends.callback(self._output.finish)
-            log_with(self._tell)
-            self._begin(ends)
-            self._ends = ends.pop_all()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._ends.close()
-
-    def _begin(self, ends: ExitStack) -> None:
-        """Begin one part after the other; *ends* has what ends each of them, should the next one fail."""
-        if self._keeper:
-            ends.callback(self._keeper.stop)
-        self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
-        self._tell(f"bus: {safe_url(url)}" + self._way_in)
-        self._broadcaster = EventBroadcaster(url, settings=self._settings)
-        ends.callback(self._broadcaster.shutdown, FLUSH_S)
-        self._recorder = self._broadcaster.new_recorder(COMPONENT)
-        self._events = WorkerEvents(self._recorder, consumer_name())
-        self._events.write("Starting", f"Starting {COMPONENT}.")
-        ends.callback(self._write_stopping)
-        self._watch = BusWatch(url, self._settings.prefix, on_change=self._events.on_change())
-        self._watch.start()
-        ends.callback(self._watch.stop)
-        try:
-            self._begin_pods(ends)
-        except OSError as error:
-            raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
-
-    def _begin_pods(self, ends: ExitStack) -> None:
-        self._pods = LinePods(
-            self._directory / LINES,
-            events=self._recorder,
-            screen=_OnOutput(self._output),
-            clock=SystemClock(),
-            backoff=self._make_backoff(),
-        )
-        ends.callback(self._pods.close)
-        self._lifeline = ParentPipe(self._pods.folder)
-        ends.callback(self._lifeline.close)
-        ends.callback(self._pods.kill)
-        self._pods.start()
-
-    def run(self) -> bool:
-        """Run until a signal that asks to end, then end everything: the Procfile's lines first, then the workers.
-
-        Programs that record end before workers that store.
-
-        Returns: whether every process ended by itself; False: some had to be killed.
-        Raises:  KeyboardInterrupt: a second signal; everything was killed.
-        """
-        workers, lines = self._make_lines()
-        try:
-            self._pods.add([*workers, *lines])
-        except EventBusError as error:
-            raise ConfigError(str(error)) from error
-        while not self._stop_asked and not self._output.is_broken:
-            self._stop_asked = self._asked_to_end(LOOK_EVERY_S)
-            if self._keeper:
-                self._keeper.look()
-        self._say_stopping()
-        ended = []
-        for stage in (lines, workers):
-            self._broadcaster.flush(FLUSH_S)
-            ended.append(self._end(self._pods, [line.name for line in stage]))
-        return all(ended)
-
-    def _make_keeper(self) -> ServerKeeper:
-        return ServerKeeper(
-            EmbeddedServer(self._directory),
-            backoff=self._make_backoff(),
-            tell=self._tell,
-            note=lambda *said: self._recorder.event(SERVER, *said),
-        )
-
-    def _make_lines(self) -> tuple[list[Line], list[Line]]:
-        """Make the workers, and the lines of the Procfile; a line that is named as a worker is one."""
-        environ = environment(os.environ, self._url)
-        python = (sys.executable, "-P", "-m", "eventbus_command", "worker")
-        workers = {name: (*python, name, *self._ports[name]) for name in WORKERS if can_run(name)}
-        if self._api is not None:
-            workers[API] = (*python, API, *self._api)
-        lines = [
-            Line(name, ("/bin/sh", "-c", command), environ | {"PORT": self._line_ports[name]})
-            for name, command in self._commands.items()
-        ]
-        tied = environ | self._lifeline.environ
-        ours = [Line(name, words, tied, NAMESPACE) for name, words in workers.items() if name not in self._commands]
-        replaced = [line for line in lines if line.name in (*WORKERS, API)]
-        return [*ours, *replaced], [line for line in lines if line.name not in (*WORKERS, API)]
-
-    def _end(self, pods: LinePods, names: Sequence[str]) -> bool:
-        """End *names*, which takes as long as the slowest of them; False: one had to be killed."""
-        pods.ask_to_end(names, self._settings.drain_s + DRAIN_MARGIN_S)
-        while not pods.have_ended(names):
-            if self._asked_to_end(LOOK_AT_ENDS_S):
-                pods.kill()
-                raise KeyboardInterrupt
-        return not pods.was_killed(names)
-
-    def _asked_to_end(self, within_s: float) -> bool:
-        caught = self._signals.wait(within_s)
-        return caught is not None and caught.number in ENDING
-
-    def _tell(self, line: str) -> None:
-        self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
-
-    def _say_stopping(self) -> None:
-        self._output.hurry()
-        self._tell("stopping; Ctrl-C again ends at once")
-        self._watch.stop()  # the server is about to go
-        self._write_stopping()
-
-    def _write_stopping(self) -> None:
-        """Record it once: when the end begins, or when something does not start."""
-        if not self._stopping:
-            self._stopping = True
-            self._events.write("Stopping", f"Stopping {COMPONENT}.")
-
-    def _stop(self) -> None:
-        self._stop_asked = True
-        self._signals.wake()
-
-
-class _OnOutput(Screen):
-    """Our own output."""
-
-    def __init__(self, output: PrefixedOutput) -> None:
-        self._output = output
-
-    def write(self, name: str, line: bytes) -> None:
-        self._output.write(name, line)
-
-    def tell(self, line: str) -> None:
-        self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
-
-
-def can_run(name: str) -> bool:
-    """True if what the worker *name* needs besides ourselves is installed."""
-    return name not in NEEDS or find_spec(NEEDS[name]) is not None
-
-
-def metrics_options(metrics: str) -> dict[str, list[str]]:
-    """Return each worker's own `--metrics-port`, one number after the other. Raises: ConfigError."""
-    if not metrics:
-        return {name: [] for name in WORKERS}
-    host, first = parse_address(metrics)
-    # 0 is any free port, also for the next one.
-    ports = {name: first and first + place for place, name in enumerate(WORKERS)}
-    addresses = {name: f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for name, port in ports.items()}
-    for address in addresses.values():
-        parse_address(address)
-    return {name: ["--metrics-port", address] for name, address in addresses.items()}
-
-
-def api_options(api: str) -> list[str] | None:
-    """Return the options of the worker api; None: it is not wanted, or its extra is not installed."""
-    if api == NO_API or (not api and find_spec("aiohttp") is None):
-        return None
-    return ["--listen", api] if api else ["--any-port"]
-
-
-def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
-    """Return the environment of every process: the bus, `eventbus` on PATH, and a Python that buffers no lines."""
-    path = environ.get("PATH", os.defpath)
-    if shutil.which("eventbus", path=path) is None:
-        path = os.pathsep.join((path, str(Path(sys.executable).parent)))
-    return {"PYTHONUNBUFFERED": "1"} | dict(environ) | {"EVENTBUS_REDIS_URL": url, "PATH": path}
-
-
-def log_with(tell: Callable[[str], object]) -> None:
-    """Have the library's log printed as lines of ours."""
-    logger = logging.getLogger("eventbus")
-    logger.addHandler(_Teller(tell))
-    logger.propagate = False
-
-
-class _Teller(logging.Handler):
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        super().__init__(logging.INFO)
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record.getMessage())

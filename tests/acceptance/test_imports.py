@@ -13,7 +13,6 @@ from tests.acceptance.programs import environment
 MODULES = sorted({command.target.partition(":")[0] for command in COMMANDS.values()})
 #: What only a command that is run may need.
 OF_A_RUN = {"redis", "asyncio", "yaml", "eventbus.broker.bus", "eventbus.store.object_store"}
-SHOW = "import atexit, sys; atexit.register(lambda: sys.stderr.write(' '.join(sys.modules)))"
 
 
 @pytest.fixture
@@ -42,11 +41,32 @@ def test_completing_an_option_imports_no_redis(env: dict[str, str]) -> None:
     assert not OF_A_RUN & loaded
 
 
+def test_completing_an_option_of_up_imports_nothing_of_what_up_runs(env: dict[str, str]) -> None:
+    loaded = loaded_by(RUN, env | completing("eventbus up --", 2))
+    assert "workers.up" in loaded
+    assert not {*OF_A_RUN, "eventbus.agent.pods.line_pods", "workers.runtime"} & loaded
+
+
 def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) -> None:
     loaded = loaded_by(RUN, env | completing("eventbus get events -n ", 4))
     assert "redis.client" in loaded
     assert (
         not {"eventbus.broker.bus", "eventbus.store.object_store", "eventbus.kinds", "eventbus.printers.table"} & loaded
+    )
+
+
+def test_completing_a_name_imports_neither_asyncio_nor_ssl(env: dict[str, str]) -> None:
+    loaded = loaded_by(RUN, env | completing("eventbus get events -n ", 4))
+    assert "redis.client" in loaded
+    assert not {"asyncio", "asyncio.events", "ssl"} & loaded
+
+
+def test_what_stands_in_for_asyncio_and_ssl_is_the_whole_module_at_the_first_look(env: dict[str, str]) -> None:
+    said = "import asyncio, ssl, redis.asyncio; print(asyncio.run(asyncio.sleep(0, 7)), asyncio.Lock, ssl.SSLError)"
+    code = f"from eventbus.cli.lean import answer_tab; answer_tab(lambda: exec({said!r}, {{'__name__': 'ours'}}))"
+    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "7 <class 'asyncio.locks.Lock'> <class 'ssl.SSLError'>\n"), (
+        ended.stderr
     )
 
 
@@ -65,5 +85,5 @@ def completing(line: str, word: int) -> dict[str, str]:
 
 def loaded_by(code: str, env: dict[str, str]) -> set[str]:
     """Run *code* in an interpreter of its own, and return the modules that it has imported by its end."""
-    ended = subprocess.run([sys.executable, "-c", f"{SHOW}; {code}"], env=env, capture_output=True, text=True)
-    return set(ended.stderr.split())
+    ended = subprocess.run([sys.executable, "-v", "-c", code], env=env, capture_output=True, text=True)
+    return {line.split("'")[1] for line in ended.stderr.splitlines() if line.startswith("import '")}

@@ -26,7 +26,7 @@ from tests.acceptance.recorded import recorded_on
 from tests.acceptance.terminal import Terminal
 from tests.thin import one
 from tests.waiting import eventually
-from workers.up import metrics_options
+from workers.everything import metrics_options
 
 TICKS = "web: while :; do echo tick; sleep 0.2; done"
 #: Ends neither by SIGTERM nor by itself before the test is over.
