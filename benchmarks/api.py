@@ -1,4 +1,4 @@
-"""The HTTP API of one worker: lists, writes, idle watches. `python -m benchmarks.api [--watches 500]`.
+"""The HTTP API of one worker: lists, writes, idle watches. `python -m benchmarks.api [--watches 2000]`.
 
 One worker, an embedded server and this client share the machine; what is measured is all three together.
 """
@@ -12,62 +12,151 @@ import os
 import resource
 import secrets
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from eventbus.broker.embedded.server import EmbeddedServer
 
+TOKEN = secrets.token_hex(8)
 EVENTS = "/api/v1/namespaces/default/events"
 ABOUT = {"kind": "Pod", "namespace": "default", "name": "web-0", "uid": "u1", "apiVersion": "v1"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--watches", type=int, default=500)
+    parser.add_argument("--watches", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--large", type=int, default=10_000, help="events of the large list")
     options = parser.parse_args()
     wanted = options.watches + 200
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, 1024), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    print(f"load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="eb") as folder:
         server = EmbeddedServer(Path(folder, "redis"))
         url = server.start()
-        environ = {**os.environ, "EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": f"b{secrets.token_hex(4)}"}
-        words = [sys.executable, "-m", "workers", "worker", "api", "--listen", "127.0.0.1:0"]
-        worker = subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
         try:
-            measure(worker, _url(worker), options.watches, options.seconds)
+            for measure in (posts, lists, watches):
+                with worker(url, folder) as one:
+                    measure(one, options)
+            Path(folder, "tokens.csv").write_text(f'{TOKEN},admin,1,"system:masters"\n')
+            with worker(url, folder, "--tls", "--token-file", f"{folder}/tokens.csv") as one:
+                idle_over_tls(one, options)
         finally:
-            worker.terminate()
-            worker.wait()
             server.stop()
 
 
-def measure(worker: subprocess.Popen[str], url: str, watches: int, seconds: float) -> None:
-    where = urlsplit(url).netloc
-    rate, p50_ms = posts(where, seconds, 16)
-    print(f"POST of an event, 16 connections: {rate:.0f}/s, p50 {p50_ms:.1f} ms")
-    _fill(where, 500)
-    for accept, name in (("application/json", "JSON"), ("application/json;as=Table;v=v1;g=meta.k8s.io", "Table")):
-        print(f"list of 500 as {name}: {lists(where, seconds, accept):.0f}/s")
-    before = _memory_kb(worker.pid)
-    sockets = [_watch(where) for _ in range(watches)]
-    for one in sockets:
-        one.recv(4096)
-    each = (_memory_kb(worker.pid) - before) / watches
-    print(f"{watches} idle watches: {each:.1f} KB each")
-    print(f"one event to all of them: {fan_out(where, sockets) * 1000:.0f} ms")
-    for one in sockets:
-        one.close()
+class Worker(NamedTuple):
+    """An API worker that runs, and where it answers."""
+
+    pid: int
+    where: str
+
+    def cpu_s(self) -> float:
+        """CPU that it has used, of all its threads."""
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_kb(self) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
-def posts(where: str, seconds: float, connections: int) -> tuple[float, float]:
-    """How many a second, and the median of how long one took, ms."""
+@contextmanager
+def worker(url: str, folder: str, *options: str) -> Iterator[Worker]:
+    """A worker of a bus of its own."""
+    environ = {**os.environ, "EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": f"b{secrets.token_hex(4)}"}
+    environ |= {"EVENTBUS_STATE_DIR": folder}
+    words = [sys.executable, "-m", "workers", "worker", "api", "--listen", "127.0.0.1:0", *options]
+    running = subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
+    try:
+        yield Worker(running.pid, urlsplit(_url(running)).netloc)
+    finally:
+        running.terminate()
+        running.wait()
+
+
+class Measured:
+    """The CPU of a worker between `with` and its end, for each of *count*, which may be set inside."""
+
+    def __init__(self, one: Worker) -> None:
+        self._worker = one
+        self.count = 1
+
+    def __enter__(self) -> Measured:
+        self._cpu_s, self._begun = self._worker.cpu_s(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.took_s = time.perf_counter() - self._begun
+        self.cpu_ms = (self._worker.cpu_s() - self._cpu_s) * 1000 / self.count
+
+
+def posts(one: Worker, options: argparse.Namespace) -> None:
+    with Measured(one) as measured:
+        took = _posts(one.where, options.seconds, 16)
+        measured.count = len(took)
+    rate, p50_ms = len(took) / measured.took_s, statistics.median(took) * 1000
+    print(f"POST of an event, 16 connections: {rate:.0f}/s, p50 {p50_ms:.1f} ms, {measured.cpu_ms:.2f} ms of CPU each")
+
+
+def lists(one: Worker, options: argparse.Namespace) -> None:
+    _fill(one.where, options.large)
+    shapes = (("application/json", "JSON"), ("application/json;as=Table;v=v1;g=meta.k8s.io", "Table"))
+    for size in (500, options.large):
+        for accept, name in shapes:
+            with Measured(one) as measured:
+                took = _lists(one.where, options.seconds, accept, size)
+                measured.count = len(took)
+            median_ms = statistics.median(took) * 1000
+            rate = len(took) / measured.took_s
+            print(f"list of {size} as {name}: {rate:.1f}/s, {median_ms:.0f} ms, {measured.cpu_ms:.1f} ms of CPU each")
+
+
+def watches(one: Worker, options: argparse.Namespace) -> None:
+    count = options.watches
+    before = one.memory_kb()
+    sockets = [_watch(one.where) for _ in range(count)]
+    for each in sockets:
+        each.recv(4096)
+    print(f"{count} idle watches: {(one.memory_kb() - before) / count:.1f} KB each")
+    for burst in (1, 50):
+        told: list[float] = []
+        with Measured(one) as measured:
+            for round_ in range(10):
+                told.append(_tell(one.where, sockets, f"b{burst}-{round_}", burst))
+            measured.count = len(told)
+        best, cpu_us = min(told), measured.cpu_ms * 1000 / burst / count
+        rate = count * burst / best / 1e6
+        print(f"{burst} events to all of them: {best * 1000:.0f} ms at best, {rate:.2f} M event x watch/s", end="")
+        print(f", {cpu_us:.1f} us of CPU each")
+    for each in sockets:
+        each.close()
+
+
+def idle_over_tls(one: Worker, options: argparse.Namespace) -> None:
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    before = one.memory_kb()
+    sockets = [_watch(one.where, trust) for _ in range(options.watches)]
+    for each in sockets:
+        each.recv(4096)
+    print(f"{len(sockets)} idle watches over TLS: {(one.memory_kb() - before) / len(sockets):.1f} KB each")
+    for each in sockets:
+        each.close()
+
+
+def _posts(where: str, seconds: float, connections: int) -> list[float]:
+    """How long each took, s."""
     took: list[float] = []
     until = time.monotonic() + seconds
 
@@ -89,52 +178,72 @@ def posts(where: str, seconds: float, connections: int) -> tuple[float, float]:
         thread.start()
     for thread in threads:
         thread.join()
-    return len(took) / seconds, statistics.median(took) * 1000
+    return took
 
 
-def lists(where: str, seconds: float, accept: str) -> float:
-    connection, count, until = http.client.HTTPConnection(where), 0, time.monotonic() + seconds
+def _lists(where: str, seconds: float, accept: str, size: int) -> list[float]:
+    """How long each took, s."""
+    connection, took, until = http.client.HTTPConnection(where), [], time.monotonic() + seconds
     while time.monotonic() < until:
-        connection.request("GET", "/api/v1/namespaces/listed/events?limit=500", headers={"Accept": accept})
+        begun = time.perf_counter()
+        connection.request("GET", f"/api/v1/namespaces/listed/events?limit={size}", headers={"Accept": accept})
         answer = connection.getresponse()
         assert answer.status == 200
         answer.read()
-        count += 1
+        took.append(time.perf_counter() - begun)
     connection.close()
-    return count / seconds
+    return took
 
 
-def fan_out(where: str, sockets: list[socket.socket]) -> float:
-    """Seconds from the write until the last watch has it."""
+def _tell(where: str, sockets: list[socket.socket], name: str, burst: int) -> float:
+    """Seconds from the first of *burst* writes, over 16 connections, until every watch has all of them."""
+
+    def write(first: int) -> None:
+        connection = http.client.HTTPConnection(where)
+        for number in range(first, burst, 16):
+            _post(connection, "default", f"{name}-{number}")
+        connection.close()
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in range(min(burst, 16))]
     begun = time.perf_counter()
-    _post(where, "default", "told")
+    for thread in threads:
+        thread.start()
     for one in sockets:
-        assert b"told" in one.recv(65_536)
-    return time.perf_counter() - begun
+        told, rest = 0, b""
+        while told < burst:
+            data = rest + one.recv(1 << 20)
+            told, rest = told + data.count(b'"ADDED"'), data[-6:]
+    took_s = time.perf_counter() - begun
+    for thread in threads:
+        thread.join()
+    return took_s
 
 
-def _watch(where: str) -> socket.socket:
+def _watch(where: str, trust: ssl.SSLContext | None = None) -> socket.socket:
     host, _, port = where.rpartition(":")
     made = socket.create_connection((host, int(port)), timeout=60)
-    version = "watch=1&fieldSelector=metadata.name%3Dtold"
-    made.sendall(f"GET {EVENTS}?{version} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    if trust is not None:
+        made = trust.wrap_socket(made)
+    made.sendall(f"GET {EVENTS}?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
     return made
 
 
 def _fill(where: str, count: int) -> None:
-    for number in range(count):
-        _post(where, "listed", f"e{number}")
-
-
-def _post(where: str, namespace: str, name: str) -> None:
     connection = http.client.HTTPConnection(where)
+    for number in range(count):
+        _post(connection, "listed", f"e{number}")
+    connection.close()
+
+
+def _post(connection: http.client.HTTPConnection, namespace: str, name: str) -> None:
     event = _event(name)
     event["metadata"] = {"name": name, "namespace": namespace}
     event["involvedObject"] = ABOUT | {"namespace": namespace}
     path = f"/api/v1/namespaces/{namespace}/events"
     connection.request("POST", path, json.dumps(event), {"Content-Type": "application/json"})
-    assert connection.getresponse().status == 201
-    connection.close()
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 201
 
 
 def _event(name: str) -> dict[str, object]:
@@ -147,11 +256,6 @@ def _event(name: str) -> dict[str, object]:
         "count": 1,
         "source": {"component": "kubelet", "host": "node-1"},
     }
-
-
-def _memory_kb(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 def _url(worker: subprocess.Popen[str]) -> str:
