@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -31,7 +32,7 @@ class Outlet(Protocol):
     """The sink of a watch's lines."""
 
     async def send(self, lines: bytes) -> None:
-        """Returns once there is room for more. Raises: ConnectionError."""
+        """Returns once there is room for more. Raises: ConnectionError: it is gone, or has read nothing too long."""
         ...
 
 
@@ -83,6 +84,7 @@ class Watcher:
         self._loop = asyncio.get_running_loop()
         self._state: WatchState[Any] | None = None
         self._woken: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._first = answer.shape is Shape.TABLE
         self._stopped = False
 
@@ -122,11 +124,11 @@ class Watcher:
             except EventBusError as error:
                 failure, ended = error, True
             if lines:
-                await self._send(outlet, b"".join(lines))
+                await outlet.send(b"".join(lines))
             if isinstance(step, Wait) and not ended:
                 await self._wait(step)
         if failure is not None:
-            await self._send(outlet, error_frame(failure))
+            await outlet.send(error_frame(failure))
 
     def stop(self) -> None:
         """End soon, without an error: clients go on elsewhere from their last position."""
@@ -137,6 +139,7 @@ class Watcher:
 
     def close(self) -> None:
         """Let go of the hub. Idempotent."""
+        self._wake_at(None)
         state, self._state = self._state, None
         if state is not None:
             state.stop()
@@ -159,25 +162,28 @@ class Watcher:
             self._state = opening.result()
             self.close()
 
-    async def _send(self, outlet: Outlet, lines: bytes) -> None:
-        try:
-            async with asyncio.timeout(STALLED_S):
-                await outlet.send(lines)
-        except TimeoutError:
-            raise ConnectionResetError(f"the client has read nothing for {STALLED_S:g} s") from None
-
     async def _wait(self, step: Wait) -> None:
         # Between `next` and here nothing else has run, so nobody can have called `ready` in vain.
         if self._stopped:
             return
         self._woken = self._loop.create_future()
-        timer = None if step.until is None else self._loop.call_at(step.until, self._wake)
+        self._wake_at(step.until)
         try:
             await self._woken
         finally:
             self._woken = None
-            if timer is not None:
-                timer.cancel()
+
+    def _wake_at(self, when: float | None) -> None:
+        """One timer lasts over many changes: they come far more often than it is due."""
+        if self._timer is not None and self._timer.when() != when:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None and when is not None:
+            self._timer = self._loop.call_at(when, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._wake()
 
     def _ready(self) -> None:
         # Offers come in the loop; a failure, or the end of the store, may come from any thread.
@@ -200,19 +206,36 @@ class ChunkedOutlet:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
+        self._writer: Any = None
         self.response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
 
     async def begin(self) -> None:
         # No buffering by a proxy: the client knows by the head that its watch has begun.
         self.response.enable_chunked_encoding()
-        await self.response.prepare(self._request)
+        self._writer = await self.response.prepare(self._request)
 
     async def send(self, lines: bytes) -> None:
-        await self.response.write(lines)
+        await self._writer.write(lines, drain=False)
+        transport = self._request.transport
+        if transport is not None and transport.get_write_buffer_size():
+            async with unless_stalled(self._request):
+                await self._writer.drain()
 
     async def close(self) -> None:
         """Write the last chunk: the client knows that nothing was cut off."""
         await self.response.write_eof()
+
+
+@asynccontextmanager
+async def unless_stalled(request: web.Request) -> AsyncIterator[None]:
+    """Bound what waits for the client of *request* to read. Raises: ConnectionResetError."""
+    try:
+        async with asyncio.timeout(STALLED_S):
+            yield
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()  # a close would wait until it has read what is there
+        raise ConnectionResetError(f"the client has read nothing for {STALLED_S:g} s") from None
 
 
 def error_frame(error: EventBusError) -> bytes:
@@ -232,4 +255,4 @@ def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Cal
     return begin
 
 
-__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch", "error_frame"]
+__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch", "error_frame", "unless_stalled"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import socket
 from pathlib import Path
@@ -10,7 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from eventbus.api import watching
+from eventbus.broker.bus import open_bus
+from eventbus.settings import Settings
 from tests.acceptance.programs import environment, run
+from tests.support.api_in_process import serving
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker
 from tests.waiting import eventually
@@ -119,6 +125,35 @@ def test_a_client_that_never_reads_harms_no_other(worker: ApiWorker) -> None:
                 worker.call("POST", EVENTS, event(f"e{number}", message="x" * 9000))
             told = [next(frames)["object"]["metadata"]["name"] for _ in range(300)]
     assert told == [f"e{number}" for number in range(300)]
+
+
+@pytest.mark.parametrize("upgrade", ["", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"])
+def test_a_client_that_never_reads_is_let_go(
+    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, upgrade: str
+) -> None:
+    monkeypatch.setattr(watching, "STALLED_S", 0.05)
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" if upgrade else ""
+    with serving(open_bus(embedded_url, Settings(prefix=prefix))) as url, socket.socket() as deaf:
+        where = urlsplit(url)
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((where.hostname, where.port))
+        deaf.sendall(f"GET /api/v1/nodes?watch=1 HTTP/1.1\r\nHost: localhost\r\n{upgrade}{key}\r\n".encode())
+        calling = http.client.HTTPConnection(where.netloc)
+
+        def call(method: str, path: str, body: Any = None) -> bytes:
+            calling.request(method, path, body, {"Content-Type": "application/json"})
+            return calling.getresponse().read()
+
+        def is_over() -> bool:
+            call("POST", "/api/v1/nodes", json.dumps({"metadata": {"generateName": "n", "annotations": large}}))
+            return b'longrunning_requests{verb="WATCH"} 0' in call("GET", "/metrics")
+
+        large = {"x": "x" * 200_000}
+        deaf.recv(4096, socket.MSG_PEEK)  # it has begun
+        eventually(is_over)
+        calling.close()
+        told = b"".join(iter(lambda: deaf.recv(65_536), b""))
+    assert told.endswith(b"x")  # cut off in the middle: nothing is kept for whoever never reads it
 
 
 def test_metrics_tell_what_watches_were_told_and_how_large_lists_are(worker: ApiWorker) -> None:
