@@ -33,6 +33,7 @@ WORKS: dict[str, tuple[str, ...]] = {
     "get -n default ev -w=false": ("BackOff",),
     "get ev --watch=false --no-headers=true": ("BackOff",),
     "get all": ("LAST SEEN", "BackOff", "NAME", "n1", "HOLDER", "leader"),
+    "get all node/n1 lease/leader": ("n1", "leader"),
     "get events,nodes": ("BackOff", "n1"),
     "get no,leases -o=name": ("node/n1", "lease.coordination.k8s.io/leader"),
     "get node/n1 lease/leader": ("n1", "leader"),
@@ -49,6 +50,7 @@ WORKS: dict[str, tuple[str, ...]] = {
     "wait --for=condition=Ready nodes --all -oname": ("node/n1",),
     "wait --for=jsonpath={.spec.holderIdentity}=n1 lease leader": ("condition met",),
     "wait --for=delete node/gone": ("node/gone condition met",),
+    "wait --for=delete node/a,b=c\\d": ("node/a,b=c\\d condition met",),
     "explain event": ("KIND:       Event", "FIELDS:", "involvedObject\t<ObjectReference>"),
     "explain node.status.conditions": ("FIELD: conditions <[]NodeCondition>", "lastTransitionTime"),
     "explain event.reason": ("KIND:       Event", "FIELD: reason <string>"),
@@ -120,6 +122,13 @@ def test_leads_on(words: str, env: dict[str, str]) -> None:
     code, told = SAYS[words]
     assert done.returncode == code, done.stderr
     assert told in done.stderr.splitlines()[-1]
+
+
+def test_get_all_looks_for_a_name_among_all_kinds(env: dict[str, str]) -> None:
+    done = run("get", "all", "n1", "-o", "name", env=env)
+    assert (done.returncode, done.stdout) == (1, "node/n1\n")
+    missing = ("events", "leases.coordination.k8s.io", "pods", "configmaps", "secrets")
+    assert done.stderr.splitlines() == [f'Error from server (NotFound): {kind} "n1" not found' for kind in missing]
 
 
 def test_what_exists_is_not_created_again(env: dict[str, str], tmp_path: Path) -> None:

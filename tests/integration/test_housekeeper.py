@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from eventbus.broker import functions
+from eventbus.broker.exports import ExportStore
 from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.health.export_status import export_status
+from eventbus.broker.keys import Keys
 from eventbus.broker.publish_call import PublishStatus
 from eventbus.clock import SystemClock
 from eventbus.consume import housekeeper as module
@@ -20,6 +23,7 @@ from eventbus.event import Event
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.settings import MIB
+from eventbus.testing.clock import FakeClock
 from tests.builders import make_event
 from tests.functions.partition import Partition
 from tests.functions.servers import kill, own_server
@@ -127,6 +131,46 @@ def test_several_at_once_take_each_out_once(make: Callable[..., Partition]) -> N
     assert partition.letters().count("D") == 500
     assert partition.meta("expired") == 500
     assert len(swept) == 4
+
+
+# -- exports ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_without_a_worker_for_as_long_as_counts_are_kept_is_forgotten(
+    make: Callable[..., Partition], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "EXPORTS_EVERY_S", 0)
+    partition = make(record_ttl_s=8 * 86_400)
+    for name, silent_ms in (("tried-once", 193 * HOUR_MS), ("away", 191 * HOUR_MS), ("alive", 0)):
+        export = ExportStore(bus=partition.bus, client=partition.admin, partition=0, sink=name, consumer="c")
+        assert export.acquire().ours
+        if silent_ms:
+            partition.admin.hset(partition.keys.export + name.encode(), "sign_ms", in_ms(-silent_ms))
+
+    assert housekeeper_of(partition).forget_exports(partition.admin, 0) == 1
+    assert [sink.name for sink in export_status(partition.bus, partition.admin)] == ["alive", "away"]
+    assert not partition.admin.exists(partition.keys.export + b"tried-once")
+    assert "export tried-once had no worker for 192 hours, and is forgotten" in caplog.text
+
+
+def test_exports_are_looked_at_once_an_hour(make: Callable[..., Partition], monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, clock = make(), FakeClock()
+    housekeeper = Housekeeper(bus=partition.bus, clock=clock)
+    looked: list[bytes] = []
+
+    def look(_: Any, keys: Keys, **__: Any) -> list[str]:
+        looked.append(keys.meta)
+        return []
+
+    monkeypatch.setattr(module, "forget_silent_sinks", look)
+    for _ in range(3):
+        housekeeper.forget_exports(partition.admin, 0)
+    assert len(looked) <= 1  # where its hour began is left to chance
+    clock.advance(2 * module.EXPORTS_EVERY_S)
+    before = len(looked)
+    for _ in range(3):
+        housekeeper.forget_exports(partition.admin, 0)
+    assert len(looked) == before + 1
 
 
 # -- trimming -------------------------------------------------------------------------------------------------------
