@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from eventbus.errors import ConfigError
+from eventbus.process.line_file import said_lines
 
-_LINE: Final = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_LINE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 _ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\"": '"', "\\\\": "\\"}
 #: foreman's first port, and the step from a line of the Procfile to the next.
 FIRST_PORT, PORT_STEP = 5000, 100
@@ -33,14 +34,8 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 def parse_env_file(data: bytes, path: Path) -> dict[str, str]:
     """Return the variables in what was read from *path*. Raises: ConfigError: as `read_env_file`."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
     found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
+    for number, line in said_lines(data, path):
         matched = _LINE.fullmatch(line)
         if matched is None:
             raise ConfigError(f"{path}:{number}: not of the form NAME=value")

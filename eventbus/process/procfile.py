@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from eventbus.errors import ConfigError
+from eventbus.process.line_file import said_lines
 
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
 #: What `up` calls itself in its output.
@@ -26,15 +27,8 @@ def read_procfile(path: Path) -> dict[str, str]:
 
 def parse_procfile(data: bytes, path: Path) -> dict[str, str]:
     """Return the commands of what was read from *path*. Raises: ConfigError: as `read_procfile`."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
     commands: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
+    for number, line in said_lines(data, path):
         found = _LINE.fullmatch(line)
         if found is None:
             raise ConfigError(f"{path}:{number}: not of the form `name: command` (names: letters, digits, - and _)")
