@@ -8,8 +8,8 @@ from typing import Any
 import msgpack
 import msgspec
 
-#: letter and 32 hex
-_CHANGE_CHARS = 33
+#: letter and id
+_CHANGE_CHARS = 19
 
 
 class StoredChange(msgspec.Struct, frozen=True):

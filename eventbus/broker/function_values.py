@@ -90,7 +90,7 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that put writes, its key (32 hex), and its JSON without kind's version."""
+    """The object that put writes, its id, and its JSON without kind's version."""
 
     plural: str
     namespace: str

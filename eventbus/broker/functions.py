@@ -29,7 +29,7 @@ from eventbus.broker.function_values import (
     subject_lives_ms,
     unpack_versions,
 )
-from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, name_bytes
+from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.pending_call import PendingCall, decode_record_reply, proper
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.failpoints import failpoint
@@ -208,7 +208,7 @@ class Functions:
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def expire(self, options: Options, candidates: Sequence[bytes], now_ms: int | None = None) -> Swept:
-        """Expire or evict those of *candidates* (32 hex, at most 100) that are due. Safe to repeat."""
+        """Expire or evict those of *candidates* (ids, at most 100) that are due. Safe to repeat."""
         keys = self._keys
         fixed = (
             keys.meta,
@@ -236,13 +236,13 @@ class Functions:
     def forget(self, options: Options, subjects: Sequence[bytes]) -> int:
         """Let go of those of *subjects* (members of the index, at most 100) that may go. Safe to repeat."""
         keys = self._keys
-        pairs = [key for one in subjects for key in (keys.aggregate + one[:32], keys.spam + one[32:])]
+        pairs = [key for one in subjects for key in (keys.aggregate + one[:ID_CHARS], keys.spam + one[ID_CHARS:])]
         fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS), keys.spoiled)
         reply = self._call("eb2_forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
         return int(reply[0])
 
     def refresh(self, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
-        """Show those of *candidates* (32 hex, at most 200) that are due. Returns how many were. Safe to repeat."""
+        """Show those of *candidates* (ids, at most 200) that are due. Returns how many were. Safe to repeat."""
         keys = self._keys
         indexes = (keys.meta, keys.index_name, keys.index_object, keys.index_refresh)
         fixed = (*indexes, keys.changes_of(EVENTS), keys.version_of(EVENTS), keys.note_of(EVENTS), keys.spoiled)

@@ -6,6 +6,7 @@ All keys of one partition share the hash tag `{p}`, so every function call touch
 from __future__ import annotations
 
 import re
+from binascii import b2a_base64
 from hashlib import blake2b
 
 from eventbus.errors import ConfigError
@@ -19,6 +20,11 @@ EVENTS = "events"
 OPERATED = frozenset({"pods", "configmaps", "secrets"})
 #: The store's own group. It exists from the first open, from the oldest entry, and holds the stream.
 SINK_GROUP = "sink"
+
+#: Characters of an id, with which the keys of objects, sets and buckets end, and the members of indexes: 108 bits. So a
+#: key of a bucket just fits into 32 bytes of Redis' memory, and equal ones are not met by chance.
+ID_CHARS = 18
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 _PREFIX = re.compile(r"[a-z0-9-]{1,32}\Z")
 
@@ -114,7 +120,7 @@ class Keys:
         self.later = root + b"later:"
 
     def object_of(self, plural: str) -> bytes:
-        """Return the prefix of a kind's objects; 32 hex follow it."""
+        """Return the prefix of a kind's objects; an id follows it."""
         return self._root_of(plural) + b"object:%s:" % plural.encode()
 
     def index_name_of(self, plural: str) -> bytes:
@@ -176,8 +182,13 @@ def partition_of(reference: ObjectReference, partitions: int) -> int:
 
 
 def item_key(namespace: str, name: str) -> bytes:
-    """Return the 32 hex that name an object (not an event) behind the prefix `Keys.object_of` its kind."""
-    return _digest(16, namespace, name).hex().encode()
+    """Return the id of an object (not an event), which follows the prefix `Keys.object_of` its kind."""
+    return id_text(_digest(16, namespace, name))
+
+
+def id_text(digest: bytes) -> bytes:
+    """Return the id that stands for a digest of at least 14 bytes: 18 characters of A-Z, a-z, 0-9, - and _."""
+    return b2a_base64(digest, newline=False)[:ID_CHARS].translate(_URL_SAFE)
 
 
 def _digest(size: int, *texts: str) -> bytes:

@@ -16,7 +16,7 @@ import msgpack
 import msgspec
 
 from eventbus.broker.functions import RecordCall, pack_argument
-from eventbus.broker.keys import Keys
+from eventbus.broker.keys import Keys, id_text
 from eventbus.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, stored_body
 from eventbus.settings import AggregateKey, Options, SpamKey
 
@@ -30,7 +30,7 @@ MAX_HEARD_CHARS = 1_024
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """The key of all events with the same source, object, type and reason. Digests are 32 hex."""
+    """The key of all events with the same source, object, type and reason. Keys are ids."""
 
     aggregate: bytes
     spam: bytes
@@ -45,7 +45,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event, its packed bytes, and the keys it is counted under: 32 hex, and 8 bytes among similar ones."""
+    """An event, its packed bytes, and the keys it is counted under: an id, and 8 bytes among similar ones."""
 
     uid: str
     event: WireEvent
@@ -141,7 +141,7 @@ class _CachedKeys:
         said = message.encode("utf-8", "surrogatepass")
         digest = self.subject.event_prefix.copy()
         digest.update(said)
-        self.key = digest.hexdigest().encode()
+        self.key = id_text(digest.digest())
         # What is distinct among similar events is their message.
         self.local = blake2b(said, digest_size=8).digest()
         self.message = message if len(message) <= MAX_HEARD_CHARS else None
@@ -274,6 +274,6 @@ _pack = msgpack.Packer(unicode_errors="surrogatepass").pack
 
 
 def _two_keys(person: bytes, parts: tuple[str, ...]) -> tuple[bytes, bytes]:
-    """Compute two keys of 32 hex: for the state that *parts* share, and for the object that is written for it."""
-    digest = blake2b(_pack(parts), digest_size=32, person=person).hexdigest().encode()
-    return digest[:32], digest[32:]
+    """Compute two ids: for the state that *parts* share, and for the object that is written for it."""
+    digest = blake2b(_pack(parts), digest_size=32, person=person).digest()
+    return id_text(digest[:16]), id_text(digest[16:])

@@ -15,6 +15,7 @@ from itertools import islice
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
+from eventbus.broker.keys import ID_CHARS
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
@@ -37,7 +38,6 @@ from eventbus.sinks.contract import EventSink, Verb
 from eventbus.sinks.registry import check_name
 from eventbus.store.changes import ChangeReader
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.index import KEY_CHARS
 from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
 
@@ -286,7 +286,7 @@ class PartitionExporter:
         scanner = Scanner(bus=self._bus, client=self.client, storage=self._storage)
         # Not read ahead: while the sink is written to, the line would lie idle with an answer on it, and might be cut.
         found = (
-            SinkDelivery(key=member[-KEY_CHARS:].decode(), event=event, verb=Verb.UPDATE)
+            SinkDelivery(key=member[-ID_CHARS:].decode(), event=event, verb=Verb.UPDATE)
             for member, event in scanner.scan(self._partition, index, ahead=False)
             if int(event.metadata.resource_version) > after and start.takes(event)
         )

@@ -13,11 +13,10 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
-from eventbus.broker.keys import version_in
+from eventbus.broker.keys import ID_CHARS, version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch
 from eventbus.list_watch import HasMetadata
-from eventbus.store.index import KEY_CHARS
 from eventbus.store.selected_before import Was, decode_was
 from eventbus.store.storage import ChangeType, Storage
 
@@ -124,7 +123,7 @@ def _changes(
 ) -> Iterator[Change[Any]]:
     was, version = fields.get(b"W"), first - 1
     for name, packed in fields.items():
-        if len(name) != 1 + KEY_CHARS:
+        if len(name) != 1 + ID_CHARS:
             continue  # f, at, W
         version += 1
         type_ = storage.letters.get(chr(name[0]))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import Functions, Happened, Written
-from eventbus.broker.keys import item_key, partition_of
+from eventbus.broker.keys import ID_CHARS, item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.encoding.event_json import from_core, to_core
 from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
@@ -22,7 +22,7 @@ from eventbus.errors import InvalidEvent, InvalidObject, PoisonBatch
 from eventbus.event import Event, ObjectReference
 from eventbus.kinds import Kind
 from eventbus.names import is_dns_label
-from eventbus.store.index import KEY_CHARS, bounds
+from eventbus.store.index import bounds
 from eventbus.store.repeatable_call import call
 from eventbus.store.selected_before import encode_was
 from eventbus.store.selection import Selection
@@ -96,7 +96,7 @@ class EventStorage:
             return found
         for partition, members in enumerate(named):
             for member in members:
-                place = Place(partition, member[-KEY_CHARS:])
+                place = Place(partition, member[-ID_CHARS:])
                 with redis_errors():
                     packed = self._client.get(self._bus.keys[partition].object + place.key)
                 if found := self._found(place, packed):

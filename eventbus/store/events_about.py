@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.keys import ID_CHARS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event, ObjectReference
 from eventbus.kinds import EVENT
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.index import KEY_CHARS, bounds
+from eventbus.store.index import bounds
 
 #: Events about one object that are read.
 MOST: Final = 5_000
@@ -42,7 +43,7 @@ def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReferenc
     found: list[list[tuple[int, Event]]] = [[] for _ in objects]
     for partition in storage.partitions:
         here = replies[partition * len(objects) : (partition + 1) * len(objects)]
-        keys = [(which, member[-KEY_CHARS:]) for which, members in enumerate(here) for member in members]
+        keys = [(which, member[-ID_CHARS:]) for which, members in enumerate(here) for member in members]
         if not keys:
             continue
         with redis_errors():

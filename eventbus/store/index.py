@@ -1,4 +1,4 @@
-"""Reads the store's indexes: sorted sets in lexical order whose members are `<indexed text> NUL <key>`."""
+"""Reads the store's indexes: sorted sets in lexical order whose members are `<indexed text> NUL <id>`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 
 from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
-
-#: Characters of a key.
-KEY_CHARS = 32
 
 
 def range_command(index: bytes, low: bytes, high: bytes, page: int) -> tuple[Any, ...]:
@@ -42,4 +39,4 @@ def bounds(start: bytes) -> tuple[bytes, bytes]:
     return b"[" + start, b"(" + start + b"\xff"
 
 
-__all__ = ["KEY_CHARS", "bounds", "members", "range_command"]
+__all__ = ["bounds", "members", "range_command"]

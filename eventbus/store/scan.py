@@ -7,11 +7,12 @@ from typing import Any, Generic, TypeVar
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.keys import ID_CHARS
 from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
 from eventbus.list_watch import HasMetadata
-from eventbus.store.index import KEY_CHARS, bounds, range_command
+from eventbus.store.index import bounds, range_command
 from eventbus.store.storage import Storage
 
 T = TypeVar("T", bound=HasMetadata)
@@ -66,7 +67,7 @@ class Scanner(Generic[T]):
         """Ask for the objects of *named* and for the names behind them, if there may be any. None: nothing to ask."""
         if not named:
             return None
-        objects = ("MGET", *(prefix + member[-KEY_CHARS:] for member in named))
+        objects = ("MGET", *(prefix + member[-ID_CHARS:] for member in named))
         if len(named) < page:
             return PendingCalls(self._client, objects)
         return PendingCalls(self._client, objects, range_command(key, b"(" + named[-1], high, page))

@@ -37,7 +37,7 @@ LETTERS: Final[Mapping[str, ChangeType]] = {
 
 
 class Place(NamedTuple):
-    """The place of an object: its partition, and the 32 hex of its key behind `Keys.object_of` its kind."""
+    """The place of an object: its partition, and its id behind `Keys.object_of` its kind."""
 
     partition: int
     key: bytes

@@ -146,7 +146,7 @@ def test_the_bytes_of_all_changes_are_summed_up_so_that_they_can_be_bounded(part
     assert partition.letters() == "AAAMDD"
 
 
-@pytest.mark.parametrize("key", [b"f" * 32, b"0" * 32])
+@pytest.mark.parametrize("key", [b"f" * 18, b"0" * 18])
 def test_candidates_that_are_not_there_are_passed_over(partition: Partition, key: bytes) -> None:
     partition.record(make_event())
     before = partition.state()

@@ -86,26 +86,26 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     "beat": lambda partition: partition.client.execute_command(*functions.beat_command(partition.keys, "sink", "one")),
     "isolate": lambda partition: partition.call.isolate("sink", "one", b"1-1", 0),
     "claim": lambda partition: partition.call.claim("sink", "one", "two", ""),
-    "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 32, b"1" * 32]),
+    "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 18, b"1" * 18]),
     "forget": lambda partition: partition.call.forget(partition.options, [b"0" * 64]),
-    "refresh": lambda partition: partition.call.refresh([b"0" * 32]),
+    "refresh": lambda partition: partition.call.refresh([b"0" * 18]),
     "finish": lambda partition: partition.call.finish("nodes"),
     "put": lambda partition: partition.call.put(
-        partition.options, functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 32, body=b"{}"), ""
+        partition.options, functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 18, body=b"{}"), ""
     ),
-    "remove": lambda partition: partition.call.remove(partition.options, "nodes", b"0" * 32),
+    "remove": lambda partition: partition.call.remove(partition.options, "nodes", b"0" * 18),
     "write_event": lambda partition: partition.call.write_event(
-        partition.options, b"0" * 32, "", EVENT, happened=functions.Happened(1, 28_000_000, "a\0b\0c\0d")
+        partition.options, b"0" * 18, "", EVENT, happened=functions.Happened(1, 28_000_000, "a\0b\0c\0d")
     ),
-    "overlay_event": lambda partition: partition.call.overlay_event(partition.options, b"0" * 32, "1", b"{}", b""),
-    "remove_event": lambda partition: partition.call.remove_event(partition.options, b"0" * 32),
+    "overlay_event": lambda partition: partition.call.overlay_event(partition.options, b"0" * 18, "1", b"{}", b""),
+    "remove_event": lambda partition: partition.call.remove_event(partition.options, b"0" * 18),
     "export_acquire": lambda partition: _export(partition).acquire(),
     "export_settle": lambda partition: _export(partition).settle(
-        ExportCheckpoint(position=1, returned={"0" * 32: UpdateState("name", "1", 1, 1, 0)})
+        ExportCheckpoint(position=1, returned={"0" * 18: UpdateState("name", "1", 1, 1, 0)})
     ),
     "export_release": lambda partition: _export(partition).release(),
     "checkpoint": lambda partition: partition.call.checkpoint([1], whole=True),
-    "take_tokens": lambda partition: partition.call.take_tokens([BucketUse(b"0" * 32, 1, 10, 1)], all_or_none=False),
+    "take_tokens": lambda partition: partition.call.take_tokens([BucketUse(b"0" * 18, 1, 10, 1)], all_or_none=False),
     "export_retry": lambda partition: partition.call.export_retry("file", b"1-1"),
 }
 

@@ -67,12 +67,12 @@ def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over
 ) -> None:
     export = _export(partition)
     export.acquire()
-    export.settle(ExportCheckpoint(position=1, returned={"0" * 32: UpdateState("name", "1", 1, 1, 0)}))
+    export.settle(ExportCheckpoint(position=1, returned={"0" * 18: UpdateState("name", "1", 1, 1, 0)}))
     (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*")
     spoil(partition.admin, key, how)
-    export.settle(ExportCheckpoint(position=2, returned={"0" * 32: UpdateState("name", "2", 2, 2, 0)}))
+    export.settle(ExportCheckpoint(position=2, returned={"0" * 18: UpdateState("name", "2", 2, 2, 0)}))
     assert partition.admin.hgetall(partition.keys.spoiled) == {b"times": b"1", b"last_key": key}
-    assert export.returned(["0" * 32])["0" * 32].version == "2"
+    assert export.returned(["0" * 18])["0" * 18].version == "2"
 
 
 def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Partition) -> None:
@@ -105,7 +105,7 @@ def _note(partition: Partition, changes: bytes, key: bytes) -> bytes:
     import msgpack
 
     keys, version = partition.keys, partition.version("nodes")
-    told = [f"M{key[-32:].decode()}", False]
+    told = [f"M{key[-18:].decode()}", False]
     noted = ["CHANGES", changes, keys.version_of("nodes"), version + 1, version + 1, 0, 100, key[:-32]]
     packed: bytes = msgpack.packb([[], [*noted, keys.index_name_of("nodes"), "", told, False]], use_bin_type=False)
     return packed

@@ -574,7 +574,7 @@ def _a_version(partition: Partition) -> tuple[bytes, str]:
     """The key and the version of the event about `a`."""
     (event,) = [event for event in partition.stored() if event.involved_object.name == "a"]
     (member,) = [one for one in partition.admin.zrange(partition.keys.index_name, 0, -1) if b"/a." in one]
-    return bytes(member[-32:]), event.metadata.resource_version
+    return bytes(member[-18:]), event.metadata.resource_version
 
 
 def _stored_a(partition: Partition) -> tuple[bytes, str]:
@@ -657,7 +657,7 @@ def _leased(partition: Partition) -> tuple[ExportStore, str]:
     store.acquire()
     store.settle(
         ExportCheckpoint(
-            position=1, returned={"0" * 32: UpdateState("old", "1", 1, 1, 0)}, later={dead: 5, "1" * 32: 5}
+            position=1, returned={"0" * 18: UpdateState("old", "1", 1, 1, 0)}, later={dead: 5, "1" * 18: 5}
         )
     )
     return store, dead
@@ -665,13 +665,13 @@ def _leased(partition: Partition) -> tuple[ExportStore, str]:
 
 def _returned(partition: Partition) -> tuple[ExportStore, ExportCheckpoint]:
     store, dead = _leased(partition)
-    returned = {"0" * 32: None, "1" * 32: UpdateState("name", "2", 7, 1, 0)}
-    later, done = {"2" * 32: 9}, ["1" * 32, dead]
+    returned = {"0" * 18: None, "1" * 18: UpdateState("name", "2", 7, 1, 0)}
+    later, done = {"2" * 18: 9}, ["1" * 18, dead]
     return store, ExportCheckpoint(position=7, returned=returned, later=later, done=done, raised={"written": 2})
 
 
 def _rejected(partition: Partition) -> tuple[ExportStore, ExportCheckpoint]:
-    burial = Burial("rejected", "p1:1", "export:file", "0" * 32, "it will not", b"body")
+    burial = Burial("rejected", "p1:1", "export:file", "0" * 18, "it will not", b"body")
     return _leased(partition)[0], ExportCheckpoint(position=7, burials=[burial])
 
 

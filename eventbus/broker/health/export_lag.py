@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import msgspec
 
-from eventbus.broker.keys import EVENTS, Keys
+from eventbus.broker.keys import EVENTS, ID_CHARS, Keys
 from eventbus.broker.redis_errors import redis_errors
 
 #: Changes behind a sink's position that are opened to find how old the oldest is.
@@ -63,7 +63,7 @@ def _published_ms(fields: Mapping[bytes, bytes]) -> int:
     What expires was published long ago: that it went is what happened now.
     """
     for name, packed in fields.items():
-        if name[:1] in (b"A", b"M") and len(name) == 33:
+        if name[:1] in (b"A", b"M") and len(name) == 1 + ID_CHARS:
             try:
                 return int(msgpack.unpackb(packed, raw=True)[4].split(b"-")[0])
             except (ValueError, TypeError, IndexError, AttributeError):

@@ -4,7 +4,7 @@
 local function written_keys(keys)
   return {
     version = keys[1], note = keys[2], index_name = keys[3], index_object = keys[4], index_expiry = keys[5],
-    changes = keys[6], incoming = keys[7], incoming_meta = keys[8], key = keys[9], id = string.sub(keys[9], -32), meta = keys[10],
+    changes = keys[6], incoming = keys[7], incoming_meta = keys[8], key = keys[9], id = id_of(keys[9]), meta = keys[10],
   }
 end
 
@@ -57,7 +57,7 @@ local function store_written(k, o, former, given)
   if given.copy ~= '' and not known then return { 'FULL' } end
   local rv, bytes = last_version(k.version, given.version_text, k.changes, us)
 
-  local c = new_changes(k.changes, k.version, rv, bytes, string.sub(k.key, 1, -33), k.index_name, k.index_object)
+  local c = new_changes(k.changes, k.version, rv, bytes, prefix_of(k.key), k.index_name, k.index_object)
   o[RV], o[WRITTEN], o[CHANGED] = rv + 1, false, now_ms
   local packed, steps = cmsgpack.pack(o), {}
   local name_member, object_member = index_members(o, k.id)

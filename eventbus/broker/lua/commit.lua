@@ -86,8 +86,8 @@ local function keep_alive(command)
   local _, index, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects, score = unpack(command)
   local scored = {}
   for n, member in ipairs(subjects) do
-    redis.call('PEXPIRE', set_prefix .. string.sub(member, 1, 32), set_life_ms)
-    redis.call('PEXPIRE', bucket_prefix .. string.sub(member, 33), bucket_life_ms)
+    redis.call('PEXPIRE', set_prefix .. string.sub(member, 1, ID_CHARS), set_life_ms)
+    redis.call('PEXPIRE', bucket_prefix .. id_of(member), bucket_life_ms)
     scored[2 * n - 1], scored[2 * n] = score, member
   end
   if score == '' then return end

@@ -21,7 +21,7 @@ local function tell_last(c, strings, o, key, now_ms)
   o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms
   o[WRITE_DUE] = false
   local packed = cmsgpack.pack(o)
-  tell(c, 'M', string.sub(key, -32), packed)
+  tell(c, 'M', id_of(key), packed)
   strings[#strings + 1], strings[#strings + 2] = key, packed
   return true
 end
@@ -38,14 +38,14 @@ local function expire(keys, args)
   local now_ms = args[5] ~= '' and number(args[5], 'now') or math.floor(us / 1000)
   local objects, ids = {}, {}
   for k = FIXED_EXPIRE + 1, #keys do
-    objects[#objects + 1], ids[#ids + 1] = keys[k], string.sub(keys[k], -32)
+    objects[#objects + 1], ids[#ids + 1] = keys[k], id_of(keys[k])
   end
   local values = redis.call('MGET', version, unpack(objects))
   local dues, forgets = scores_of(index_expiry, ids), scores_of(index_forget, ids)
   local stored, counts = ask('ZCARD', index_expiry), ask('ZCARD', index_forget)
   local rv, bytes = last_version(version, values[1], changes, us)
 
-  local prefix = string.sub(objects[1], 1, -33)
+  local prefix = prefix_of(objects[1])
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
   local strings, steps, evicted = {}, {}, {}
   local due_again, due_no_more, forget, forgotten, gone = {}, {}, {}, {}, {}

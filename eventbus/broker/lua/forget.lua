@@ -19,7 +19,7 @@ local function forget(keys, args)
   local gone, members, evicted, looked_at = {}, {}, 0, {}
   for k = FIXED_FORGET + 1, #keys, 2 do
     local similar, bucket = keys[k], keys[k + 1]
-    local member = string.sub(similar, -32) .. string.sub(bucket, -32)
+    local member = id_of(similar) .. id_of(bucket)
     local used_ms = tonumber(ask('ZSCORE', index_subject, member) or nil)
     if used_ms and (subjects > max_subjects or used_ms <= over_ms) then
       if used_ms > over_ms then evicted = evicted + 1 end

@@ -1,9 +1,20 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 9
+local BUILD = 10
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
+
+-- A key of an object, a set or a bucket ends with its id, and so does a member of an index.
+local ID_CHARS = 18
+
+local function id_of(text)
+  return string.sub(text, -ID_CHARS)
+end
+
+local function prefix_of(key)
+  return string.sub(key, 1, -ID_CHARS - 1)
+end
 
 local memory = { checked_ms = 0, full = false }
 

@@ -27,9 +27,9 @@ local function put(keys, args)
   local full = memory_full(math.floor(us / 1000))
   if full and not o then return { 'FULL' } end
   local rv, bytes = last_version(version, found[1], changes, us)
-  local id = string.sub(key, -32)
+  local id = id_of(key)
 
-  local c = new_changes(changes, version, rv, bytes, string.sub(key, 1, -33), index_name)
+  local c = new_changes(changes, version, rv, bytes, prefix_of(key), index_name)
   local packed = cmsgpack.pack({ rv + 1, namespace, name, body })
   tell(c, o and 'M' or 'A', id, packed, namespace .. '/' .. name .. '\0' .. id)
   if was ~= '' then c.was = was end

@@ -77,7 +77,7 @@ local function find_member(index, id)
   while true do
     local members = ask('ZRANGE', index, from, from + MANY - 1)
     for _, member in ipairs(members) do
-      if string.sub(member, -32) == id then return member end
+      if id_of(member) == id then return member end
     end
     if #members < MANY then return nil end
     from = from + MANY
@@ -88,19 +88,19 @@ end
 -- say what they were. They may be written anew in this call.
 local function take_out_spoiled(c, steps, given)
   for _, key in ipairs(spoiled) do
-    local id = string.sub(key, -32)
-    local name_member = string.sub(key, 1, -33) == c.prefix and find_member(c.index_name, id)
+    local id = id_of(key)
+    local name_member = prefix_of(key) == c.prefix and find_member(c.index_name, id)
     if name_member then
       local object_member = find_member(c.index_object, id) or '//\0' .. id
       local namespace, name = string.match(name_member, '^([^/]*)/(.*)%z')
       local kind, about = string.match(object_member, '^[^/]*/([^/]*)/(.*)%z')
       local o = { 0, '', name, namespace, '', 0, '', c.last + 1, given.now_ms, '', false, '' }
-      o[SUBJECT] = string.sub(object_member, 1, -34)
+      o[SUBJECT] = string.sub(object_member, 1, -ID_CHARS - 2)
       o[BODY] = cmsgpack.pack({ name, namespace, { kind, namespace, about }, '', '', '', { '', '' } })
       for n = BODY + 1, FIELDS do o[n] = false end
       tell(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
     end
-    if string.sub(key, 1, -33) == c.prefix then
+    if prefix_of(key) == c.prefix then
       step(steps, 'ZREM', given.index_expiry, id)
       step(steps, 'ZREM', given.index_forget, id)
     end
@@ -127,7 +127,7 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
   end
   for _, i in ipairs(state.used_objects) do
     local r, key = state.objects[i], keys[places.events + i]
-    local id = string.sub(key, -32)
+    local id = id_of(key)
     local shown, dirty = r.o, r.dirty
     if r.former then
       shown, dirty = r.former.o, r.former.dirty
@@ -188,10 +188,10 @@ local function write_subjects(state, keys, places, subjects, used, strings, step
     local s = (n - 1) * SUBJECT_FIELDS
     local set, bucket = places.sets + subjects[s + SET], places.buckets + subjects[s + BUCKET]
     local to = (state.value(set) or not given.full) and members or unscored
-    to[#to + 1] = string.sub(keys[set], -32) .. string.sub(keys[bucket], -32)
+    to[#to + 1] = id_of(keys[set]) .. id_of(keys[bucket])
   end
-  local set_prefix = string.sub(keys[places.sets + 1] or '', 1, -33)
-  local bucket_prefix = string.sub(keys[places.buckets + 1] or '', 1, -33)
+  local set_prefix = prefix_of(keys[places.sets + 1] or '')
+  local bucket_prefix = prefix_of(keys[places.buckets + 1] or '')
   local lives = { given.set_life_ms, given.bucket_life_ms }
   if #members > 0 then
     step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], members, given.used_at)
@@ -270,7 +270,7 @@ local function record(keys, args)
     index_expiry = index_expiry, index_forget = index_forget,
   }
   local rv, bytes = last_version(version, head[2], changes, us)
-  local prefix = #subjects > 0 and string.sub(keys[places.events + 1], 1, -33) or ''
+  local prefix = #subjects > 0 and prefix_of(keys[places.events + 1]) or ''
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
   local strings, steps, indexes = {}, {}, { forget = {}, remember = {}, refresh = {} }
   step_acknowledge(steps, incoming, attempts, group, done, noted)

@@ -26,13 +26,13 @@ local function refresh(keys, args)
   local shown_before = window[1] == second and (tonumber(window[2] or '0') or 0) or 0
   local objects, ids = {}, {}
   for k = FIXED_REFRESH + 1, #keys do
-    objects[#objects + 1], ids[#ids + 1] = keys[k], string.sub(keys[k], -32)
+    objects[#objects + 1], ids[#ids + 1] = keys[k], id_of(keys[k])
   end
   local values = redis.call('MGET', version, unpack(objects))
   local dues = ask('ZMSCORE', index_refresh, unpack(ids))
   local rv, bytes = last_version(version, values[1], changes, us)
 
-  local prefix = string.sub(objects[1], 1, -33)
+  local prefix = prefix_of(objects[1])
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
   local strings, steps, done, later, shown = {}, {}, {}, {}, 0
   for n, key in ipairs(objects) do

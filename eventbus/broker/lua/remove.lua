@@ -19,9 +19,9 @@ local function remove(keys, args)
   if wanted ~= '' and wanted ~= integer_text(o[ITEM_RV]) then return { 'CONFLICT', integer_text(o[ITEM_RV]) } end
   local us = now_us()
   local rv, bytes = last_version(version, found[1], changes, us)
-  local id = string.sub(key, -32)
+  local id = id_of(key)
 
-  local c = new_changes(changes, version, rv, bytes, string.sub(key, 1, -33), index_name)
+  local c = new_changes(changes, version, rv, bytes, prefix_of(key), index_name)
   local packed = cmsgpack.pack({ rv + 1, o[ITEM_NAMESPACE], o[ITEM_NAME], o[ITEM_BODY] })
   tell(c, 'D', id, packed, o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id)
   local steps = {}

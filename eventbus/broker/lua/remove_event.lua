@@ -23,10 +23,10 @@ local function remove_event(keys, args)
   local us = now_us()
   local rv, bytes = last_version(version, found[1], changes, us)
 
-  local c = new_changes(changes, version, rv, bytes, string.sub(key, 1, -33), index_name, index_object)
+  local c = new_changes(changes, version, rv, bytes, prefix_of(key), index_name, index_object)
   local strings, steps, forget = {}, {}, {}
   take_out(c, strings, steps, forget, o, key, integer_text(math.floor(us / 1000) + record_ttl_ms))
-  step(steps, 'ZREM', index_expiry, string.sub(key, -32))
+  step(steps, 'ZREM', index_expiry, id_of(key))
   step_each(steps, forget, 'ZADD', index_forget)
   commit(note, strings, c, steps)
   return { 'OK', integer_text(c.last) }

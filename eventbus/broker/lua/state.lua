@@ -87,13 +87,13 @@ local function new_state(keys, places, index_name)
   end
 
   local function free_name(namespace, name, n)
-    local full_name, id = namespace .. '/' .. name, string.sub(keys[places.events + n], -32)
+    local full_name, id = namespace .. '/' .. name, id_of(keys[places.events + n])
     local taken = names[full_name]
     if not taken then
       local member = ask(
         'ZRANGEBYLEX', index_name, '[' .. full_name .. '\0', '(' .. full_name .. '\1', 'LIMIT', '0', '1'
       )[1]
-      taken = member and string.sub(member, -32)
+      taken = member and id_of(member)
     end
     if taken and taken ~= id then
       name = name .. '.' .. string.sub(id, 1, 8)

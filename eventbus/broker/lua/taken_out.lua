@@ -3,7 +3,7 @@
 -- Adds the change that event *o* is gone, and puts what stays of it into *strings*, *steps* and *forget*. Returns whether
 -- a count stays.
 local function take_out(c, strings, steps, forget, o, key, forget_at)
-  local id = string.sub(key, -32)
+  local id = id_of(key)
   local name_member, object_member = index_members(o, id)
   local counts = o[FORM] ~= 'w' and pack_counts(o)
   o[RV], o[WRITTEN], o[HELD] = c.last + 1, false, false

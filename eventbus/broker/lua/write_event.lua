@@ -25,7 +25,7 @@ local function write_event(keys, args)
   if not former then
     local name = o[NAMESPACE] .. '/' .. o[NAME]
     local member = ask('ZRANGEBYLEX', k.index_name, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', '0', '1')[1]
-    if member and string.sub(member, -32) ~= k.id then return { 'EXISTS', '' } end
+    if member and id_of(member) ~= k.id then return { 'EXISTS', '' } end
   end
 
   o[DUE] = false

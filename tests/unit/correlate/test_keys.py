@@ -126,7 +126,7 @@ def test_similar_events_differ_in_their_local_key_alone() -> None:
     assert one.subject.aggregate == two.subject.aggregate
     assert one.local != two.local
     assert len(one.local) == 8
-    assert len(one.key) == len(one.subject.spam) == len(one.subject.aggregate_object) == 32
+    assert len(one.key) == len(one.subject.spam) == len(one.subject.aggregate_object) == 18
 
 
 def test_the_kinds_of_keys_never_meet() -> None:
