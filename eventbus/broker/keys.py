@@ -183,12 +183,12 @@ def partition_of(reference: ObjectReference, partitions: int) -> int:
 
 def item_key(namespace: str, name: str) -> bytes:
     """Return the id of an object (not an event), which follows the prefix `Keys.object_of` its kind."""
-    return id_text(_digest(16, namespace, name))
+    return id_text(_digest(14, namespace, name))[:ID_CHARS]
 
 
 def id_text(digest: bytes) -> bytes:
-    """Return the id that stands for a digest of at least 14 bytes: 18 characters of A-Z, a-z, 0-9, - and _."""
-    return b2a_base64(digest, newline=False)[:ID_CHARS].translate(_URL_SAFE)
+    """Write a digest in A-Z, a-z, 0-9, - and _: an id is 18 characters of that, and 27 bytes are two of them."""
+    return b2a_base64(digest, newline=False).translate(_URL_SAFE)
 
 
 def _digest(size: int, *texts: str) -> bytes:

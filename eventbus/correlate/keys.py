@@ -16,7 +16,8 @@ import msgpack
 import msgspec
 
 from eventbus.broker.functions import RecordCall, pack_argument
-from eventbus.broker.keys import Keys, id_text
+from eventbus.broker.keys import ID_CHARS, Keys, id_text
+from eventbus.encoding.uid import PackedUid
 from eventbus.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, stored_body
 from eventbus.settings import AggregateKey, Options, SpamKey
 
@@ -47,7 +48,7 @@ class Subject(msgspec.Struct, frozen=True):
 class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
     """An event, its packed bytes, and the keys it is counted under: an id, and 8 bytes among similar ones."""
 
-    uid: str
+    uid: PackedUid
     event: WireEvent
     body: bytes  #: as it is stored, without what is stored beside it
     subject: Subject
@@ -63,7 +64,7 @@ class Correlator:
         #: Objects repeat: the cache makes a repeat cost two hashes less. Bounded, since objects are not.
         self._cached = lru_cache(maxsize=16_384)(self._make_cached)
 
-    def keyed(self, uid: str, event: WireEvent, packed: bytes) -> KeyedEvent:
+    def keyed(self, uid: PackedUid, event: WireEvent, packed: bytes) -> KeyedEvent:
         """Return the event with its keys: nothing is hashed if it repeats what was last said of its subject."""
         cached = self._cached(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
@@ -94,7 +95,7 @@ class Correlator:
         )
         who = (*source, object_kind, object_namespace, name)
         event_prefix = blake2b(
-            _pack((*who, field_path, uid, api_version, kind, reason)), digest_size=16, person=b"event"
+            _pack((*who, field_path, uid, api_version, kind, reason)), digest_size=14, person=b"event"
         )
         aggregate: tuple[str, ...] = (*who, uid, api_version, kind, reason, *reporter)
         if options.aggregate_key is AggregateKey.REASON_FIELD_PATH:
@@ -141,7 +142,7 @@ class _CachedKeys:
         said = message.encode("utf-8", "surrogatepass")
         digest = self.subject.event_prefix.copy()
         digest.update(said)
-        self.key = id_text(digest.digest())
+        self.key = id_text(digest.digest())[:ID_CHARS]
         # What is distinct among similar events is their message.
         self.local = blake2b(said, digest_size=8).digest()
         self.message = message if len(message) <= MAX_HEARD_CHARS else None
@@ -275,5 +276,5 @@ _pack = msgpack.Packer(unicode_errors="surrogatepass").pack
 
 def _two_keys(person: bytes, parts: tuple[str, ...]) -> tuple[bytes, bytes]:
     """Compute two ids: for the state that *parts* share, and for the object that is written for it."""
-    digest = blake2b(_pack(parts), digest_size=32, person=person).digest()
-    return id_text(digest[:16]), id_text(digest[16:])
+    both = id_text(blake2b(_pack(parts), digest_size=27, person=person).digest())
+    return both[:ID_CHARS], both[ID_CHARS:]

@@ -13,6 +13,7 @@ from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import Consumer
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
+from eventbus.encoding.uid import pack_uid
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
 from eventbus.errors import DeadCause, EventBusError, PoisonBatch
 from eventbus.failpoints import failpoint
@@ -149,7 +150,8 @@ class StoreSink:
         for position in positions:
             packed = batch.events[position]
             try:
-                opened[0].append(self._correlator.keyed(batch.uid(position), unpack_wire(packed), packed))
+                uid = pack_uid(batch.producer, batch.first + position)
+                opened[0].append(self._correlator.keyed(uid, unpack_wire(packed), packed))
             except PoisonBatch as poison:
                 opened[1].append((poison.cause, 0, batch.alone(position)))
         return opened

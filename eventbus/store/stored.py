@@ -13,6 +13,7 @@ import msgspec
 
 from eventbus.broker.functions import pack_argument
 from eventbus.encoding.event_json import decode_core, encode_core, from_core, to_core
+from eventbus.encoding.uid import open_uid
 from eventbus.encoding.wire import from_microseconds, microseconds, more_metadata, unpack_wire
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
@@ -124,6 +125,7 @@ def lay_over(packed: bytes, new: Event) -> Overlay:
 def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
     """Build the event in one go: in a list of a hundred thousand each step counts."""
     _, first, name, namespace, _, count, last, _, created_ms, uid, message, form, _, body = fields[: _BODY + 1]
+    last = first if last is False else last
     if shown:
         count, last = fields[_COUNT], fields[_SEEN] or last
     wire, named = unpack_wire(body), _text(name)
@@ -135,7 +137,7 @@ def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
     metadata = ObjectMeta(
         name=named,
         namespace=_text(namespace),
-        uid=_text(uid) or f"{named}@{created_ms}",
+        uid=open_uid(uid) or f"{named}@{created_ms}",
         resource_version=str(int(version)),
         creation_timestamp=from_microseconds(created_ms * 1000),
     )

@@ -9,10 +9,10 @@ import pytest
 
 from eventbus.broker.functions import Swept
 from eventbus.event import ObjectMeta
-from tests.builders import make_event
+from tests.builders import make_event, make_reference
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import Partition, changed
-from tests.stored_layout import changes_of_entry
+from tests.stored_layout import changes_of_entry, form_of
 
 HOUR = 3_600_000
 EIGHT_DAYS = 8 * 24 * HOUR
@@ -51,6 +51,28 @@ def test_at_its_time_the_body_goes_with_a_deleted_change_and_the_count_stays(par
     gone, object_key = {"index:name:events", "index:object", "index:expiry"}, f"object:events:{key.decode()}"
     assert changed(before, after) == {*gone, "index:forget", "changes:events", "version:events", "meta", object_key}
     assert partition.meta("expired") == 1
+
+
+@pytest.mark.parametrize("form", ["", "a", "s"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("Pod", "web-0"), ("Straße", "web-0"), ("ÄRGER", "straße/0"), ("İ", "x"), ("", ""), ("K", "a/b"), ("Pod", "\0")],
+)
+def test_it_goes_from_the_index_by_object_whatever_that_is_called(
+    make_partition: MakePartition, kind: str, name: str, form: str
+) -> None:
+    """What an event is about stands in its body alone, if Lua and Python write its kind small in the same way."""
+    partition = make_partition(max_events=1 if form == "a" else 9, burst=1 if form == "s" else 9)
+    about = make_reference(kind=kind, name=name)
+    partition.record(named("one", involved_object=about), named("two", involved_object=about))
+
+    members = {member[:-19].decode() for member in partition.admin.zrange(partition.keys.index_object, 0, -1)}
+    assert members == {f"default/{kind.lower()}/{name}"}
+    forms = {form_of(packed) for packed in partition.admin.mget(partition.admin.keys(partition.keys.object + b"*"))}
+    assert form in forms
+
+    partition.expire(in_ms=HOUR)
+    assert not partition.admin.exists(partition.keys.index_object)
 
 
 def test_the_next_one_goes_on_counting_under_the_same_name(partition: Partition) -> None:

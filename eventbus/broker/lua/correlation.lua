@@ -10,14 +10,7 @@ local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
 local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local OF_SUBJECT, OF_KEY, OF_BODY, EVENT_NAME, FIRST_US, LAST_US, EVENT_COUNT, EVENT_UID = 1, 2, 3, 4, 5, 6, 7, 8
 
--- Positions in a packed event, as in docs/wire.md, from 1.
-local BODY_REFERENCE, BODY_MESSAGE, BODY_TYPE, BODY_SOURCE, BODY_REPORTER = 3, 5, 6, 7, 11
 local NIL, ONE = '\192', '\1'
-
-local function open_body(body)
-  local ok, opened = pcall(cmsgpack.unpack, body)
-  return ok and type(opened) == 'table' and opened or {}
-end
 
 -- The body of a report of suppression: what the event held back says of its object, type and source.
 local function report_body(namespace, body, rules)
@@ -84,11 +77,12 @@ local function take_token(bucket, at_ms, burst, qps)
 end
 
 -- An object in one call: *o* is what counts. existed: there was a value; stored: it holds an event; present: that is
--- the event that counts; former: the stored event, if it is not; replaced: it goes, since *o* takes its place.
+-- the event that counts; former: the stored event, if it is not; replaced: it goes, since *o* takes its place; about: what a new
+-- one is about.
 local function new_object(o, existed)
   local r = {
     o = o, existed = existed, stored = o ~= nil and o[BODY] ~= nil, present = false, former = nil,
-    dirty = false, counted = false, replaced = false, refresh = false,
+    dirty = false, counted = false, replaced = false, refresh = false, about = false,
   }
   if not o then
     -- Made with room for all its fields: a table that grows is copied at 1, 2, 4, 8 and 16 of them.
@@ -111,12 +105,13 @@ end
 local function create(r, entry, about, uid, body, form, message, last, now_ms)
   local o = r.o
   if r.former then r.former, r.replaced = nil, r.stored end
-  o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[BODY] = o[COUNT], last, message, form, body
-  o[SUBJECT] = o[NAMESPACE] .. about
+  o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[BODY] = o[COUNT], last ~= o[FIRST] and last, message, form, body
+  -- Not every kind is written small as Lua does it.
+  o[SUBJECT] = string.find(about, '[\128-\255]') and o[NAMESPACE] .. about or false
   o[UID], o[CREATED], o[ENTRY] = uid, now_ms, entry
   o[RV], o[HELD], o[WRITTEN], o[SEEN], o[DUE], o[CHANGED] = false, false, false, false, false, false
   o[OVERLAY], o[ONCE] = false, false
-  r.present, r.dirty = true, true
+  r.present, r.dirty, r.about = true, true, about
 end
 
 -- A batch that comes late counts, but never moves lastTimestamp or message back.
@@ -133,7 +128,7 @@ end
 local function count_unwritten(r, last)
   local o = r.o
   o[ONCE], r.refresh = false, true
-  if type(last) == 'number' and last > (o[SEEN] or tonumber(o[LAST]) or 0) then o[SEEN] = last end
+  if type(last) == 'number' and last > (o[SEEN] or tonumber(o[LAST] or o[FIRST]) or 0) then o[SEEN] = last end
 end
 
 -- Leaves the stored event as it is, though it is no longer the one that counts.

@@ -60,11 +60,11 @@ local function expire(keys, args)
       elseif not o or not o[BODY] then
         due_no_more[#due_no_more + 1] = id
       else
-        local what, subject = due <= now_ms and 1 or 2, subject_of(o)
+        local what, subject = due <= now_ms and 1 or 2, due > now_ms and subject_of(o)
         if take_out(c, strings, steps, forget, o, key, forget_at) then counts = counts + 1 end
         due_no_more[#due_no_more + 1] = id
         stored, reply[what] = stored - 1, reply[what] + 1
-        if what == 2 and subject then evicted[subject] = (evicted[subject] or 0) + 1 end
+        if subject then evicted[subject] = (evicted[subject] or 0) + 1 end
       end
     elseif not due and forget_ms and (forget_ms <= now_ms or stored + counts > max_records) then
       local what = forget_ms <= now_ms and 3 or 4

@@ -28,7 +28,7 @@ local function unpack_event(packed)
   if not ok or type(o) ~= 'table' or type(o[COUNT]) ~= 'number' or type(o[NAME]) ~= 'string'
     or type(o[NAMESPACE]) ~= 'string' or type(o[ENTRY]) ~= 'string' then return nil, true end
   if #o == ENTRY then return o, false end
-  if #o < FIELDS or type(o[SUBJECT]) ~= 'string' or type(o[BODY]) ~= 'string' or type(o[STORED_COUNT]) ~= 'number'
+  if #o < FIELDS or o[SUBJECT] and type(o[SUBJECT]) ~= 'string' or type(o[BODY]) ~= 'string' or type(o[STORED_COUNT]) ~= 'number'
     or type(o[RV]) ~= 'number' or type(o[FORM]) ~= 'string' then return nil, true end
   local held = o[HELD]
   if held and (type(held) ~= 'table' or type(held[COUNT]) ~= 'number' or type(held[NAME]) ~= 'string'
@@ -36,8 +36,26 @@ local function unpack_event(packed)
   return o, false
 end
 
-local function index_members(o, id)
-  return o[NAMESPACE] .. '/' .. o[NAME] .. '\0' .. id, o[SUBJECT] .. '\0' .. id
+-- Opens the body of a recorded event; of what is none, {}.
+local function open_body(body)
+  local ok, opened = pcall(cmsgpack.unpack, body)
+  return ok and type(opened) == 'table' and opened or {}
+end
+
+-- Positions in it, as in docs/wire.md, from 1.
+local BODY_REFERENCE, BODY_MESSAGE, BODY_TYPE, BODY_SOURCE, BODY_REPORTER = 3, 5, 6, 7, 11
+
+-- Returns /kind/name of what a recorded event is about.
+local function about_in(body)
+  local reference = open_body(body)[BODY_REFERENCE]
+  if type(reference) ~= 'table' then reference = {} end
+  return '/' .. string.lower(reference[1] or '') .. '/' .. (reference[3] or '')
+end
+
+-- *about*: /kind/name, if it is known.
+local function index_members(o, id, about)
+  local subject = o[SUBJECT] or o[NAMESPACE] .. (about or about_in(o[BODY]))
+  return o[NAMESPACE] .. '/' .. o[NAME] .. '\0' .. id, subject .. '\0' .. id
 end
 
 -- component, kind, type, reason of a stored event, for counting; positions as in docs/wire.md. Of one that was written

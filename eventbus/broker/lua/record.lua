@@ -141,21 +141,21 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
       r.stored = false
     end
     if dirty then
-      shown[RV], shown[WRITTEN], shown[DUE], shown[CHANGED] = c.last + 1, false, false, given.now_ms
+      shown[RV], shown[WRITTEN], shown[DUE], shown[CHANGED] = c.last + 1, false, false, r.stored and given.now_ms
       if shown[WRITE_DUE] then shown[WRITE_DUE] = false end
       local packed = cmsgpack.pack(shown)
       put(strings, key, packed)
       if r.stored then tell(c, 'M', id, packed)
       else
-        tell(c, 'A', id, packed, index_members(shown, id))
+        tell(c, 'A', id, packed, index_members(shown, id, r.about))
         if r.existed then put(indexes.remember, id) end
       end
     elseif r.counted or r.refresh then
       if r.stored then
         if r.refresh and not r.former then
-          local due = math.max(given.now_ms, (shown[CHANGED] or 0) + given.refresh_ms)
+          local due = math.max(given.now_ms, (shown[CHANGED] or shown[CREATED] or 0) + given.refresh_ms)
           if shown[FORM] == 's' and not shown[WRITE_DUE] then
-            shown[WRITE_DUE] = (shown[CHANGED] or 0) + REPORT_EVERY_MS
+            shown[WRITE_DUE] = (shown[CHANGED] or shown[CREATED] or 0) + REPORT_EVERY_MS
           end
           -- Again, if it should have been shown a minute ago: somebody took it out of the index.
           if not shown[DUE] or shown[DUE] > due or shown[DUE] < given.now_ms - 60000 then
