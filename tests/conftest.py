@@ -27,7 +27,13 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
-pytest_plugins = ["tests.plugins.summary", "tests.plugins.threads", "tests.plugins.faults", "tests.plugins.compiling"]
+pytest_plugins = [
+    "tests.plugins.summary",
+    "tests.plugins.threads",
+    "tests.plugins.faults",
+    "tests.plugins.compiling",
+    "tests.plugins.garbage",
+]
 
 # Sinks of the tests' own, registered as an installed package has them; for the processes that tests start as well.
 _REGISTERED = str(Path(__file__).parent / "registered")
