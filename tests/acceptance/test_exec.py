@@ -380,9 +380,8 @@ def test_it_stops_and_goes_on_as_a_job_of_a_shell(env: dict[str, str]) -> None:
         terminal.wait_for("ready\n")
         terminal.press("\x1a")
         terminal.wait_for("Stopped")
-        eventually(
-            lambda: terminal.text.endswith("\n$ ")
-        )  # what is typed before may get lost between the two terminals' modes
+        # What is typed before may get lost between the two terminals' modes, or to `read`, which has yet to stop.
+        eventually(lambda: terminal.text.endswith("\n$ ") and stopped_below(terminal.pid) == 2)
         terminal.press("fg\n")
         terminal.press("a word\n")
         terminal.wait_for("read a word\n")
@@ -399,6 +398,12 @@ def test_it_stops_and_goes_on_as_a_job_of_a_shell(env: dict[str, str]) -> None:
 def children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def stopped_below(pid: int) -> int:
+    """Count the descendants of *pid* that are stopped."""
+    stopped = [Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2][0] == "T" for child in children(pid)]
+    return sum(stopped) + sum(map(stopped_below, children(pid)))
 
 
 def lean(*arguments: str, env: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -17,7 +17,7 @@ OF_A_RUN = {"redis", "asyncio", "yaml", "eventbus.broker.bus", "eventbus.store.o
 
 @pytest.fixture
 def env(embedded_url: str, prefix: str) -> dict[str, str]:
-    return environment(embedded_url, prefix)
+    return environment(embedded_url, prefix) | {"EVENTBUS_COMPLETION_TIMEOUT_S": "100"}
 
 
 def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
