@@ -17,6 +17,7 @@ from eventbus.broker.bus import open_bus
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import Recorded, recorded_on
 from tests.acceptance.terminal import Terminal
+from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 
 #: Says that it is ready, then waits for signals; $1 is what it does with them.
@@ -86,7 +87,7 @@ def test_a_command_that_is_not_there_is_127_and_failed(env: dict[str, str], reco
     assert failed.message == "no-such-command cannot be started: No such file or directory"
 
 
-@pytest.mark.parametrize("command", ["", "/", "./no-program"])
+@pytest.mark.parametrize("command", one(["./no-program", "/", ""]))
 def test_what_is_no_program_ends_as_in_a_shell(command: str, env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "no-program").write_text("text")
     done = subprocess.run(
@@ -122,7 +123,7 @@ def test_options_behind_the_command_are_its_own(env: dict[str, str]) -> None:
 # -- signals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "ABRT", "XCPU"])
+@pytest.mark.parametrize("name", one(["TERM", "INT", "HUP", "QUIT", "ABRT", "XCPU"]))
 def test_a_signal_that_asks_to_end_is_passed_on_and_recorded(
     name: str, env: dict[str, str], recorded: Recorded, tmp_path: Path
 ) -> None:
@@ -137,7 +138,7 @@ def test_a_signal_that_asks_to_end_is_passed_on_and_recorded(
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGXFSZ, signal.SIGRTMIN + 1]
+    "number", one([signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGXFSZ, signal.SIGRTMIN + 1])
 )
 def test_any_other_signal_is_passed_on_and_not_recorded(
     number: int, env: dict[str, str], recorded: Recorded, tmp_path: Path
@@ -204,7 +205,7 @@ def test_the_command_starts_with_the_signals_as_we_were_given_them(env: dict[str
 # -- streams ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [(), ("--keep-stderr",)])
+@pytest.mark.parametrize("options", one([(), ("--keep-stderr",)]))
 def test_every_byte_of_the_three_streams_passes(options: tuple[str, ...], env: dict[str, str]) -> None:
     data = os.urandom(1_000_000)
     done = subprocess.run(
@@ -466,7 +467,7 @@ NEVER = (
 )
 
 
-@pytest.mark.parametrize(("url", "problem"), NEVER)
+@pytest.mark.parametrize(("url", "problem"), one(pytest.param(*each) for each in NEVER))
 def test_a_bus_that_never_will_do_is_told_in_one_line(url: str, problem: str, env: dict[str, str]) -> None:
     done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_REDIS_URL": url})
     assert done.returncode == 3

@@ -31,6 +31,7 @@ from eventbus import (
 )
 from eventbus.objects.node import NodeAddress, NodeSystemInfo
 from tests.acceptance.programs import Program, environment, run
+from tests.thin import one
 from tests.waiting import eventually
 
 WEB = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
@@ -41,7 +42,7 @@ def env(embedded_url: str, prefix: str) -> dict[str, str]:
     return environment(embedded_url, prefix)
 
 
-@pytest.fixture(params=[1, 3], ids=["1 partition", "3 partitions"])
+@pytest.fixture(params=one([pytest.param(3, id="3 partitions"), pytest.param(1, id="1 partition")]))
 def settings(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Settings:
     return Settings(redis_url=embedded_url, prefix=prefix, worker_block_ms=100, partitions=request.param)
 

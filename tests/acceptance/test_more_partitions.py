@@ -31,7 +31,7 @@ with EventBroadcaster() as broadcaster:
         recorder.event(ObjectReference("Pod", "default", f"{program}-{number}"), "Normal", "Moves", "on")
         number += 1
         print(number, flush=True)
-        time.sleep(0.005)
+        time.sleep(0.02)
 assert not broadcaster.losses.counts, broadcaster.losses.counts
 """
 
@@ -94,7 +94,7 @@ def test_a_bus_moves_to_more_partitions_and_loses_nothing(embedded_url: str, pre
     with ExitStack() as stack:
         old_worker = stack.enter_context(Program("worker", "sink", env=old, folder=short_path))
         programs = stack.enter_context(recording("abc", short_path, old))
-        eventually(lambda: all(each.recorded > 50 for each in programs.values()))
+        eventually(lambda: all(each.recorded > 40 for each in programs.values()))
         # 1. The new bus, with the options of the old one, and its workers.
         assert run("options", "set", "burst=50", env=new).returncode == 0
         new_worker = stack.enter_context(Program("worker", "sink", env=new, folder=short_path))
@@ -102,7 +102,7 @@ def test_a_bus_moves_to_more_partitions_and_loses_nothing(embedded_url: str, pre
         for name, program in programs.items():
             number = program.stop()
             programs[name] = Recording(name, short_path, new, number)
-            eventually(lambda name=name, number=number: programs[name].recorded > number + 30)  # type: ignore[misc]
+            eventually(lambda name=name, number=number: programs[name].recorded > number + 20)  # type: ignore[misc]
         # 3. The old workers, when the old bus is empty.
         eventually(lambda: lag(old) == 0)
         assert old_worker.stop() == 0
@@ -110,6 +110,6 @@ def test_a_bus_moves_to_more_partitions_and_loses_nothing(embedded_url: str, pre
         eventually(lambda: lag(new) == 0)
         assert new_worker.stop() == 0
     found = stored(old), stored(new)
-    assert min(map(len, found)) > 100
+    assert min(map(len, found)) > 60
     assert found[0] + found[1] == recorded
     assert json.loads(run("status", "-o", "json", env=new).stdout)["partitions"][3]["published"] > 0

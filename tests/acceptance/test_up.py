@@ -275,6 +275,7 @@ def test_what_fails_again_and_again_is_waited_for_in_words_that_count(
     assert messages == {f"Back-off restarting failed container crash in pod {pod}_default"}
 
 
+@pytest.mark.volume
 def test_the_lines_of_one_that_was_killed_go_on_until_the_next_one_begins(
     env: dict[str, str], procfile: Path, tmp_path: Path
 ) -> None:
@@ -416,6 +417,7 @@ def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], tmp_path:
         assert program.stop() == 0
 
 
+@pytest.mark.volume
 def test_a_server_that_is_killed_is_started_again(env: dict[str, str], state: Path, tmp_path: Path) -> None:
     with Program(*UP, env=env, folder=tmp_path) as program:
         eventually(lambda: all(line in program.out for line in READY))
@@ -512,6 +514,7 @@ def test_workers_end_by_themselves_when_theirs_is_killed(env: dict[str, str], tm
         eventually(lambda: not any(map(alive, pids)), within_s=60)
 
 
+@pytest.mark.volume
 def test_down_leaves_a_server_that_up_keeps_running_and_says_what_to_do(
     env: dict[str, str], state: Path, tmp_path: Path
 ) -> None:
@@ -570,6 +573,7 @@ def test_a_folder_that_others_may_write_to_is_told_in_one_line(
 # -- what cannot be --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.volume
 def test_a_reader_that_goes_away_ends_everything(env: dict[str, str], state: Path) -> None:
     with subprocess.Popen([*COMMAND, "up"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None

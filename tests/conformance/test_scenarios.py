@@ -11,6 +11,7 @@ from tests.conformance.runner import InBatches, Mode, failures, one_by_one
 from tests.conformance.scenario import Scenario
 from tests.conformance.scenarios import own_scenarios
 from tests.conftest import CONTAINERS
+from tests.thin import one
 
 SEEDS = [pytest.param([0], id="seed 0"), pytest.param([1, 2], id="seeds 1 and 2", marks=pytest.mark.volume)]
 SCENARIOS = [pytest.param(scenario, id=scenario.name) for scenario in own_scenarios()]
@@ -39,6 +40,6 @@ def test_final_state_is_the_same_wherever_batches_end(driver: Driver, scenario: 
     "mode",
     [pytest.param(one_by_one, id="one by one"), pytest.param(InBatches(), id="in batches", marks=pytest.mark.volume)],
 )
-@pytest.mark.parametrize("server_url", CONTAINERS, indirect=True)
+@pytest.mark.parametrize("server_url", one(CONTAINERS), indirect=True)
 def test_all_tables_pass_on_every_other_kind_of_server(server_url: str, mode: Mode) -> None:
     assert failures(RedisDriver(server_url), own_scenarios(), mode) == []

@@ -21,7 +21,7 @@ MODES = [pytest.param(one_by_one, id="one_event_a_call"), pytest.param(InBatches
 
 
 #: A call an event, with all that is compared after each, takes long where there are thousands of events.
-FEW = 150
+FEW = 100
 
 
 @pytest.mark.parametrize("mode", one(MODES))

@@ -14,6 +14,7 @@ from tests.functions.breaking import Breaker, breakable_server
 from tests.functions.picture import differences
 from tests.functions.stories import tell
 from tests.functions.write_cases import CASES, Case
+from tests.thin import one
 
 FIRST = list({case.verb: case for case in reversed(CASES)}.values())
 
@@ -33,7 +34,7 @@ def breaker(server_url: str) -> Iterator[Breaker]:
     found.client.close()
 
 
-@pytest.mark.parametrize("server_url", CONTAINERS, indirect=True)
+@pytest.mark.parametrize("server_url", one(CONTAINERS), indirect=True)
 @pytest.mark.parametrize(
     "cases", [pytest.param(FIRST, id="first of each function"), pytest.param(CASES, id="all", marks=pytest.mark.volume)]
 )

@@ -11,6 +11,7 @@ import pytest
 from tests.functions.breaking import Answer, Refusal, breakable_server, replaced
 from tests.functions.stories import End, everybody_else, tell, tell_refused
 from tests.functions.write_cases import CASES
+from tests.thin import one
 
 #: What is broken → (what stands in the library, what stands there instead, a case, what is said of it in the end).
 CONTROLS = {
@@ -55,7 +56,7 @@ CONTROLS = {
 }
 
 
-@pytest.mark.parametrize("name", CONTROLS)
+@pytest.mark.parametrize("name", one(CONTROLS))
 def test_control_a_library_that_is_broken_in_one_place_is_found_out(name: str) -> None:
     right, wrong, case, sign = CONTROLS[name]
     told = whatever_fails(replaced(right, wrong), case)

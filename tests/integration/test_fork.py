@@ -162,8 +162,9 @@ def _sockets() -> set[str]:
     return {link for link in links if link.startswith("socket:")}
 
 
+@pytest.mark.parametrize("forks", one([5, 50]))
 def test_a_fork_in_the_middle_of_anything_leaves_the_child_able_to_record(
-    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, recorder: EventRecorder
+    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, recorder: EventRecorder, forks: int
 ) -> None:
     """Threads record, refuse, log and flush meanwhile, so that every lock is held at some fork."""
     seen: list[Event] = []
@@ -186,13 +187,13 @@ def test_a_fork_in_the_middle_of_anything_leaves_the_child_able_to_record(
     for thread in threads:
         thread.start()
     try:
-        for _ in range(20):
+        for _ in range(forks):
             in_child(child)
     finally:
         done.set()
         for thread in threads:
             thread.join()
-    assert messages(read_incoming(embedded_url, settings)).count("child") == 20
+    assert messages(read_incoming(embedded_url, settings)).count("child") == forks
 
 
 def test_a_child_of_a_child_records_too(

@@ -30,6 +30,7 @@ from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, e
 from eventbus.settings import Settings, SpoolWhen
 from tests.acceptance.programs import environment, run
 from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of, uids
+from tests.thin import one
 from tests.waiting import eventually
 
 DAY_MS = 86_400_000
@@ -178,7 +179,7 @@ def test_of_several_that_send_at_once_each_batch_is_sent_by_one(
     assert os.listdir(root) == []
 
 
-@pytest.mark.parametrize("crash", ["publish:1", "published:1", "published:3", "respool:1"])
+@pytest.mark.parametrize("crash", one(["published:1", "publish:1", "published:3", "respool:1"]))
 def test_a_sender_that_is_killed_leaves_the_rest_to_the_next(
     start: Start, root: Path, url: str, prefix: str, env: dict[str, str], server: EmbeddedServer, crash: str
 ) -> None:

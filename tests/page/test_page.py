@@ -255,6 +255,7 @@ A_FLOOD = """async () => {
 }"""
 
 
+@pytest.mark.volume
 def test_a_flood_does_not_make_the_list_jump(url: str, open_page: Open) -> None:
     page = open_page(url)
     before, after, waiting = page.evaluate(A_FLOOD)
@@ -353,6 +354,7 @@ def test_silences_and_restarts_are_seen_in_what_was_only_counted(url: str, open_
     expect(page.locator(".timeline .restart")).to_have_count(4)
 
 
+@pytest.mark.volume
 def test_a_story_goes_on_by_the_one_stream_of_the_page(bus: Bus, url: str, open_page: Open) -> None:
     write(bus, event("told", "Begun"))
     page = open_page("about:blank")
@@ -367,6 +369,7 @@ def test_a_story_goes_on_by_the_one_stream_of_the_page(bus: Bus, url: str, open_
     assert sum("watch=1" in one for one in asked) == 1
 
 
+@pytest.mark.volume
 def test_what_has_completed_since_its_last_failure_fails_no_more(bus: Bus, url: str, open_page: Open) -> None:
     def job(reason: str, type_: str = "Normal", count: int = 1) -> Event:
         return msgspec.structs.replace(event("nightly", reason, type_=type_), count=count)
@@ -514,6 +517,7 @@ OLDER = """async () => {
 }"""
 
 
+@pytest.mark.volume
 def test_a_stream_that_is_too_old_again_and_again_is_asked_for_with_pauses_and_left_closed(
     url: str, open_page: Open
 ) -> None:
@@ -522,12 +526,14 @@ def test_a_stream_that_is_too_old_again_and_again_is_asked_for_with_pauses_and_l
     assert closed == [True] * 4
 
 
+@pytest.mark.volume
 def test_of_two_lists_the_older_is_gone_on_from_and_the_newer_row_stays(url: str, open_page: Open) -> None:
     page = open_page(f"{url}live.js", expected=404)
     assert page.evaluate(TWO_LISTS) == [3, 3, False, 4]
     assert page.evaluate(OLDER) == "99"
 
 
+@pytest.mark.volume
 def test_the_words_that_the_server_was_asked_for_hold_for_what_comes(bus: Bus, url: str, open_page: Open) -> None:
     page = open_page(f"{url}?namespace=live&q=needle&sort=last")
     expect(page.get_by_text("● live")).to_be_visible()
@@ -554,6 +560,7 @@ AN_HOUR = """async () => {
 }"""
 
 
+@pytest.mark.volume
 def test_an_hour_of_ten_events_a_second_leaves_no_more_rows_than_are_kept(url: str, open_page: Open) -> None:
     page = open_page(url)
     expect(rows(page).first).to_be_visible()
