@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -22,16 +21,13 @@ from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
-from eventbus.consume.liveness import LivenessObserver
+from eventbus.consume.take_over import TAKE_OVER_S, TakeOver
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.failpoints import failpoint
 
 log = logging.getLogger("eventbus")
 
-#: A worker whose counter was seen not to move for so long, by the observer's own monotonic clock, is dead.
-TAKE_OVER_S = 15.0
 BEAT_EVERY_S = 1.0
-LOOK_EVERY_S = 3.0
 #: A read that was begun is waited for before a partition is let go of.
 LONGEST_READ_MS = 1000
 #: A worker that has not come one event further for so long hangs: it beats no more, and is taken over. Ten minutes is
@@ -80,7 +76,7 @@ class Consumer:
         self._handle = handle
         self._handle_alone = handle_alone
         self._block_ms = block_ms
-        self._take_over_s = take_over_s
+        self._take_over = TakeOver(clock, after_s=take_over_s, block_ms=block_ms)
         self._on_change = on_change
         self._stop = threading.Event()
         self.ready = threading.Event()
@@ -90,10 +86,7 @@ class Consumer:
         )
         self._heartbeat = Heartbeat(self._reader.beat, clock=clock, hung_s=HUNG_S, progress=lambda: self._reader.steps)
         self._working: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._look_every_s = min(LOOK_EVERY_S, take_over_s / 5)
-        self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
         self._next_beat = 0.0
-        self._next_look = 0.0
         self._failures = 0
         self._lost_redis = False
         self._fresh = True
@@ -262,17 +255,13 @@ class Consumer:
 
     def _look_around(self) -> None:
         """Handle what has been left: by us, or by consumers whose counter stands still."""
-        now = self._clock.monotonic()
-        if now < self._next_look:
+        if not self._take_over.is_due():
             return
-        self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
         self._work_own_pending()
-        others = self.others()
-        for name, still_s in self._liveness.observe(others).items():
-            if still_s >= self._take_over_s:
-                self._take_over(name, others[name])
+        for name, count in self._take_over.dead(self.others()).items():
+            self._take_from(name, count)
 
-    def _take_over(self, name: str, count: str) -> None:
+    def _take_from(self, name: str, count: str) -> None:
         while not self._stop.is_set():
             claimed = self._reader.claim(name, count)
             if not claimed:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Sequence
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import TAKE_OVER_S, Consumer
+from eventbus.consume.group_consumer import Consumer
 from eventbus.consume.group_runner import Companion, PartitionLoop
 from eventbus.consume.health import LoopHealth
 from eventbus.consume.lane import Lane
 from eventbus.consume.share_keeper import ShareKeeper
+from eventbus.consume.take_over import TAKE_OVER_S
 
 #: Threads that work partitions, at most: more would only take turns in one Python process, and a handler that waits
 #: for something else keeps no more than a fourth of the partitions waiting.

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import TAKE_OVER_S, Consumer, consumer_name
+from eventbus.consume.group_consumer import Consumer, consumer_name
 from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
+from eventbus.consume.take_over import TAKE_OVER_S
 from eventbus.correlate.store_sink import sink_consumer
 
 

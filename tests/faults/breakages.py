@@ -214,7 +214,7 @@ def _claims_by_idle_time() -> None:
     def look_around(self: Any) -> None:
         reader = self._reader
         reader._client.xautoclaim(
-            reader.keys.incoming, reader.group, reader.consumer, int(self._take_over_s * 1000), "0", justid=True
+            reader.keys.incoming, reader.group, reader.consumer, int(self._take_over._after_s * 1000), "0", justid=True
         )
         if pending := reader.own_pending():
             self._work(pending)

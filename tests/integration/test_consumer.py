@@ -20,7 +20,7 @@ from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import SystemClock
 from eventbus.consume import group_consumer as consumer_module
-from eventbus.consume import heartbeat
+from eventbus.consume import heartbeat, take_over
 from eventbus.consume.group_consumer import Consumer, consumer_name
 from eventbus.correlate.store_sink import StoreSink
 from eventbus.correlate.worker import SinkRunner
@@ -50,7 +50,7 @@ def settings(prefix: str) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(take_over, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
     monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
 
@@ -399,7 +399,9 @@ def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
         eventually(lambda: len(_workers(bus)) == 2)
         pass_time(clock, bus, 1, step_s=0.6)
         clock.advance(0.2)
-        eventually(lambda: min(one._next_look, two._next_look) > clock.monotonic())  # each has seen the other alive
+        eventually(
+            lambda: min(one._take_over._next_look, two._take_over._next_look) > clock.monotonic()
+        )  # each has seen the other alive
         record(broadcaster, 1)
         eventually(lambda: len(held) == 1)
         record(broadcaster, 1)  # one that fails reads nothing new: this is the other's

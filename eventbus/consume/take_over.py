@@ -1,0 +1,44 @@
+"""Decides whose deliveries a worker of a group takes over: those of a worker whose heartbeat stands still."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from eventbus.clock import Clock
+from eventbus.consume.liveness import LivenessObserver
+
+#: A worker whose counter was seen not to move for so long, by the observer's own monotonic clock, is dead.
+TAKE_OVER_S = 15.0
+LOOK_EVERY_S = 3.0
+
+
+class TakeOver:
+    """One worker's judgement of the others on its partition. Not thread-safe.
+
+    Args: after_s: how long a counter stands still before its worker is dead.
+          block_ms: how long a read may keep the worker from looking.
+    """
+
+    def __init__(self, clock: Clock, *, after_s: float, block_ms: int) -> None:
+        self._clock = clock
+        self._after_s = after_s
+        self._look_every_s = min(LOOK_EVERY_S, after_s / 5)
+        self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
+        self._next_look = 0.0
+
+    def is_due(self) -> bool:
+        """Return True if it is time to look at the others; not again before the next time."""
+        now = self._clock.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
+        return True
+
+    def dead(self, beats: Mapping[str, str]) -> dict[str, str]:
+        """Return those of the others' heartbeat counters, by name, whose worker is dead."""
+        still = self._liveness.observe(beats)
+        return {name: count for name, count in beats.items() if still[name] >= self._after_s}
+
+
+__all__ = ["LOOK_EVERY_S", "TAKE_OVER_S", "TakeOver"]
