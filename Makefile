@@ -52,7 +52,7 @@ pictures: install
 # What `make test` leaves out: the whole of what it has a thin choice of, on every kind of server, with tens of thousands
 # of events, and properties with eight times as many examples.
 test-long: install
-	EVENTBUS_TEST_EXAMPLES=200 $(BIN)/python -m pytest -m "volume or hypothesis" -n $(JOBS) --dist loadgroup $(ARGS)
+	EVENTBUS_TEST_EXAMPLES=200 $(BIN)/python -m pytest -m "volume or hypothesis" --timeout 900 -n $(JOBS) --dist loadgroup $(ARGS)
 
 # Other people's clients: four kubectls, Python's, and JavaScript's where there is npm; fetched into .state and a cache, some
 # 200 MB the first time. Then four minutes.

@@ -1,7 +1,7 @@
 """Takes a picture of a partition, so that two runs of the same story can be compared though time has passed.
 
 Nothing here knows the layout of a key: values are unpacked where they are msgpack, and whatever is a time or a version
-of today is one moment like any other within ten minutes.
+of today is a moment, so far from the picture's own: two that are less than ten minutes apart in that are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgpack
 from eventbus.store.stored import View, decode_stored
 from tests.functions.partition import Partition, State
 
-#: Two runs of a story are not further apart.
+#: A story does not take longer, also on a busy machine.
 APART_S = 600
 #: What counts as a time of today, seconds: counts are forgotten eight days from now, exports live for two hours.
 TODAY_S = 30 * 86_400
@@ -34,7 +34,7 @@ _BORN = re.compile(r"\b\d{16}\b")
 
 
 class Moment:
-    """A time or a version of about now, in seconds."""
+    """A time or a version of today: seconds after the picture was taken. Or a life, which is the same."""
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
@@ -156,7 +156,7 @@ def _moment(number: float) -> Moment | None:
     now = time.time()
     for per_s in (1_000, 1_000_000):
         if abs(number / per_s - now) < TODAY_S:
-            return Moment(number / per_s)
+            return Moment(number / per_s - now)
     return None
 
 
