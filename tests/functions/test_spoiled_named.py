@@ -106,7 +106,7 @@ def _note(partition: Partition, changes: bytes, key: bytes) -> bytes:
 
     keys, version = partition.keys, partition.version("nodes")
     told = [f"M{key[-18:].decode()}", False]
-    noted = ["CHANGES", changes, keys.version_of("nodes"), version + 1, version + 1, 0, 100, key[:-32]]
+    noted = ["CHANGES", changes, keys.version_of("nodes"), version + 1, version + 1, 0, 100, key[:-18]]
     packed: bytes = msgpack.packb([[], [*noted, keys.index_name_of("nodes"), "", told, False]], use_bin_type=False)
     return packed
 
