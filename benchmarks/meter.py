@@ -8,7 +8,6 @@ import resource
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 #: The server's process, told by the harness.
 SERVER_PID = "BENCH_SERVER_PID"
@@ -86,13 +85,3 @@ def percentiles(times_ns: list[int]) -> dict[str, float]:
         return times[min(len(times) - 1, int(len(times) * share))] / 1000
 
     return {"p50_us": at(0.5), "p99_us": at(0.99), "p999_us": at(0.999)}
-
-
-def timed_calls(call: Any, arguments: list[Any]) -> list[int]:
-    """ns that each of the calls took, the clock's own 0.1 µs included."""
-    clock, times = time.perf_counter_ns, []
-    for argument in arguments:
-        start = clock()
-        call(argument)
-        times.append(clock() - start)
-    return times

@@ -6,17 +6,17 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from eventbus import backoff
+from eventbus.backoff import Backoff
 from eventbus.clock import Clock
 
 #: client-go's numbers: the pauses are 0.8–1.6 s, 1.6–3.2 s, … 30–60 s, so that watchers that lost one server do not
 #: come back at one time.
-PAUSES: Final = backoff.Backoff(first_s=1.6, last_s=60.0, at_least=0.5)
+PAUSES: Final = Backoff(first_s=1.6, last_s=60.0, at_least=0.5)
 #: Seconds after which the pauses begin with the shortest again.
 RESET_AFTER_S: Final = 120.0
 
 
-class Backoff:
+class ReflectorBackoff:
     """Gives pauses. Not thread-safe.
 
     Args:   chance: gives 0..1.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
-from eventbus.cache.backoff import Backoff
+from eventbus.cache.backoff import ReflectorBackoff
 from eventbus.cache.pager import list_all
 from eventbus.cache.stop_signal import StopSignal
 from eventbus.clock import Clock
@@ -91,7 +91,7 @@ class Reflector(Generic[T]):
         self._page_size = page_size
         self._min_watch_timeout_s = max(min_watch_timeout_s, WATCH_TIMEOUT_S)
         self._chance = chance
-        self._backoff = Backoff(clock=clock, chance=chance)
+        self._backoff = ReflectorBackoff(clock=clock, chance=chance)
         self._version = ""
         self._expired = False  # the last list at _version failed, so that the next asks for the newest
         self._always_pages = False  # even lists "not older than" come in pages: nobody serves them from memory

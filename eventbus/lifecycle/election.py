@@ -42,7 +42,6 @@ class Election:
         lease_s: int = LEASE_S,
     ) -> None:
         self.identity = identity
-        self.elected = 0
         self._leases = leases
         self._clock = clock
         self._now = now
@@ -94,7 +93,6 @@ class Election:
         self._held = self._leases.replace(held, self._taken(held))
         self._renewed_at = began  # before the call: others may have seen it from then on
         if was != self.identity:
-            self.elected += 1
             log.info("%s acts now%s", self.identity, f", in the place of {was}" if was else "")
 
     def _find(self) -> Lease:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from eventbus.broker import functions
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.client import connect, make_client
 from eventbus.broker.embedded.server import EmbeddedServer
@@ -324,9 +323,6 @@ class Scene:
         """Return True if the store has a Warning event with *words* in it, as a worker records of a group's losses."""
         events = ObjectStore(self.bus, self.client).list().items
         return any(event.type == "Warning" and words in event.message for event in events)
-
-    def open_functions(self) -> functions.Functions:
-        return self.bus.functions(self.client, 0)
 
 
 def until(condition: Callable[[], object], within_s: float = waiting.PATIENCE_S) -> None:

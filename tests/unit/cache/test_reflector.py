@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from eventbus.cache.backoff import Backoff
+from eventbus.cache.backoff import ReflectorBackoff
 from eventbus.cache.indexer import Indexer
 from eventbus.cache.reflector import Reflector, VeryShortWatch
 from eventbus.cache.stop_signal import StopSignal
@@ -327,14 +327,14 @@ def test_every_round_ends_with_a_pause_that_grows(bench: Bench) -> None:
 def test_pauses_are_jittered_up_to_twice_as_long() -> None:
     clock = FakeClock()
     for chance, factor in ((0.0, 1.0), (0.5, 1.5), (1.0, 2.0)):
-        backoff = Backoff(clock=clock, chance=lambda chance=chance: chance)  # type: ignore[misc]
+        backoff = ReflectorBackoff(clock=clock, chance=lambda chance=chance: chance)  # type: ignore[misc]
         pauses = [backoff.next_s() for _ in range(8)]
         assert pauses == pytest.approx([factor * d for d in (0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30)])
 
 
 def test_two_minutes_after_the_last_reset_the_pauses_begin_anew() -> None:
     clock = FakeClock()
-    backoff = Backoff(clock=clock, chance=lambda: 0.0)
+    backoff = ReflectorBackoff(clock=clock, chance=lambda: 0.0)
     assert [backoff.next_s() for _ in range(3)] == pytest.approx([0.8, 1.6, 3.2])
     clock.advance(120)
     assert backoff.next_s() == pytest.approx(6.4), "not more than two minutes"
