@@ -59,10 +59,9 @@ class BusSource:
 
     def _tell_gone(self, last: Pod | DeletedFinalStateUnknown[Pod]) -> None:
         """Say first how it was deleted: one that was forced out of the store has no other time for its end."""
-        was_marked = isinstance(last, Pod) and last.metadata.deletion_timestamp is not None
-        self._tell(*([last] if isinstance(last, Pod) and was_marked else []))
-        if was_marked:
-            self._tell()
+        if isinstance(last, Pod) and last.metadata.deletion_timestamp is not None:
+            self._tell(last)
+        self._tell()
 
     def _tell(self, *heard: Pod) -> None:
         """Say what there is, and *heard* too: it may be gone from the index by now, which its own handler tells."""
