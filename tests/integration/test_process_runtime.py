@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,16 @@ def test_what_does_not_end_in_its_grace_time_is_killed(world: RuntimeWorld) -> N
     assert (world.run().signal, world.run().grace_exceeded) == (9, True)
     assert world.told.reasons[-1] == "ExceededGracePeriod"
     assert world.processes() == []
+
+
+def test_a_pod_that_was_ended_has_not_even_left_a_process_that_is_slow_to_go(world: RuntimeWorld) -> None:
+    large = "import os, time; held = bytes(1) * 300_000_000; print(os.getpid(), flush=True); time.sleep(1e6)"
+    world.sync(make_pod(f"trap '' TERM; setsid {sys.executable} -c '{large}' & while :; do sleep 0.05; done"))
+    eventually(lambda: world.log().endswith("\n"))
+    world.runtime.kill_pod(UID, None, 0.1)
+
+    left = read_process(int(world.log().split()[0]))
+    assert left is None or left.gone
 
 
 def test_what_a_container_leaves_behind_ends_with_it(world: RuntimeWorld) -> None:

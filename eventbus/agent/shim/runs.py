@@ -16,6 +16,9 @@ from eventbus.agent.shim.state import EXITED, RUNNING, Run, State, forget_old_ru
 
 #: The disk is full: it is tried again so often, seconds.
 _SAVE_AGAIN_S = 1.0
+#: Waited for what was killed at the end, seconds: less than the agent waits for the shim.
+_GONE_WITHIN_S = 3.0
+_LOOK_EVERY_S = 0.01
 
 
 class Runs:
@@ -147,9 +150,15 @@ class Runs:
                 self.outputs.pop(output.descriptor).close()
 
     def kill_all(self) -> None:
-        """Kill every process below this one."""
-        for process in descendants(os.getpid(), all_processes()):
-            _kill(process.pid, signal.SIGKILL)
+        """Kill every process below this one, and reap it: who waits for our end finds none. No run may run any more."""
+        deadline = time.monotonic() + _GONE_WITHIN_S
+        with contextlib.suppress(ChildProcessError):  # none is left: those below us became ours when they lost theirs
+            while time.monotonic() < deadline:
+                for process in descendants(os.getpid(), all_processes()):
+                    _kill(process.pid, signal.SIGKILL)
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    continue
+                time.sleep(_LOOK_EVERY_S)
 
     def save(self) -> None:
         """Raises: OSError."""
