@@ -1,15 +1,15 @@
 """Named places where a test may kill or freeze this process. In normal runs each is a call that does nothing.
 
 `EVENTBUS_CRASH=kill:recorded:3` kills the process when it comes past `recorded` for the third time; `stop:` freezes it
-(SIGSTOP) instead; `kill:decoded@MARK` only when what it works on contains the bytes MARK, every time. The places are
-in the write path, and in the agent's sync of a pod (`kill:pod:volumes`): `grep failpoint`.
+(SIGSTOP) instead; `kill:decoded@MARK` only when what it works on contains the bytes MARK, every time. The places are in
+the write path, in the agent's sync of a pod (`kill:pod:volumes`), in shims and their zygote (`kill:shim:made`; each
+counts for itself): `grep failpoint`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 
 
@@ -27,6 +27,8 @@ class _Armed:
         self._place, count = (place, count) if count.isdecimal() else (where, "1")
         self._signal = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action]
         self._mark = mark.encode()
+        import threading  # shims have no use for it, and fork from what is imported
+
         self._left = int(count)
         self._lock = threading.Lock()
 

@@ -13,6 +13,7 @@ from eventbus.agent.shim.outputs import Output, open_output
 from eventbus.agent.shim.procfs import MARK, Process, all_processes, children, descendants, mark, mark_of
 from eventbus.agent.shim.protocol import Process as Wanted
 from eventbus.agent.shim.state import EXITED, RUNNING, Run, State, forget_old_runs, write_state
+from eventbus.failpoints import failpoint
 
 #: The disk is full: it is tried again so often, seconds.
 _SAVE_AGAIN_S = 1.0
@@ -61,14 +62,17 @@ class Runs:
         self._state["runs"] = forget_old_runs([run, *known])
         try:
             self.save()
+            failpoint("shim:created")
             launched = self._launch(run, process)
         except OSError:
             self._state["runs"] = known
             self._save_or_later()  # it may be there as one that was created
             raise
+        failpoint("shim:written")
         if problem := launched.release():
             os.waitpid(launched.pid, 0)
             self._fail(run, problem)
+        failpoint("shim:released")
         return run
 
     def _launch(self, run: Run, process: Wanted) -> Launched:
@@ -84,6 +88,7 @@ class Runs:
             raise
         finally:
             os.close(write_end)
+        failpoint("shim:made")
         run["pid"], run["start_ticks"] = launched.pid, launched.start_ticks
         run["started_at"], run["phase"] = time.time(), RUNNING
         try:
@@ -101,11 +106,13 @@ class Runs:
         if run["phase"] != RUNNING:
             return  # its number may be another's by now
         kill_at = time.monotonic() + max(0.0, grace_s)
+        failpoint("shim:stop")
         first = not run["kill_at"]
         run["kill_at"] = kill_at if first else min(run["kill_at"], kill_at)
         if first:
             self._asked[run["id"]] = False
             self._signal(run, signal.SIGTERM)
+            failpoint("shim:stopped")
         self.kill_due()
 
     def kill_due(self) -> float | None:
@@ -126,10 +133,12 @@ class Runs:
         run = next((one for one in self.running if one["pid"] == pid), None)
         if run is None:
             return False
+        failpoint("shim:ended")
         self._take_last_words(run)
         run["exit_code"], run["signal"] = (code, 0) if code >= 0 else (128 - code, -code)
         run["reason"] = "Completed" if code == 0 else "OOMKilled" if self._out_of_memory(run) else "Error"
         self._exited(run)
+        failpoint("shim:kept")
         return True
 
     def sweep(self) -> None:

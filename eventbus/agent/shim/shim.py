@@ -15,6 +15,7 @@ from eventbus.agent.shim import protocol
 from eventbus.agent.shim.execs import Execs
 from eventbus.agent.shim.runs import Runs
 from eventbus.agent.shim.state import State, new_run
+from eventbus.failpoints import failpoint
 
 #: A shim of which nothing runs looks so often whether its folder is still there, milliseconds.
 _ALONE_MS = 30_000
@@ -192,6 +193,7 @@ class Shim:
             case "exit":
                 if self._runs.running:
                     return _refusal(protocol.BUSY, "something still runs")
+                failpoint("shim:exit")
                 self._left = True
                 return {"ok": True}
         return _refusal(protocol.BAD_REQUEST, f"no such request: {request['op']}")

@@ -20,6 +20,7 @@ from eventbus.agent.shim import protocol
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.shim import Shim
 from eventbus.agent.shim.state import State
+from eventbus.failpoints import failpoint
 
 _SET_CHILD_SUBREAPER, _SET_NAME = 36, 15
 _NAME = b"eventbus-shim"
@@ -42,10 +43,12 @@ def main() -> None:
     gc.disable()
     gc.freeze()
     while agent.recv(1, socket.MSG_PEEK):
+        failpoint("zygote:asked")
         ready, say = os.pipe()
         if os.fork() == 0:
             os.close(ready)
             _be_a_shim(prctl, agent, say)
+        failpoint("zygote:forked")
         os.close(say)
         if not os.read(ready, 1):  # it died before it had read what it was to do
             with contextlib.suppress(BlockingIOError):  # or just behind it
@@ -64,6 +67,7 @@ def _warm_up() -> None:
 def _be_a_shim(prctl: Any, agent: socket.socket, say: int) -> NoReturn:
     try:
         try:
+            failpoint("shim:forked")
             request = protocol.decode(_read_line(agent))
             folder, state = request["folder"], request["state"]
             os.setsid()
@@ -71,13 +75,16 @@ def _be_a_shim(prctl: Any, agent: socket.socket, say: int) -> NoReturn:
             prctl(_SET_NAME, _NAME, 0, 0, 0)
             os.chdir("/")
             shim = _make_shim(folder, state)
+            failpoint("shim:begun")
             agent.sendall(protocol.encode({"ok": True, "pid": os.getpid()}))
         except BaseException as error:
             agent.sendall(protocol.encode({"ok": False, "error": f"{type(error).__name__}: {error}"}))
             os.write(say, b"-")
             raise
-        os.write(say, b"+")
+        with contextlib.suppress(BrokenPipeError):  # the zygote is gone: the agent has our word
+            os.write(say, b"+")
         os.close(say)
+        failpoint("shim:answered")
         _let_go_of_the_agent(folder)
         shim.run()
         os._exit(0)

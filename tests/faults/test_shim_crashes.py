@@ -1,0 +1,155 @@
+"""kill -9 of a shim, and of the zygote, at each step: pods are found or made anew, nothing runs twice, and what nobody
+can know is said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbus.agent.runtime.contract import ContainerRuntimeStatus
+from eventbus.agent.shim.procfs import all_processes
+from eventbus.objects.pod import Pod
+from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
+from tests.thin import thin
+from tests.waiting import eventually
+
+SHIM = Path(__file__).parents[2] / "eventbus/agent/shim"
+#: Places that a start comes past, in order.
+STARTING = (
+    "zygote:asked",
+    "zygote:forked",
+    "shim:forked",
+    "shim:begun",
+    "shim:answered",
+    "shim:created",
+    "shim:made",
+    "shim:written",
+    "shim:released",
+)
+#: Those behind the word that lets a process become its program, and the one between its end and what is written.
+RELEASED, FORGETS = "shim:released", "shim:ended"
+#: Places of an end: of a process by itself, of a pod that is ended.
+ENDED = (FORGETS, "shim:kept")
+ENDING = ("shim:stop", "shim:stopped", *ENDED, "shim:exit")
+UNKNOWN = "ContainerStatusUnknown"
+
+
+class Crashes:
+    """A pod that says when it begins, and the agents that come and go; those of `armed` have shims that die."""
+
+    def __init__(self, world: RuntimeWorld, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        self._starts = folder / "starts"
+        self._starts.touch()
+        self._monkeypatch = monkeypatch
+
+    def armed(self, place: str) -> None:
+        self._monkeypatch.setenv("EVENTBUS_CRASH", f"kill:{place}")
+
+    def disarmed(self) -> None:
+        """Let another agent come; what this one's zygote has forked dies no more."""
+        self._monkeypatch.delenv("EVENTBUS_CRASH")
+        self.world.runtime.close()
+        self.world.runtime = self.world.open()
+
+    def pod(self, script: str, policy: str) -> Pod:
+        said = f"echo $$$$ >> {self._starts}; {script}"
+        return make_pod(said, restartPolicy=policy, terminationGracePeriodSeconds=1)
+
+    @property
+    def starts(self) -> list[str]:
+        return self._starts.read_text().split()
+
+    def sync_until(self, pod: Pod, settled: Callable[[], bool]) -> None:
+        def once() -> bool:
+            self.world.sync(pod)
+            return settled()
+
+        eventually(once)
+
+    def runs(self) -> list[ContainerRuntimeStatus]:
+        status = self.world.runtime.status(UID)
+        return list(status.containers) if status is not None else []
+
+    def alive(self) -> bool:
+        return any(run.running for run in self.runs())
+
+    def is_left_to_itself(self) -> bool:
+        """Return True if there is no shim."""
+        status = self.world.runtime.status(UID)
+        return status is None or status.sandbox is None or not status.sandbox.ready
+
+
+@pytest.fixture
+def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes]:
+    with runtime_world(tmp_path / "state") as world:
+        yield Crashes(world, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+@pytest.mark.parametrize("place", thin(STARTING, lambda place: place in ("zygote:asked", "shim:made", RELEASED)))
+def test_killed_while_a_pod_starts(crashes: Crashes, place: str, policy: str) -> None:
+    pod, world = crashes.pod("exec sleep 1000", policy), crashes.world
+    crashes.armed(place)
+    world.sync(pod)
+    crashes.disarmed()
+    crashes.sync_until(pod, lambda: crashes.alive() or (policy == "Never" and bool(crashes.runs())))
+
+    lost = [run for run in crashes.runs() if run.reason == UNKNOWN]
+    began = place in STARTING[STARTING.index("shim:created") :]
+    assert len(lost) == began, "a run that was begun is said to be unknown, no other"
+    assert crashes.alive() == (policy == "Always" or not began)
+    eventually(lambda: len(crashes.starts) >= crashes.alive())
+    assert len(world.processes()) == crashes.alive(), "nothing runs twice"
+    assert len(crashes.starts) <= crashes.alive() + (place == RELEASED), "what was never released has done nothing"
+    if policy == "Always" and began:
+        assert world.told.reasons.count("SandboxChanged") == 1
+
+
+@pytest.mark.parametrize("place", thin(ENDED, lambda place: place == FORGETS))
+def test_killed_when_a_process_has_ended_its_exit_code_is_known_once_it_is_written(
+    crashes: Crashes, place: str
+) -> None:
+    pod = crashes.pod("exit 7", "Never")
+    crashes.armed(place)
+    crashes.world.sync(pod)
+    eventually(crashes.is_left_to_itself)
+    crashes.disarmed()
+    crashes.sync_until(pod, lambda: not crashes.alive())
+
+    [run] = crashes.runs()
+    assert (run.exit_code, run.reason) == ((137, UNKNOWN) if place == FORGETS else (7, "Error"))
+    assert len(crashes.starts) == 1
+
+
+@pytest.mark.parametrize("place", thin(ENDING, lambda place: place == "shim:stopped"))
+def test_killed_while_a_pod_is_ended_it_is_ended(crashes: Crashes, place: str) -> None:
+    pod, world = crashes.pod("exec sleep 1000", "Always"), crashes.world
+    crashes.armed(place)
+    world.sync(pod)
+    eventually(lambda: crashes.starts)
+    world.runtime.kill_pod(UID, pod)
+
+    [run] = crashes.runs()
+    known = place in ("shim:kept", "shim:exit")
+    assert (run.exit_code, run.reason) == ((143, "Error") if known else (137, UNKNOWN))
+    assert world.processes() == []
+    crashes.disarmed()
+    world.runtime.remove(UID)
+    assert world.runtime.status(UID) is None
+
+
+def test_every_place_of_a_shim_and_its_zygote_is_tried() -> None:
+    places = {place for path in SHIM.glob("*.py") for place in re.findall(r'failpoint\("(.+?)"', path.read_text())}
+    assert places == {*STARTING, *ENDING}
+
+
+def test_a_zygote_that_dies_behind_a_fork_leaves_the_shim_that_it_made(crashes: Crashes) -> None:
+    pod, world = crashes.pod("exec sleep 1000", "Always"), crashes.world
+    crashes.armed("zygote:forked")
+    assert not world.sync(pod).failed
+    assert world.told.reasons.count("SandboxChanged") == 0
+    assert len([one for one in all_processes() if one.pid == world.shim_pid]) == 1
