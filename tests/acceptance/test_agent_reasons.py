@@ -162,7 +162,10 @@ def test_a_machine_that_is_short_of_something_evicts_one_after_the_other(machine
             eventually(lambda name=name: statuses(machine)[name] == ("Failed", "Evicted"))  # type: ignore[misc]
             machine.wait_gone(name)
         events = [one for one in items(machine, "events") if one["reason"] == "Evicted"]
-        resource = "memory" if short.startswith("memory") else "ephemeral-storage"
+        memory = short.startswith("memory")
+        resource = "memory" if memory else "ephemeral-storage"
+        pressure = "NodeHasInsufficientMemory" if memory else "NodeHasDiskPressure"
+        eventually(lambda: ("n1", pressure) in reasons(machine))
         assert {one["type"] for one in events} == {"Warning"}
         assert all(one["message"].startswith(f"The node was low on resource: {resource}. ") for one in events)
         assert agent.stop() == 0

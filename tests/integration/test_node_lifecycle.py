@@ -108,6 +108,23 @@ def test_a_transition_time_moves_only_with_the_status(world: NodeWorld) -> None:
     assert world.reasons("n1")["NodeHasInsufficientMemory"] == world.reasons("n1")["NodeHasSufficientMemory"] == 1
 
 
+def test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more(world: NodeWorld) -> None:
+    machine = world.agent("n1").machine
+    world.run(1)
+    machine.available, machine.free, machine.processes = 50 * 1024 * 1024, 5 * GIB, 32_000
+    world.run(11)
+    fresh = FakeMachine()
+    machine.available, machine.free, machine.processes = fresh.available, fresh.free, fresh.processes
+    world.run(11)
+    told = world.reasons("n1")
+    for short, enough in (
+        ("NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
+        ("NodeHasDiskPressure", "NodeHasNoDiskPressure"),
+        ("NodeHasInsufficientPID", "NodeHasSufficientPID"),
+    ):
+        assert (told[short], told[enough]) == (1, 1)
+
+
 def test_a_machine_that_was_started_anew_is_told(world: NodeWorld) -> None:
     world.agent("n1")
     world.run(5)
