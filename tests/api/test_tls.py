@@ -21,6 +21,7 @@ from eventbus.errors import ConfigError
 from tests.acceptance.programs import environment, run
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import api_worker
+from tests.support.certificates import make_client_certificate
 
 pytestmark = pytest.mark.xdist_group("api tls")
 KUBECTL = shutil.which("kubectl")
@@ -64,16 +65,7 @@ def test_a_worker_makes_its_ca_and_a_first_token_and_kubeconfig_knows_both(
 def test_a_client_certificate_names_its_user(embedded_url: str, prefix: str, tmp_path: Path) -> None:
     folder = tmp_path / "certificates"
     server = own_files(folder, ["127.0.0.1"])
-    openssl = shutil.which("openssl")
-    if not openssl:
-        pytest.skip("needs openssl")
-    key, request, certificate = (str(tmp_path / name) for name in ("ann.key", "ann.csr", "ann.crt"))
-    ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    made = (openssl, "req", *ec, "-subj", "/O=ops/O=dev/CN=ann", "-keyout", key, "-out", request)
-    ca = ("-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial")
-    signed = (openssl, "x509", "-req", "-in", request, *ca, "-days", "2", "-out", certificate)
-    for words in (made, signed):
-        subprocess.run(words, check=True, capture_output=True, timeout=50)
+    certificate, key = make_client_certificate(tmp_path, folder, "/O=ops/O=dev/CN=ann")
     given = ("--tls-cert", str(server.certificate), "--tls-key", str(server.key), "--client-ca", str(folder / "ca.crt"))
     options = ("--listen", "127.0.0.1:0", *given, "--grant", "view=group:dev@default")
     with api_worker(embedded_url, prefix, tmp_path, *options) as worker:

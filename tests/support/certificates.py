@@ -1,4 +1,4 @@
-"""A certificate for servers of tests, made by the openssl program."""
+"""Certificates for servers and clients of tests, made by the openssl program."""
 
 from __future__ import annotations
 
@@ -26,3 +26,22 @@ def make_certificate(folder: Path, names: str) -> tuple[Path, ssl.SSLContext]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     return certificate, context
+
+
+def make_client_certificate(folder: Path, authority: Path, subject: str) -> tuple[Path, Path]:
+    """Made in *folder*, for two days, of the CA in the folder *authority*. Skips the test where there is no openssl.
+
+    Args:     subject: as `/O=dev/CN=ann`: the groups, and the user.
+    Returns:  the certificate and its key.
+    """
+    program = shutil.which("openssl")
+    if not program:
+        pytest.skip("needs openssl")
+    key, request, certificate = (folder / f"client.{ending}" for ending in ("key", "csr", "crt"))
+    ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    made = (program, "req", *ec, "-subj", subject, "-keyout", key, "-out", request)
+    ca = ("-CA", authority / "ca.crt", "-CAkey", authority / "ca.key", "-CAcreateserial")
+    signed = (program, "x509", "-req", "-in", request, *ca, "-days", "2", "-out", certificate)
+    for words in (made, signed):
+        subprocess.run(words, check=True, capture_output=True, timeout=50)
+    return certificate, key
