@@ -40,6 +40,10 @@ class RemoteWatcher:
         self.skipped = 0
         self._thread = threading.Thread(target=self._run, name="eventbus-watch-http", daemon=True)
 
+    def __repr__(self) -> str:
+        state = "stopped" if self._stop.is_set() else "running"
+        return f"<RemoteWatcher: {state}, {self.missed} missed, {self.skipped} skipped>"
+
     @property
     def missed(self) -> int:
         """Events that were gone before this watcher could read them."""

@@ -203,7 +203,8 @@ def test_labels_are_shown_in_columns(env: dict[str, str]) -> None:
 @pytest.mark.usefixtures("_events")
 def test_an_event_is_got_by_its_name(env: dict[str, str], store: ObjectStore) -> None:
     name = store.list().items[0].metadata.name
-    assert run("get", "events", name, "-o", "name", env=env).stdout == f"event/{name}\n"
+    for words in (("events", name), (f"ev/{name}",), (f"event/{name}",), (f"events/{name}",)):
+        assert run("get", *words, "-o", "name", env=env).stdout == f"event/{name}\n"
 
 
 # -- events --------------------------------------------------------------------------------------------------------

@@ -60,6 +60,24 @@ def say(broadcaster: EventBroadcaster, *texts: str) -> None:
         recorder.event(POD, "Normal", "Said", text)
 
 
+def test_a_broadcaster_and_its_watchers_say_what_they_are(embedded_url: str, settings: Settings) -> None:
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        assert repr(broadcaster).startswith("<EventBroadcaster to ")
+        assert repr(broadcaster).endswith(": open>")
+        recorder = broadcaster.new_recorder("c")
+        recorder.event(POD, "Normal", "", "without a reason")
+        eventually(lambda: repr(broadcaster).endswith(": open, 1 refused>"))
+        local = broadcaster.start_event_watcher(print, scope="local")
+        stream = broadcaster.start_event_watcher(print)
+        group = broadcaster.start_event_watcher(print, group="g")
+        assert repr(local) == "<LocalWatcher: running, 0 missed>"
+        assert repr(stream) == "<StreamWatcher: running, 0 missed, 0 skipped>"
+        assert repr(group) == "<GroupWatcher of the group 'g': running, 0 buried>"
+    assert repr(broadcaster).endswith(": shut down, 1 refused>")
+    assert repr(local) == "<LocalWatcher: stopped, 0 missed>"
+    assert repr(group) == "<GroupWatcher of the group 'g': stopped, 0 buried>"
+
+
 # -- watching this process ----------------------------------------------------------------------------------------
 
 

@@ -165,6 +165,7 @@ def test_a_watcher_over_http_sees_what_every_process_records_from_now_on(bus: Bu
         say(broadcaster, 5)
         broadcaster.flush(60)
         watcher = broadcaster.start_event_watcher(lambda event: seen.append(event.message))
+        assert repr(watcher) == "<RemoteWatcher: running, 0 missed, 0 skipped>"
         say(broadcaster, 20)
         with EventBroadcaster(bus.url, settings=Settings(prefix=bus.prefix)) as other:
             say(other, 20)
