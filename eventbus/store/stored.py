@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final
 
 import msgpack
@@ -14,7 +15,7 @@ import msgspec
 from eventbus.broker.functions import pack_argument
 from eventbus.encoding.event_json import decode_core, encode_core, from_core, to_core
 from eventbus.encoding.uid import open_uid
-from eventbus.encoding.wire import from_microseconds, microseconds, more_metadata, unpack_wire
+from eventbus.encoding.wire import WireEvent, from_microseconds, microseconds, more_metadata, unpack_wire
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.store.merge_patch import difference, merge
@@ -27,6 +28,8 @@ _COUNT, _FIRST, _NAME, _NAMESPACE, _ENTRY = range(5)
 _STORED_COUNT, _LAST, _VERSION, _CREATED, _UID, _MESSAGE, _FORM, _SUBJECT, _BODY, _HELD = range(5, 15)
 _WRITTEN_VERSION, _SEEN, _DUE, _CHANGED, _OVERLAY, _ONCE = range(15, 21)
 FIELDS: Final = 21
+#: The first byte of a body without the fields that few events have: an array of seven.
+_USUAL_BODY: Final = 0x97
 
 #: What the correlator decides anew at each repeat: a patch of these holds until then, others until the event goes.
 COUNTED: Final = frozenset({"count", "firstTimestamp", "lastTimestamp", "eventTime", "message", "series"})
@@ -123,53 +126,84 @@ def lay_over(packed: bytes, new: Event) -> Overlay:
 
 
 def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
-    """Build the event in one go: in a list of a hundred thousand each step counts."""
-    _, first, name, namespace, _, count, last, _, created_ms, uid, message, form, _, body = fields[: _BODY + 1]
-    last = first if last is False else last
+    """Build the event in one go, with few calls: in a list of a hundred thousand each of them counts.
+
+    What many events have in common is in memory once."""
+    counted, first_us, name, namespace, _, count, last_us, _, created_ms, uid, message, form, _, body = fields[
+        : _BODY + 1
+    ]
+    last_us = first_us if last_us is False else last_us
     if shown:
-        count, last = fields[_COUNT], fields[_SEEN] or last
-    wire, named = unpack_wire(body), _text(name)
-    # client-go's aggregate is a fresh event: it keeps only some fields of the one it was made from.
-    fresh = bool(form)
-    first_us, last_us = _time(first), _time(last)
+        count, last_us = counted, fields[_SEEN] or last_us
+    if type(first_us) is not int or type(last_us) is not int:
+        first_us, last_us = _time(first_us), _time(last_us)
+    wire = unpack_wire(body)
+    name = name.decode("utf-8", "replace") if type(name) is bytes else ""
     first_at = from_microseconds(first_us)
-    component, instance = ("", "") if fresh else wire.reporter
-    metadata = ObjectMeta(
-        name=named,
-        namespace=_text(namespace),
-        uid=open_uid(uid) or f"{named}@{created_ms}",
-        resource_version=str(int(version)),
-        creation_timestamp=from_microseconds(created_ms * 1000),
-    )
-    if not fresh and (wire.labels or wire.annotations or wire.generate_name):
-        metadata = msgspec.structs.replace(metadata, **more_metadata(wire))
-    return Event(
-        metadata=metadata,
-        involved_object=ObjectReference(*wire.involved_object),
-        reason=_shared(wire.reason),
-        message=_text(message) if isinstance(message, bytes) else wire.message,
-        source=_source(*wire.source),
+    source = _source(*wire.source)
+    text = _text(message) if type(message) is bytes else wire.message
+    if len(_messages) >= _MOST_MESSAGES:
+        _messages.clear()
+    event = Event(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=intern(_text(namespace)),
+            uid=open_uid(uid) or f"{name}@{created_ms}",
+            resource_version=str(int(version)),
+            creation_timestamp=_created(created_ms),
+        ),
+        involved_object=_reference(*wire.involved_object),
+        reason=intern(wire.reason),
+        message=_messages.setdefault(text, text),
+        source=source,
         first_timestamp=first_at,
         # Of an event that was not repeated it is the same object, which is encoded once.
         last_timestamp=first_at if last_us == first_us else from_microseconds(last_us),
         count=count,
-        type=_shared(wire.type),
-        event_time=None if fresh or wire.event_us is None else from_microseconds(wire.event_us),
-        series=None if fresh or not wire.series else EventSeries(wire.series[0], from_microseconds(wire.series[1])),
-        action="" if fresh else wire.action,
-        related=None if fresh or wire.related is None else ObjectReference(*wire.related),
-        reporting_component=_shared(component),
-        reporting_instance=_shared(instance),
+        type=intern(wire.type),
+        # client-go's aggregate is a fresh event: it keeps only some fields of the one it was made from.
+        reporting_component="" if form else source.component,
+        reporting_instance="" if form else source.host,
+    )
+    return event if form or body[0] == _USUAL_BODY else _with_more(event, wire)
+
+
+def _with_more(event: Event, wire: WireEvent) -> Event:
+    """Return *event* with the fields of *wire* that few events have."""
+    component, instance = wire.reporter
+    return msgspec.structs.replace(
+        event,
+        metadata=msgspec.structs.replace(event.metadata, **more_metadata(wire)),
+        event_time=from_microseconds(wire.event_us),
+        series=EventSeries(wire.series[0], from_microseconds(wire.series[1])) if wire.series else None,
+        action=intern(wire.action),
+        related=None if wire.related is None else _reference(*wire.related),
+        reporting_component=intern(component),
+        reporting_instance=intern(instance),
     )
 
 
-#: What thousands of events have in common is in memory once.
-_source: Final = lru_cache(maxsize=4096)(EventSource)
+def _reference(
+    kind: str = "", namespace: str = "", name: str = "", uid: str = "", api_version: str = "", *more: str
+) -> ObjectReference:
+    return ObjectReference(intern(kind), intern(namespace), name, uid, intern(api_version), *more)
+
+
+#: Messages of late, since many events have the same: each is its own value, so that it is in memory once.
+_messages: Final[dict[str, str]] = {}
+#: Beyond that all are forgotten: where each event has its own, looking for the oldest one would cost more.
+_MOST_MESSAGES: Final = 4096
 
 
 @lru_cache(maxsize=4096)
-def _shared(text: str) -> str:
-    return text
+def _source(component: str, host: str) -> EventSource:
+    return EventSource(intern(component), intern(host))
+
+
+@lru_cache(maxsize=4096)
+def _created(ms: int) -> datetime | None:
+    """Return that moment: what one call has recorded was created in the same one."""
+    return from_microseconds(ms * 1000)
 
 
 def _overlaid(event: Event, lasting: bytes, once: bytes) -> Event:
