@@ -115,10 +115,12 @@ class NumberedObjects(ObjectWriter[T]):
                 path.append(checkpoint)
         return [*path, until]
 
-    def _scan(self, selection: Selection[T], start: Continue, limit: int) -> Iterator[tuple[int, bytes, T]]:
+    def _scan(
+        self, selection: Selection[T], start: Continue, limit: int
+    ) -> Iterator[tuple[int, Sequence[tuple[bytes, T]]]]:
         """The version tells the partition, too: `_numbered` makes a number of both."""
-        for partition, member, found in super()._scan(selection, start, limit):
-            yield partition, member, _tagged(partition, found)
+        for partition, page in super()._scan(selection, start, limit):
+            yield partition, [(member, _tagged(partition, found)) for member, found in page]
 
     def _numbered(self, items: Iterable[T]) -> Sequence[tuple[T, int]]:
         """Each item with its number, and its own version."""

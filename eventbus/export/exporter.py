@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
+from itertools import chain, islice
 
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
@@ -287,7 +287,7 @@ class PartitionExporter:
         # Not read ahead: while the sink is written to, the line would lie idle with an answer on it, and might be cut.
         found = (
             SinkDelivery(key=member[-ID_CHARS:].decode(), event=event, verb=Verb.UPDATE)
-            for member, event in scanner.scan(self._partition, index, ahead=False)
+            for member, event in chain.from_iterable(scanner.scan(self._partition, index, ahead=False))
             if int(event.metadata.resource_version) > after and start.takes(event)
         )
         while chunk := list(islice(found, self._options.batch_events)):

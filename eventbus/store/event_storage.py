@@ -59,10 +59,10 @@ class EventStorage:
         self.letters: Mapping[str, ChangeType] = LETTERS_SHOWN if view is View.SHOWN else LETTERS
         self._bus = bus
         self._client = client
-        self._decode = remembering(view) if remember else partial(decode_stored, view=view)
-
-    def decode(self, packed: bytes) -> Event | None:
-        return self._decode(packed)
+        #: See `Storage.decode`.
+        self.decode: Callable[[bytes], Event | None] = (
+            remembering(view) if remember else partial(decode_stored, view=view)
+        )
 
     def index(self, partition: int, selection: Selection[Event]) -> tuple[bytes, bytes]:
         """Return the index by object if one object is selected by kind and name, else that by name."""

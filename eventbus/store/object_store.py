@@ -125,7 +125,8 @@ class ObjectStore:
             index = storage.index(partition, selection)
             if namespace and kind is not None and name is not None:
                 index = storage.index_about(partition, namespace, kind, name)
-            items += [event for _, event in scanner.scan(partition, index) if about(event, kind, name)]
+            for page in scanner.scan(partition, index):
+                items += [event for _, event in page if kind is name is None or about(event, kind, name)]
         return EventList(tuple(items), str(version))
 
     def get(self, namespace: str, name: str) -> Event:

@@ -89,12 +89,14 @@ class ObjectReader(Generic[T]):
         start = self._start(options)
         items: list[T] = []
         last, more = start, ""
-        for partition, member, found in self._scan(selection, start, options.limit):
-            if options.limit and len(items) == options.limit:
+        for partition, page in self._scan(selection, start, options.limit):
+            taken = page[: options.limit - len(items)] if options.limit else page
+            items += [found for _, found in taken]
+            if taken:
+                last = Continue(start.version, partition, taken[-1][0])
+            if len(taken) < len(page):
                 more = str(last)
                 break
-            items.append(found)
-            last = Continue(start.version, partition, member)
         if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
             raise Expired(f"The resource version for the provided list is too old: {start.version}")
         left = self._count_behind(selection, last) if more and selection.takes_all else None
@@ -204,18 +206,19 @@ class ObjectReader(Generic[T]):
                 raise Expired(f"The resource version for the provided list is too old: {asked}")
         return Continue(str(newest), 0, b"")
 
-    def _scan(self, selection: Selection[T], start: Continue, limit: int) -> Iterator[tuple[int, bytes, T]]:
-        """Yield the selected objects with partition and index member."""
-        takes_all = selection.takes_all  # a namespace is in the prefix of the index
+    def _scan(
+        self, selection: Selection[T], start: Continue, limit: int
+    ) -> Iterator[tuple[int, Sequence[tuple[bytes, T]]]]:
+        """Yield the selected objects with their index members, in pages, each with its partition."""
         page = min(PAGE, limit + 1) if limit and selection.takes_all else PAGE
         for partition in self._storage.partitions:
             if partition < start.partition:
                 continue
             after = start.member if partition == start.partition else b""
             index = self._storage.index(partition, selection)
-            for member, found in self._scanner.scan(partition, index, after=after, page=page, ahead=not limit):
-                if takes_all or selection.matches(found):
-                    yield partition, member, found
+            for found in self._scanner.scan(partition, index, after=after, page=page, ahead=not limit):
+                # A namespace is in the prefix of the index.
+                yield partition, found if selection.takes_all else [one for one in found if selection.matches(one[1])]
 
     def _count_behind(self, selection: Selection[T], last: Continue) -> int | None:
         """Count the objects that the indexes have behind a page that ends with *last*; None: this user may not."""

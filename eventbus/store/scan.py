@@ -31,8 +31,8 @@ class Scanner(Generic[T]):
 
     def scan(
         self, partition: int, index: tuple[bytes, bytes], *, after: bytes = b"", page: int = PAGE, ahead: bool = True
-    ) -> Iterator[tuple[bytes, T]]:
-        """Yield each member behind *after* of an index, as `Storage.index` gives it, with its object.
+    ) -> Iterator[list[tuple[bytes, T]]]:
+        """Yield the members behind *after* of an index, as `Storage.index` gives it, with their objects; in pages.
 
         Skips unreadable ones. *ahead*: while a page is decoded and used, the next one is on its way.
 
@@ -54,9 +54,7 @@ class Scanner(Generic[T]):
                 named = more[0] if more else ()
                 if ahead:
                     pending = self._ask(prefix, key, named, high, page)
-                for member, value in zip(members, values, strict=True):
-                    if (found := self._decode(value)) is not None:
-                        yield member, found
+                yield self._decoded(members, values)
                 if not ahead:
                     pending = self._ask(prefix, key, named, high, page)
         finally:
@@ -72,11 +70,15 @@ class Scanner(Generic[T]):
             return PendingCalls(self._client, objects)
         return PendingCalls(self._client, objects, range_command(key, b"(" + named[-1], high, page))
 
-    def _decode(self, packed: bytes | None) -> T | None:
-        try:
-            return None if packed is None else self._storage.decode(packed)
-        except PoisonBatch:
-            return None
+    def _decoded(self, members: Sequence[bytes], values: Sequence[bytes | None]) -> list[tuple[bytes, T]]:
+        decode, page = self._storage.decode, []
+        for member, packed in zip(members, values, strict=True):
+            try:
+                if packed is not None and (found := decode(packed)) is not None:
+                    page.append((member, found))
+            except PoisonBatch:
+                continue
+        return page
 
 
 __all__ = ["PAGE", "Scanner"]
