@@ -9,7 +9,6 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -51,7 +50,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
     answer = status.response(refusal)
-    if request.body_exists and not request.content.at_eof():
+    if request.body_exists and (not request.content.at_eof() or request.content.exception() is not None):
         answer.force_close()  # what it goes on to send would be read as the next request
     return answer
 
@@ -82,7 +81,7 @@ class Access:
         connection = request.get_extra_info("socket")
         if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
             return
-        host = host_of(request.host)
+        host = host_of(request.host).encode(errors="replace").decode()
         if host not in self._names and not _is_address(host):
             raise status.Refusal(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
 
@@ -100,7 +99,7 @@ def is_from_browser(request: web.Request) -> bool:
 
 def _check_origin(request: web.Request) -> None:
     origin = request.headers.get("Origin")
-    same = origin is None or urlsplit(origin).netloc == request.host
+    same = origin is None or origin in (f"http://{request.host}", f"https://{request.host}")
     if not same or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         raise status.Refusal(403, "Forbidden", "a page of another origin may not use this server")
 

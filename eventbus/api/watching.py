@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from eventbus.api import status
 from eventbus.api.histograms import Histogram
@@ -211,7 +211,10 @@ class ChunkedOutlet:
 
     async def begin(self) -> None:
         # No buffering by a proxy: the client knows by the head that its watch has begun.
-        self.response.enable_chunked_encoding()
+        if self._request.version >= HttpVersion11:
+            self.response.enable_chunked_encoding()
+        else:
+            self.response.force_close()  # that is how it ends in HTTP/1.0
         self._writer = await self.response.prepare(self._request)
 
     async def send(self, lines: bytes) -> None:

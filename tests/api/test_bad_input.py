@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import select
 import socket
 from collections.abc import Iterator
@@ -142,15 +143,62 @@ def test_a_path_or_query_that_means_nothing_is_refused(worker: ApiWorker, path: 
     ],
 )
 def test_what_is_no_request_closes_its_connection(worker: ApiWorker, sent: bytes) -> None:
-    where = urlsplit(worker.url)
-    with socket.create_connection((where.hostname, where.port), timeout=30) as connection:
-        connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)
-        answer = b""
-        while data := connection.recv(65_536):
-            answer += data
+    answer = answer_to(worker, sent)
     assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4")), answer[:80]
     assert b"Traceback" not in answer
+
+
+def answer_to(worker: ApiWorker, sent: bytes) -> bytes:
+    """All that comes until the worker closes."""
+    where, answer = urlsplit(worker.url), b""
+    with socket.create_connection((where.hostname, where.port)) as connection, suppress(ConnectionError):
+        connection.sendall(sent)
+        while data := connection.recv(65_536):
+            answer += data
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("line", "head", "code"),
+    [
+        ("GET / HTTP/1.1", b"Host: \xff\xfe", b"403"),
+        ("GET / HTTP/1.1", b"Host: localhost@evil", b"403"),
+        (f"GET http://evil{EVENTS} HTTP/1.1", b"Host: localhost", b"403"),
+        (f"GET {EVENTS} HTTP/1.1", b"Host: localhost\r\nOrigin: http://[::1", b"403"),
+        (f"POST {EVENTS} HTTP/1.1", b"Host: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 2", b"400"),
+        (f"POST {EVENTS} HTTP/1.1", b"Host: localhost\r\nContent-Length: 2\r\nContent-Length: 2", b"400"),
+        (f"POST {EVENTS} HTTP/1.1", b"Host: localhost\r\nContent-Length: 2, 2", b"400"),
+        (f"POST {EVENTS} HTTP/1.1", b"Host: localhost\r\nContent-Length: +2", b"400"),
+        (f"POST {EVENTS} HTTP/1.1", b"Host: localhost\r\nTransfer-Encoding: xchunked", b"400"),
+        (f"GET {EVENTS} HTTP/1.1", b"Host: localhost\r\n" + b"\r\n".join(b"X-%d: y" % i for i in range(10_000)), b"4"),
+        (f"GET {EVENTS} HTTP/1.1", b"Host: localhost\r\nX: a\r\n b", b"400"),
+        (f"GET {EVENTS} HTTP/1.1", b"Host: localhost\r\nX: a\0b", b"400"),
+        ("CONNECT evil:443 HTTP/1.1", b"Host: localhost", b"403"),
+        (f"GET {EVENTS} HTTP/1.0", b"Accept: */*", b"200"),
+        (f"GET {EVENTS}?watch=1&timeoutSeconds=1 HTTP/1.0", b"Accept: */*", b"200"),
+        (
+            "POST /eventbus/v1/cloudevents HTTP/1.1",
+            b"Host: localhost\r\nContent-Length: 2\r\nce-specversion: 1.0\r\nce-id: \xff\r\nce-type: t\r\nce-source: %z",
+            b"200",
+        ),
+    ],
+)
+def test_a_strange_head_is_no_fault_of_ours(worker: ApiWorker, line: str, head: bytes, code: bytes) -> None:
+    body = b"{}" if line.startswith("POST") else b""
+    answer = answer_to(worker, line.encode() + b"\r\n" + head + b"\r\nConnection: close\r\n\r\n" + body)
+    assert answer[9:].startswith(code), answer[:80]
+
+
+def test_a_refused_body_is_not_read_as_the_next_request(worker: ApiWorker) -> None:
+    inside = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = f"POST /api/v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(inside) + 9}\r\n\r\n".encode()
+    assert answer_to(worker, head + inside).count(b"HTTP/1.") == 1
+
+
+def test_requests_in_a_row_are_answered_in_order(worker: ApiWorker) -> None:
+    row = b"".join(f"GET {EVENTS}/none{number} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for number in range(50))
+    answer = answer_to(worker, row + b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert [int(found) for found in re.findall(rb'"events \\"none(\d+)\\" not found"', answer)] == list(range(50))
 
 
 def test_a_body_that_is_cut_off_stores_nothing(worker: ApiWorker) -> None:

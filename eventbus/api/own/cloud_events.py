@@ -67,7 +67,7 @@ def _read(request: web.Request, body: bytes) -> list[Received]:
     except ImportError:
         message = "this API worker cannot read CloudEvents: install eventbus[webhook] where it runs"
         raise status.Refusal(501, "NotImplemented", message, details={}) from None
-    headers = {name.lower(): value for name, value in request.headers.items()}
+    headers = {name.lower(): value.encode(errors="replace").decode() for name, value in request.headers.items()}
     form = JSONFormat()
     try:
         if any(name.startswith("ce-") for name in headers):
