@@ -92,18 +92,25 @@ def to_core(event: Event) -> dict[str, Any]:
         "metadata": metadata_to_json(event.metadata),
         "involvedObject": msgspec.to_builtins(event.involved_object),
     }
-    _put(core, reason=event.reason, message=event.message)
+    if event.reason:
+        core["reason"] = event.reason
+    if event.message:
+        core["message"] = event.message
     core["source"] = msgspec.to_builtins(event.source)
     core["firstTimestamp"] = seconds_to_json(event.first_timestamp)
     # One event's first and last time are most often the same object.
     same = event.last_timestamp is event.first_timestamp
     core["lastTimestamp"] = core["firstTimestamp"] if same else seconds_to_json(event.last_timestamp)
-    _put(core, count=event.count, type=str(event.type))
+    if event.count:
+        core["count"] = event.count
+    if event.type:
+        core["type"] = str(event.type)
     core["eventTime"] = micros_to_json(event.event_time)
     if event.series is not None:
         count = {"count": event.series.count} if event.series.count else {}
         core["series"] = count | {"lastObservedTime": micros_to_json(event.series.last_observed_time)}
-    _put(core, action=event.action)
+    if event.action:
+        core["action"] = event.action
     if event.related is not None:
         core["related"] = msgspec.to_builtins(event.related)
     core["reportingComponent"] = event.reporting_component
@@ -170,8 +177,18 @@ def _put(target: dict[str, Any], **values: str | int) -> None:
 def metadata_to_json(meta: ObjectMeta) -> dict[str, Any]:
     """Return the metadata of any object as Go writes it."""
     plain: dict[str, Any] = {}
-    _put(plain, name=meta.name, generateName=meta.generate_name, namespace=meta.namespace)
-    _put(plain, uid=meta.uid, resourceVersion=meta.resource_version, generation=meta.generation)
+    if meta.name:
+        plain["name"] = meta.name
+    if meta.generate_name:
+        plain["generateName"] = meta.generate_name
+    if meta.namespace:
+        plain["namespace"] = meta.namespace
+    if meta.uid:
+        plain["uid"] = meta.uid
+    if meta.resource_version:
+        plain["resourceVersion"] = meta.resource_version
+    if meta.generation:
+        plain["generation"] = meta.generation
     if meta.creation_timestamp is not None and (created := seconds_to_json(meta.creation_timestamp)):
         plain["creationTimestamp"] = created
     if meta.deletion_timestamp is not None:
