@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eventbus.agent.runtime.isolation import ISOLATION_LABEL
 from eventbus.api.tls import own_files
 from tests.acceptance.programs import Program, environment, run
 from tests.faults.proxy import Mode, Proxy
@@ -97,6 +98,7 @@ def test_pods_of_the_bus_run_by_tls_and_a_known_name_alone(
         eventually(lambda: phases() == {"far": "Running", "own-n1": "Running"})
         [node] = listed(direct, "nodes")
         assert {one["type"]: one["status"] for one in node["status"]["conditions"]}["Ready"] == "True"
+        assert node["metadata"]["labels"][ISOLATION_LABEL] in ("cgroup", "rlimits")
         assert [one["metadata"]["name"] for one in listed(direct, "leases", "-n", "kube-node-lease")] == ["n1"]
         eventually(lambda: "Started" in {one["reason"] for one in listed(direct, "events", "--for", "pod/far")})
         eventually(lambda: "Starting" in {one["reason"] for one in listed(direct, "events", "-A", "--for", "node/n1")})

@@ -208,6 +208,23 @@ def test_pods_of_an_agent_that_is_stopped_and_woken_are_lost_and_then_its_own_ag
     assert len(machine.starts("web")) == 1
 
 
+def test_a_mirror_that_is_deleted_is_made_again_and_ends_nothing(machine: AgentMachine) -> None:
+    machine.write("web", "exec sleep 1000")
+    agent = machine.agent()
+    pid = machine.wait_alive("web")
+
+    def mirrors() -> list[tuple[str, str]]:
+        return [(pod["metadata"]["uid"], pod["status"].get("phase", "")) for pod in get(machine, "pods")]
+
+    eventually(lambda: [phase for _, phase in mirrors()] == ["Running"])
+    [(uid, _)] = mirrors()
+    assert run("delete", "pod/web-n1", env=machine.env).returncode == 0
+    eventually(lambda: [(one != uid, phase) for one, phase in mirrors()] == [(True, "Running")])
+    assert (machine.alive("web"), machine.starts("web")) == ([pid], [pid])
+    assert agent.stop() == 0
+    machine.wait_gone("web")
+
+
 def test_while_redis_is_away_pods_run_and_their_events_come_afterwards(machine: AgentMachine, tmp_path: Path) -> None:
     server: EmbeddedServer = machine.server  # type: ignore[attr-defined]
     machine.write("web", "exec sleep 1000")
