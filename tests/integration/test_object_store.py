@@ -30,6 +30,7 @@ from eventbus.store.scan import Scanner
 from eventbus.store.watch import StoreWatch
 from eventbus.store.writer import ObjectWriter
 from tests.builders import make_reference
+from tests.support.api_in_process import serving
 from tests.support.harness import bus_with, settings_of, stored_events
 from tests.waiting import eventually
 
@@ -46,8 +47,17 @@ def bus(embedded_url: str, settings: Settings) -> Bus:
     return bus_with(embedded_url, settings, burst=100_000)
 
 
+#: For tests that hold whichever way a program goes to the bus.
+over_both = pytest.mark.parametrize("store", ["redis", "http"], indirect=True)
+
+
 @pytest.fixture
-def store(bus: Bus) -> Iterator[ObjectStore]:
+def store(bus: Bus, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
+    """Over Redis; with `over_both` through an API worker, too."""
+    if getattr(request, "param", "redis") == "http":
+        with serving(bus) as url, ObjectStore.open(url) as store:
+            yield store
+        return
     client = bus.client()
     with ObjectStore(bus, client) as store:
         yield store
@@ -106,6 +116,7 @@ def test_a_created_object_has_uid_creation_time_and_version_and_is_read_as_it_wa
     assert (made.kind, made.api_version) == ("Node", "v1")
 
 
+@over_both
 def test_what_is_missing_or_there_already_is_worded_as_by_the_api_server(
     nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]
 ) -> None:
@@ -121,6 +132,7 @@ def test_what_is_missing_or_there_already_is_worded_as_by_the_api_server(
         nodes.create(node())
 
 
+@over_both
 def test_an_update_at_an_old_version_is_a_conflict_and_without_a_version_goes_over_what_is_there(
     nodes: ObjectWriter[Node],
 ) -> None:
@@ -138,6 +150,7 @@ def test_an_update_at_an_old_version_is_a_conflict_and_without_a_version_goes_ov
     assert (third.spec.unschedulable, third.metadata.labels) == (False, {"app": "web"})
 
 
+@over_both
 def test_an_update_that_changes_nothing_is_not_written(nodes: ObjectWriter[Node]) -> None:
     made = nodes.create(node())
     assert nodes.update(made) == made
@@ -159,6 +172,7 @@ def test_status_and_the_rest_are_written_apart(nodes: ObjectWriter[Node], leases
         leases.update_status(lease())
 
 
+@over_both
 def test_a_merge_patch_sets_and_takes_out_and_can_ask_for_a_version(leases: ObjectWriter[Lease]) -> None:
     made = leases.create(lease(holder="a"))
     patched = leases.patch("n1", {"metadata": {"labels": {"a": "b"}}, "spec": {"holderIdentity": None}}, made_in(made))
@@ -186,6 +200,7 @@ def test_an_object_is_deleted_at_its_version_or_any(nodes: ObjectWriter[Node]) -
     assert nodes.create(node()).metadata.uid != made.metadata.uid
 
 
+@over_both
 def test_a_name_is_generated_behind_its_beginning(nodes: ObjectWriter[Node]) -> None:
     made = [nodes.create(Node(metadata=ObjectMeta(generate_name="node-"))) for _ in range(5)]
     assert len({found.metadata.name for found in made}) == 5
@@ -215,6 +230,7 @@ def test_a_lease_needs_a_namespace(leases: ObjectWriter[Lease]) -> None:
         leases.create(lease(namespace=""))
 
 
+@over_both
 def test_a_recorded_event_is_found_by_its_name_and_deleted(
     store: ObjectStore, broadcaster: EventBroadcaster, bus: Bus
 ) -> None:
@@ -278,6 +294,7 @@ def test_a_kind_with_a_spec_counts_its_changes_in_the_generation(store: ObjectSt
     assert jobs.get("a", "x").metadata.generation == 2
 
 
+@over_both
 def test_nodes_and_leases_have_no_generation_as_in_kubernetes(
     nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]
 ) -> None:
@@ -339,6 +356,7 @@ def test_lists_select_by_namespace_labels_and_fields(nodes: ObjectWriter[Node], 
         found(label_selector="a in")
 
 
+@over_both
 def test_events_are_selected_by_every_field_that_kubectl_knows(
     store: ObjectStore, broadcaster: EventBroadcaster, bus: Bus
 ) -> None:
@@ -367,6 +385,7 @@ def test_events_are_selected_by_every_field_that_kubectl_knows(
     assert found(f"metadata.name={event.metadata.name}") == "b"
 
 
+@over_both
 def test_pages_are_as_long_as_asked_and_together_are_everything_once(nodes: ObjectWriter[Node]) -> None:
     for i in range(11):
         nodes.create(node(f"n{i:02}", app="web" if i % 2 else "db"))
@@ -384,6 +403,7 @@ def test_pages_are_as_long_as_asked_and_together_are_everything_once(nodes: Obje
     assert nodes.list(ListOptions(limit=11)).continue_ == ""
 
 
+@over_both
 def test_a_continued_list_expires_with_the_store_and_nonsense_is_refused(nodes: ObjectWriter[Node], bus: Bus) -> None:
     for i in range(4):
         nodes.create(node(f"n{i}"))
@@ -397,6 +417,7 @@ def test_a_continued_list_expires_with_the_store_and_nonsense_is_refused(nodes: 
         nodes.list(ListOptions(limit=1, continue_="x"))
 
 
+@over_both
 def test_versions_of_a_list(nodes: ObjectWriter[Node], bus: Bus) -> None:
     nodes.create(node("a"))
     listed = nodes.list()
@@ -482,6 +503,7 @@ def told(watch: StoreWatch[Any], n: int) -> list[str]:
     return found
 
 
+@over_both
 def test_a_watch_tells_what_comes_into_the_selection_changes_in_it_and_leaves_it(nodes: ObjectWriter[Node]) -> None:
     options = ListOptions(label_selector="app=web", resource_version=nodes.list().resource_version)
     early = nodes.watch(options)
@@ -512,6 +534,7 @@ def test_ctrl_c_while_a_watch_begins_does_not_keep_the_store_from_closing(
     store.close()
 
 
+@over_both
 def test_a_watch_by_field_tells_what_left_it(nodes: ObjectWriter[Node]) -> None:
     nodes.create(node("a"))
     watch = nodes.watch(
@@ -527,6 +550,7 @@ def test_a_watch_by_field_tells_what_left_it(nodes: ObjectWriter[Node]) -> None:
     assert events[0].object.spec.unschedulable is True  # the state that left
 
 
+@over_both
 @pytest.mark.parametrize("asked", ["", "0"])
 def test_a_watch_from_nowhere_first_tells_what_is_there(nodes: ObjectWriter[Node], asked: str) -> None:
     nodes.create(node("a"))
@@ -600,6 +624,7 @@ def _version(event: WatchEvent[Node]) -> str:
     return event.object.metadata.resource_version if event.object is not None else ""
 
 
+@over_both
 def test_initial_events_end_with_a_bookmark_that_says_so(nodes: ObjectWriter[Node]) -> None:
     nodes.create(node("a"))
     options = ListOptions(send_initial_events=True, allow_bookmarks=True, version_match=VersionMatch.NOT_OLDER_THAN)
@@ -626,6 +651,7 @@ def test_a_watch_ends_in_time_with_a_bookmark_behind_what_it_passed_over(nodes: 
     assert bookmark.position == nodes.list().resource_version != listed.resource_version
 
 
+@over_both
 def test_a_watch_resumed_from_any_position_misses_nothing_and_sees_nothing_twice(nodes: ObjectWriter[Node]) -> None:
     begin = nodes.list().resource_version
     for i in range(20):
@@ -645,6 +671,7 @@ def _name(event: WatchEvent[Node]) -> str:
     return event.object.metadata.name if event.object is not None else ""
 
 
+@over_both
 def test_events_that_expire_are_told_as_deleted(store: ObjectStore, broadcaster: EventBroadcaster, bus: Bus) -> None:
     broadcaster.new_recorder("c").event(make_reference(), "Normal", "Said", "x")
     eventually(lambda: len(stored_events(bus)) == 1)
@@ -659,6 +686,7 @@ def test_events_that_expire_are_told_as_deleted(store: ObjectStore, broadcaster:
     watch.stop()
 
 
+@over_both
 def test_writes_of_another_kind_pass_no_watcher_and_move_no_version(
     nodes: ObjectWriter[Node], leases: ObjectWriter[Lease]
 ) -> None:
@@ -669,6 +697,7 @@ def test_writes_of_another_kind_pass_no_watcher_and_move_no_version(
     assert version(nodes.create(node("n2"))) == version(made) + 1
 
 
+@over_both
 def test_a_watch_of_a_kind_that_nobody_has_written_yet_is_told_of_the_first(nodes: ObjectWriter[Node]) -> None:
     watch = nodes.watch(ListOptions(resource_version=nodes.list().resource_version))
     nodes.create(node("a"))
@@ -677,6 +706,7 @@ def test_a_watch_of_a_kind_that_nobody_has_written_yet_is_told_of_the_first(node
     watch.stop()
 
 
+@over_both
 def test_many_watchers_share_one_reader_a_kind(
     nodes: ObjectWriter[Node], leases: ObjectWriter[Lease], bus: Bus
 ) -> None:
@@ -783,6 +813,7 @@ def test_no_reader_is_left_when_nobody_watches(nodes: ObjectWriter[Node], store:
     again.stop()
 
 
+@over_both
 def test_what_a_change_says_can_be_read_as_json(nodes: ObjectWriter[Node]) -> None:
     made = nodes.create(node("a", app="web"))
     assert json.loads(json.dumps(NODE.encode(made)))["metadata"]["labels"] == {"app": "web"}
