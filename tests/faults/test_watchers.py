@@ -28,6 +28,7 @@ from eventbus.store.object_store import ObjectStore
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.scene import Process, Scene, until
+from tests.thin import one
 
 FAULT = "32 watcher killed"
 #: What a control run does: it goes on one version too far on, or does not look whether versions follow each other.
@@ -41,7 +42,7 @@ FLUSHED = "F"
 
 
 @pytest.mark.short
-@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("partitions", one([4, 1]))
 def test_a_killed_watcher_misses_nothing_and_sees_nothing_twice_or_is_told(
     scene: MakeScene, note: Note, seed: int, partitions: int
 ) -> None:

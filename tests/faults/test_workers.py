@@ -67,7 +67,7 @@ def test_a_worker_killed_at_any_step_loses_and_doubles_nothing(
     [
         pytest.param(("trim",), marks=pytest.mark.long),
         pytest.param(("trimmed",), marks=pytest.mark.short),
-        pytest.param(("record:2",), marks=pytest.mark.short),
+        pytest.param(("record:2",), marks=[pytest.mark.short, pytest.mark.volume]),
     ],
     ids="+".join,
 )

@@ -403,7 +403,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("broadcaster_is", one(["inherited", "made_there"]))
-@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.parametrize("method", one(multiprocessing.get_all_start_methods()))
 def test_children_of_multiprocessing_flush_at_their_end(
     embedded_url: str, settings: Settings, tmp_path: Path, method: str, broadcaster_is: str
 ) -> None:

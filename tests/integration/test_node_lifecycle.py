@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -583,7 +584,7 @@ def test_leases_reach_back_for_seconds_only(world: NodeWorld) -> None:
     assert bound < world.bus.options.changes_bytes
     small = msgspec.structs.replace(storage._options, changes_bytes=1024 * 1024)  # type: ignore[attr-defined]
     storage._options = small  # type: ignore[attr-defined]
-    for _ in range(4000):
-        world.renew("n1", at=world.now() + timedelta(microseconds=1))
+    for _ in range(400):
+        world.renew("n1", at=world.now() + timedelta(microseconds=1), holder=secrets.token_hex(8000))
         world.clock.advance(0.001)
     assert world.client.memory_usage(keys.changes_of("leases"), 0) < 3 * 1024 * 1024

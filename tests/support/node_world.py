@@ -198,10 +198,10 @@ class NodeWorld:
             return condition.status if condition else "none"
         return ""
 
-    def renew(self, name: str, *, lease_s: int = 40, at: datetime | None = None) -> None:
+    def renew(self, name: str, *, lease_s: int = 40, at: datetime | None = None, holder: str = "") -> None:
         """Put a lease as a client of the API would, without an agent."""
         spec = LEASE.type().spec
-        spec = type(spec)(holder_identity=name, lease_duration_seconds=lease_s, renew_time=at or self.now())
+        spec = type(spec)(holder_identity=holder or name, lease_duration_seconds=lease_s, renew_time=at or self.now())
         metadata = NODE.type().metadata
         lease = Lease(metadata=type(metadata)(name=name, namespace=NODE_LEASES), spec=spec)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,11 +62,18 @@ def _dangers(node: ast.AST) -> Iterator[str]:
                     yield "shell=True"
 
 
+_CALLED = "|".join(sorted({"shell"}.union(*CALLS.values())))
+#: A file without any of these words is not parsed, which takes ten times as long as looking for them.
+WORDS = re.compile(rf"(?<![\w.])(?:{'|'.join(sorted(BUILTINS | MODULES))})\b|\b(?:{_CALLED})\b")
+
+
 def test_nothing_in_the_tree_makes_code_of_data() -> None:
     files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     assert len(files) > 300
     found = {
-        str(path.relative_to(ROOT)): names for path in files if (names := found_in(path.read_text(encoding="utf-8")))
+        str(path.relative_to(ROOT)): names
+        for path in files
+        if WORDS.search(source := path.read_text(encoding="utf-8")) and (names := found_in(source))
     }
     assert found == ALLOWED
 
@@ -89,6 +97,7 @@ def test_nothing_in_the_tree_makes_code_of_data() -> None:
     ],
 )
 def test_each_of_them_would_be_found(source: str, name: str) -> None:
+    assert WORDS.search(source)
     assert found_in(source) == {name}
 
 
