@@ -377,13 +377,13 @@ HARM: list[tuple[str, set[Role]]] = [
      {Role.DEPLOY, Role.WORKER}),
     ("MGET {p}object:nodes:x", {Role.READER, Role.AGENT, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
 ]  # fmt: skip
-#: Of what runs programs or is secret, by verb; one role alone, and that through the functions.
+#: Of what runs programs or is secret, by verb: one role alone.
 OPERATED: list[tuple[str, set[Role]]] = [
     ("MGET {p}operated:object:KIND:x", {Role.OPERATOR}),
     ("XREAD STREAMS {p}operated:changes:KIND 0", {Role.OPERATOR}),
     ("ZRANGE {p}operated:index:name:KIND - + BYLEX", {Role.OPERATOR}),
     ("SET {p}operated:object:KIND:x 1", set()),
-    ("DEL {p}operated:object:KIND:x", set()),
+    ("DEL {p}operated:object:KIND:x", {Role.OPERATOR}),
     ("FCALL eb2_remove 7 {p}operated:version:KIND {p}operated:note:KIND {p}operated:index:name:KIND"
      " {p}operated:changes:KIND {p}operated:object:KIND:x {p}meta {p}spoiled x 60000",
      {Role.OPERATOR}),
