@@ -52,6 +52,7 @@ def main() -> int:
     finally:
         agent.send_signal(signal.SIGTERM)
         agent.wait(_LONGEST_S)
+        subprocess.run([sys.executable, "-m", "eventbus", "down"], env=environ, stdout=subprocess.DEVNULL, check=False)
         shutil.rmtree(folder)
     return 0
 
