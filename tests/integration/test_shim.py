@@ -45,6 +45,16 @@ def test_a_request_that_makes_no_sense_is_refused(world: RuntimeWorld, words: ob
     assert world.run().running
 
 
+def test_a_request_of_another_version_is_refused_with_the_shims_own(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
+        connection.sendall(protocol.encode({"v": protocol.VERSION + 1, "op": "stop", "id": world.run().id}))
+        answer = protocol.decode(connection.recv(65536))
+
+    assert (answer["ok"], answer["error"]) == (False, f"this shim speaks version {protocol.VERSION}")
+    assert world.run().running
+
+
 def test_a_shim_without_descriptors_hears_who_called_once_it_has_some(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
     shim = world.shim_pid
