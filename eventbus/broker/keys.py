@@ -24,7 +24,8 @@ SINK_GROUP = "sink"
 #: Characters of an id, with which the keys of objects, sets and buckets end, and the members of indexes: 108 bits. So a
 #: key of a bucket just fits into 32 bytes of Redis' memory, and equal ones are not met by chance.
 ID_CHARS = 18
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+#: No hyphen: where ids stand beside those of entries (`later:`), that tells them apart.
+_NO_HYPHEN = bytes.maketrans(b"+/", b"._")
 
 _PREFIX = re.compile(r"[a-z0-9-]{1,32}\Z")
 
@@ -187,8 +188,8 @@ def item_key(namespace: str, name: str) -> bytes:
 
 
 def id_text(digest: bytes) -> bytes:
-    """Write a digest in A-Z, a-z, 0-9, - and _: an id is 18 characters of that, and 27 bytes are two of them."""
-    return b2a_base64(digest, newline=False).translate(_URL_SAFE)
+    """Write a digest in A-Z, a-z, 0-9, . and _: an id is 18 characters of that, and 27 bytes are two of them."""
+    return b2a_base64(digest, newline=False).translate(_NO_HYPHEN)
 
 
 def _digest(size: int, *texts: str) -> bytes:

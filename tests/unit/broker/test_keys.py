@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from eventbus.broker.keys import Keys, bus_key, partition_of
+from eventbus.broker.keys import Keys, bus_key, item_key, partition_of
 from eventbus.errors import ConfigError
 from eventbus.event import ObjectReference
 from tests.builders import make_reference, references
@@ -90,3 +90,9 @@ def test_objects_are_spread_evenly() -> None:
         counts[partition_of(make_reference(name=f"web-{i}"), 16)] += 1
     assert min(counts) > 850
     assert max(counts) < 1_150
+
+
+def test_an_id_has_18_characters_and_no_hyphen_as_an_entrys_id_has() -> None:
+    """Both stand in `later:`, and only the hyphen tells them apart."""
+    for number in range(1_000):
+        assert re.fullmatch(rb"[A-Za-z0-9._]{18}", item_key("default", f"pod-{number}"))

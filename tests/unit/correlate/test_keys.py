@@ -115,7 +115,7 @@ def test_the_aggregate_key_may_keep_containers_apart() -> None:
 def test_keys_are_the_same_in_every_process_and_for_ever() -> None:
     """They name what lies in Redis: a change would forget every count."""
     assert {name: key.decode() for name, key in keys_of(make_event()).items()} == {
-        EVENT: "-vq0OpnGz71pqa4w03",
+        EVENT: ".vq0OpnGz71pqa4w03",
         AGGREGATE: "S45goYLys_4XJUmKfe",
         SPAM: "kjicvIg9w0qQB6hotl",
     }
