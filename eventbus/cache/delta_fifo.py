@@ -120,6 +120,8 @@ class DeltaFIFO(Generic[T]):
             if not self._queue:
                 raise FifoClosed
             deltas = tuple(self._items.pop(self._queue.popleft()))
+            if not self._queue:
+                self._items = {}  # one that was emptied keeps the room of all it ever held: that of the first list
             try:
                 process(deltas, not self._is_synced())
             finally:
