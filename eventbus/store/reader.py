@@ -210,7 +210,8 @@ class ObjectReader(Generic[T]):
         self, selection: Selection[T], start: Continue, limit: int
     ) -> Iterator[tuple[int, Sequence[tuple[bytes, T]]]]:
         """Yield the selected objects with their index members, in pages, each with its partition."""
-        page = min(PAGE, limit + 1) if limit and selection.takes_all else PAGE
+        # One more than is wanted says whether there is more; most clients want as many as a page has.
+        page = min(PAGE, limit) + 1 if limit and selection.takes_all else PAGE
         for partition in self._storage.partitions:
             if partition < start.partition:
                 continue
