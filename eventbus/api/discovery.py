@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from eventbus.api.kubernetes import reply_json
+from eventbus.api.kubernetes import refuse_method, reply_json
 from eventbus.api.negotiation import clauses
 from eventbus.api.resources import STATUS_VERBS, VERBS, Resource, Resources
 from eventbus.api.reviews import AUTHENTICATION, AUTHORIZATION
@@ -48,6 +48,8 @@ class Discovery:
         ):
             router.add_get(path, handler, allow_head=False)
             router.add_get(path + "/", handler, allow_head=False)
+        for path in ("/version", "/api", "/apis", "/api/v1"):
+            router.add_route("*", path, refuse_method)
 
     async def version(self, _request: web.Request) -> web.Response:
         """Answer `/version` as client-go reads it; *build* is in `gitVersion`."""

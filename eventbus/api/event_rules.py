@@ -5,25 +5,16 @@ Source: kubernetes `pkg/apis/core/validation/events.go`. Limits of ours come on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
+from eventbus.api.metadata_rules import invalid, metadata_causes, qualified_causes, subdomain_causes
 from eventbus.api.status import Cause
 from eventbus.event import Event, EventSource, EventType
-from eventbus.names import MAX_LABEL, is_dns_subdomain, is_qualified_name
+from eventbus.names import is_dns_subdomain
 from eventbus.validation import MAX_ACTION, MAX_NEW_INSTANCE, MAX_NEW_MESSAGE, MAX_REASON
 
 _REQUIRED: Final = "Required value"
-_NAME_PART: Final = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_LABEL_VALUE: Final = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 #: What no update through events.k8s.io may change, by the names that events.go has for it.
 _IMMUTABLE: Final = (
     ("involvedObject", "involved_object"),
@@ -42,66 +33,54 @@ _IMMUTABLE: Final = (
 )
 
 
-def label_causes(labels: Mapping[str, str]) -> list[Cause]:
-    """List what is wrong with labels."""
-    found = []
-    for key, value in labels.items():
-        if not is_qualified_name(key):
-            found.append(_invalid("metadata.labels", key, _NAME_PART))
-        if value and ("/" in value or not is_qualified_name(value)):
-            problem = f"must be no more than {MAX_LABEL} bytes" if len(value) > MAX_LABEL else _LABEL_VALUE
-            found.append(_invalid("metadata.labels", value, problem))
-    return found
-
-
 def event_causes(event: Event, *, new_api: bool, former: Event | None = None) -> list[Cause]:
     """List what is wrong with an event. *new_api*: sent as events.k8s.io/v1. *former*: which it is to replace."""
-    found = list(_legacy(event, "reportingController" if new_api else "reportingComponent"))
+    found = list(_legacy(event))
     if not new_api:
         return found
     if former is None:
-        return [*found, *_series(event), *_new(event)]
+        metadata = event.metadata
+        return [*found, *subdomain_causes(metadata.name), *metadata_causes(metadata), *_series(event), *_new(event)]
+    found += metadata_causes(event.metadata)
     found += _series(event) if event.series != former.series else ()
     for field, attribute in _IMMUTABLE:
         if getattr(event, attribute) != getattr(former, attribute):
-            found.append(_invalid(field, getattr(event, attribute), "field is immutable"))
+            found.append(invalid(field, getattr(event, attribute), "field is immutable"))
     return found
 
 
-def _legacy(event: Event, controller: str) -> Iterator[Cause]:
+def _legacy(event: Event) -> Iterator[Cause]:
     about, namespace = event.involved_object.namespace, event.metadata.namespace
     if event.event_time is None:
         if about != namespace and (about or namespace not in ("", "default")):
-            yield _invalid("involvedObject.namespace", about, "does not match event.namespace")
+            yield invalid("involvedObject.namespace", about, "does not match event.namespace")
         return
     if not about and namespace not in ("default", "kube-system"):
-        yield _invalid("involvedObject.namespace", about, "does not match event.namespace")
+        yield invalid("involvedObject.namespace", about, "does not match event.namespace")
     if not event.reporting_component:
-        yield Cause("FieldValueRequired", _REQUIRED, controller)
-        yield _invalid(controller, "", "name part must be non-empty")
-    if not is_qualified_name(event.reporting_component):
-        yield _invalid(controller, event.reporting_component, _NAME_PART)
+        yield Cause("FieldValueRequired", _REQUIRED, "reportingController")
+    yield from qualified_causes("reportingController", event.reporting_component)
     yield from _bounded("reportingInstance", event.reporting_instance, MAX_NEW_INSTANCE)
     yield from _bounded("action", event.action, MAX_ACTION)
     yield from _bounded("reason", event.reason, MAX_REASON)
     if len(event.message.encode("utf-8", "replace")) > MAX_NEW_MESSAGE:
-        yield _invalid("message", "", f"can have at most {MAX_NEW_MESSAGE} characters")
+        yield invalid("message", "", f"can have at most {MAX_NEW_MESSAGE} characters")
     if namespace and not is_dns_subdomain(namespace):
-        yield _invalid("namespace", namespace, "a lowercase RFC 1123 subdomain must consist of lower case letters")
+        yield invalid("namespace", namespace, "a lowercase RFC 1123 subdomain must consist of lower case letters")
 
 
 def _bounded(field: str, text: str, most: int) -> Iterator[Cause]:
     if not text:
         yield Cause("FieldValueRequired", _REQUIRED, field)
     elif len(text.encode("utf-8", "replace")) > most:
-        yield _invalid(field, "", f"can have at most {most} characters")
+        yield invalid(field, "", f"can have at most {most} characters")
 
 
 def _series(event: Event) -> Iterator[Cause]:
     if event.series is None:
         return
     if event.series.count < 2:
-        yield _invalid("series.count", "", "should be at least 2")
+        yield invalid("series.count", "", "should be at least 2")
     if event.series.last_observed_time is None:
         yield Cause("FieldValueRequired", _REQUIRED, "series.lastObservedTime")
 
@@ -110,7 +89,7 @@ def _new(event: Event) -> Iterator[Cause]:
     if event.event_time is None:
         yield Cause("FieldValueRequired", _REQUIRED, "eventTime")
     if event.type not in (EventType.NORMAL, EventType.WARNING):
-        yield _invalid("type", "", f"has invalid value: {event.type}")
+        yield invalid("type", "", f"has invalid value: {event.type}")
     unset = (
         ("firstTimestamp", event.first_timestamp is None),
         ("lastTimestamp", event.last_timestamp is None),
@@ -119,11 +98,7 @@ def _new(event: Event) -> Iterator[Cause]:
     )
     for field, is_unset in unset:
         if not is_unset:
-            yield _invalid(field, "", "needs to be unset")
+            yield invalid(field, "", "needs to be unset")
 
 
-def _invalid(field: str, value: Any, problem: str) -> Cause:
-    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {problem}', field)
-
-
-__all__ = ["event_causes", "label_causes"]
+__all__ = ["event_causes"]

@@ -25,11 +25,13 @@ class Operation(NamedTuple):
 
 
 def read_patch(value: Any) -> list[Operation]:
-    """The steps of a patch that was JSON. Raises: ValueError: it is none."""
+    """The steps of a patch that was JSON. Raises: ValueError: it is none. PatchFailed: a step is none."""
     if not isinstance(value, list):
         raise ValueError(f"json: cannot unmarshal {_sort(value)} into Go value of type jsonpatch.Patch")
     if len(value) > MOST:
         raise ValueError(f"The allowed maximum operations in a JSON patch is {MOST}, got {len(value)}")
+    if not all(isinstance(step, Mapping) for step in value):
+        raise ValueError("json: cannot unmarshal into Go value of type jsonpatch.Operation")
     return [_operation(step) for step in value]
 
 
@@ -61,16 +63,16 @@ def apply_patch(target: Any, operations: Sequence[Operation]) -> Any:
 
 
 def _operation(step: Any) -> Operation:
-    if not isinstance(step, Mapping) or not isinstance(step.get("path"), str):
-        raise ValueError("each step of a JSON patch is an object with op and path")
+    if not isinstance(step.get("path"), str):
+        raise PatchFailed("each step of a JSON patch is an object with op and path")
     op = step.get("op")
     if op not in ("add", "remove", "replace", "move", "copy", "test"):
-        raise ValueError(f"a JSON patch has no operation {str(op)[:80]!r}")
+        raise PatchFailed(f"a JSON patch has no operation {str(op)[:80]!r}")
     if op in ("add", "replace", "test") and "value" not in step:
-        raise ValueError(f"the operation {op} needs a value")
+        raise PatchFailed(f"the operation {op} needs a value")
     origin = step.get("from", "")
     if op in ("move", "copy") and not isinstance(step.get("from"), str):
-        raise ValueError(f"the operation {op} needs from")
+        raise PatchFailed(f"the operation {op} needs from")
     return Operation(op, _pointer(step["path"]), step.get("value"), _pointer(origin) if isinstance(origin, str) else ())
 
 
@@ -78,7 +80,7 @@ def _pointer(text: str) -> tuple[str, ...]:
     if not text:
         return ()
     if not text.startswith("/"):
-        raise ValueError(f"{text[:80]!r} is no JSON pointer: it begins with a slash")
+        raise PatchFailed(f"{text[:80]!r} is no JSON pointer: it begins with a slash")
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from eventbus.api import status, verbs
+from eventbus.api import deletes, status, verbs
 from eventbus.api.bodies import APPLY_PATCH, BODY_S, MAX_BODY, PATCHES, READ, Body, media_type_of, read_body
 from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
@@ -119,17 +119,22 @@ class KubernetesApi:
 
     async def _delete(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         body = await typed_body(request, READ) if request.can_read_body else None
-        preconditions, dry_run = verbs.read_delete_options(body, request.query)
+        wanted, dry_run = deletes.read_delete_options(body, request.query)
         options = write_options(request.query, "DeleteOptions", dry_run)
         if asked.verb == "delete":
-            done = await self._api.pool.run(lambda desk: verbs.delete(desk, asked, preconditions, options))
-            return reply(answer, Renderer(asked.resource, answer).bytes_of(done))
+
+            def work(desk: Desk) -> bytes:
+                done = deletes.delete(desk, asked, wanted, options)
+                renderer = _renderer(desk, asked, answer)
+                return renderer.bytes_of(done) if isinstance(done, dict) else renderer.one(done)
+
+            return reply(answer, await self._api.pool.run(work))
         selected = list_options(request.query, asked.namespace, watch=False)
         return await self._answer(
             request,
             answer,
             lambda desk: _listed(
-                desk, asked, answer, verbs.delete_collection(desk, asked, selected, options, preconditions.grace_s)
+                desk, asked, answer, deletes.delete_collection(desk, asked, selected, wanted, options)
             ),
         )
 
@@ -183,6 +188,11 @@ def reply_json(plain: Any, *, code: int = 200) -> web.Response:
     return web.Response(status=code, body=msgspec.json.encode(plain) + b"\n", content_type=JSON)
 
 
+async def refuse_method(_request: web.Request) -> web.StreamResponse:
+    """Raises: Refusal: 405. For paths that are served, and not that way."""
+    raise status.method_not_allowed()
+
+
 def _got(desk: Desk, asked: Asked, answer: Answer) -> bytes:
     return _renderer(desk, asked, answer).one(verbs.get(desk, asked))
 
@@ -213,4 +223,4 @@ def _quoted(text: str) -> str:
 
 KUBERNETES: Final = web.AppKey("kubernetes", KubernetesApi)
 
-__all__ = ["API", "KUBERNETES", "KubernetesApi", "reply", "reply_json", "typed_body"]
+__all__ = ["API", "KUBERNETES", "KubernetesApi", "refuse_method", "reply", "reply_json", "typed_body"]

@@ -49,18 +49,17 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool = False) -> Answer:
-    """The first clause that can be served. Raises: Refusal: 406, none can; 422: includeObject is none."""
+    """The first clause that can be served. Raises: Refusal: 406, none can; 400: includeObject is none."""
     include = query.get("includeObject") or "Metadata"
-    if include not in ("None", "Metadata", "Object"):
-        problem = f'Unsupported value: "{include}": supported values: "None", "Metadata", "Object"'
-        cause = status.Cause("FieldValueNotSupported", problem, "includeObject")
-        raise status.invalid("TableOptions", "", [cause], group=_META)
     asked = query.get("pretty")
     pretty = is_true(asked) if asked is not None else user_agent.startswith(_READ_BY_PEOPLE)
     for clause in clauses(accept or "*/*"):
         found = _served(clause, watch)
         if found is not None:
             media_type, shape, meta_version = found
+            if shape is Shape.TABLE and include not in ("None", "Metadata", "Object"):
+                problem = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+                raise status.bad_request(f"Unable to convert to Table as requested: {problem}")
             return Answer(shape, meta_version, media_type, pretty and not watch, include)
     raise status.not_acceptable(SERVED[:1] if watch else SERVED)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from multidict import MultiMapping
 
 from eventbus.api import status
 from eventbus.api.request_info import is_true
@@ -48,7 +49,7 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
         field_selector=fields,
         resource_version=_version(query.get("resourceVersion", "")),
         version_match=_match(query.get("resourceVersionMatch", "")),
-        limit=0 if watch else _number(query, "limit"),
+        limit=0 if watch else max(0, _number(query, "limit")),  # less than none is all, as there
         continue_="" if watch else query.get("continue", ""),
         timeout_s=_timeout(query) if watch else None,
         allow_bookmarks=is_true(query.get("allowWatchBookmarks")),
@@ -78,16 +79,18 @@ def check_version(query: Mapping[str, str]) -> None:
 
 def write_options(query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] = ()) -> WriteOptions:
     """Args: kind: as `CreateOptions`.  dry_run: out of the body of a delete. Raises: Refusal: 422."""
-    asked = [*dry_run, *([query["dryRun"]] if "dryRun" in query else [])]
+    asked = [*dry_run, *_all(query, "dryRun")]
+    causes = list(_manager_causes(query.get("fieldManager", "")))
     if any(word != _DRY for word in asked):
         shown = ", ".join(f'"{word}"' for word in asked)
         problem = f'Unsupported value: []string{{{shown}}}: supported values: "{_DRY}"'
-        raise status.invalid(kind, "", [Cause("FieldValueNotSupported", problem, "dryRun")], group=_META)
+        causes.append(Cause("FieldValueNotSupported", problem, "dryRun"))
     validation = query.get("fieldValidation", "")
     if validation and validation not in _VALIDATIONS:
         problem = f'Unsupported value: "{validation}": supported values: {_quoted("", *_VALIDATIONS)}'
-        raise status.invalid(kind, "", [Cause("FieldValueNotSupported", problem, "fieldValidation")], group=_META)
-    _check_manager(kind, query.get("fieldManager", ""))
+        causes.append(Cause("FieldValueNotSupported", problem, "fieldValidation"))
+    if causes:
+        raise status.invalid(kind, "", causes, group=_META)
     return WriteOptions(bool(asked), validation, query.get("fieldManager", ""), is_true(query.get("force")))
 
 
@@ -104,16 +107,20 @@ def check_propagation(policy: Any, orphan: Any) -> None:
         raise status.invalid("DeleteOptions", "", [cause], group=_META)
 
 
-def _check_manager(kind: str, manager: str) -> None:
-    causes = []
+def _manager_causes(manager: str) -> Iterator[Cause]:
     if len(manager.encode()) > _MAX_MANAGER:
         problem = f"Too long: may not be more than {_MAX_MANAGER} bytes"
-        causes.append(Cause("FieldValueTooLong", problem, "fieldManager"))
+        yield Cause("FieldValueTooLong", problem, "fieldManager")
     if not manager.isprintable():
         problem = f'Invalid value: "{manager}": should only contain printable characters'
-        causes.append(Cause("FieldValueInvalid", problem, "fieldManager"))
-    if causes:
-        raise status.invalid(kind, "", causes, group=_META)
+        yield Cause("FieldValueInvalid", problem, "fieldManager")
+
+
+def _all(query: Mapping[str, str], name: str) -> Sequence[str]:
+    """All that is given of a key that may come several times."""
+    if isinstance(query, MultiMapping):
+        return query.getall(name, [])
+    return [query[name]] if name in query else []
 
 
 def _quoted(*words: str) -> str:

@@ -17,6 +17,8 @@ _ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delet
 _MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _STATUS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch"}
 NAMESPACES: Final = "namespaces"
+#: Of what lies in namespaces, in one at a time.
+_IN_NAMESPACES: Final = ("create", "deletecollection")
 
 
 class Asked(NamedTuple):
@@ -39,7 +41,9 @@ def read_request(method: str, raw_path: str, query: Mapping[str, str], resources
         raise _not_here(namespace, name) if (resource.kind is POD and subresource == "log") else status.no_such_path()
     verbs = _STATUS if subresource else _ONE if name else _MANY
     verb = verbs.get(method)
-    if verb is None or (verb == "create" and resource.kind.namespaced and not namespace):
+    if verb is None or (verb in _IN_NAMESPACES and resource.kind.namespaced and not namespace):
+        raise status.method_not_allowed()
+    if verb == "deletecollection" and resource.plural == NAMESPACES:
         raise status.method_not_allowed()
     if old_watch or (verb == "list" and is_true(query.get("watch"))):
         if method != "GET":

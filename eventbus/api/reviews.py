@@ -11,7 +11,7 @@ from eventbus.api import status
 from eventbus.api.access import ANY, MASTERS, RULES, User
 from eventbus.api.authentication import TokenFile
 from eventbus.api.bodies import READ
-from eventbus.api.kubernetes import reply_json, typed_body
+from eventbus.api.kubernetes import refuse_method, reply_json, typed_body
 from eventbus.api.resources import Resources
 from eventbus.api.shared import API, USER
 
@@ -29,16 +29,24 @@ class Reviews:
         self._tokens = tokens
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        router.add_post(f"/apis/{AUTHORIZATION}/selfsubjectaccessreviews", self.access)
-        router.add_post(f"/apis/{AUTHORIZATION}/selfsubjectrulesreviews", self.rules)
-        router.add_post(f"/apis/{AUTHENTICATION}/selfsubjectreviews", self.myself)
-        router.add_post(f"/apis/{AUTHENTICATION}/tokenreviews", self.token)
+        for path, handler in (
+            (f"/apis/{AUTHORIZATION}/selfsubjectaccessreviews", self.access),
+            (f"/apis/{AUTHORIZATION}/selfsubjectrulesreviews", self.rules),
+            (f"/apis/{AUTHENTICATION}/selfsubjectreviews", self.myself),
+            (f"/apis/{AUTHENTICATION}/tokenreviews", self.token),
+        ):
+            router.add_post(path, handler)
+            router.add_route("*", path, refuse_method)
 
     async def access(self, request: web.Request) -> web.Response:
         """SelfSubjectAccessReview. Denied is what is not served: clients would watch it for ever in vain."""
         plain = await _read(request, AUTHORIZATION, "SelfSubjectAccessReview")
         spec = _mapping(plain, "spec")
         user = request[USER]
+        if spec.get("resourceAttributes") is not None and spec.get("nonResourceAttributes") is not None:
+            problem = "Invalid value: cannot be specified in combination with resourceAttributes"
+            cause = status.Cause("FieldValueInvalid", problem, "spec.nonResourceAttributes")
+            raise status.invalid("", "", [cause], group=AUTHORIZATION.partition("/")[0])
         if "resourceAttributes" in spec and spec["resourceAttributes"] is not None:
             allowed, reason = self._allowed(request, user, _mapping(spec, "resourceAttributes"))
         elif "nonResourceAttributes" in spec and spec["nonResourceAttributes"] is not None:
@@ -48,7 +56,7 @@ class Reviews:
         else:
             problem = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
             cause = status.Cause("FieldValueInvalid", problem, "spec.resourceAttributes")
-            raise status.invalid("SelfSubjectAccessReview", "", [cause], group=AUTHORIZATION.partition("/")[0])
+            raise status.invalid("", "", [cause], group=AUTHORIZATION.partition("/")[0])
         found: dict[str, Any] = {"allowed": allowed} | ({"reason": reason} if reason else {})
         return _reviewed(AUTHORIZATION, "SelfSubjectAccessReview", spec, found)
 
@@ -57,6 +65,8 @@ class Reviews:
         plain = await _read(request, AUTHORIZATION, "SelfSubjectRulesReview")
         spec = _mapping(plain, "spec")
         namespace = str(spec.get("namespace") or "")
+        if not namespace:
+            raise status.bad_request("no namespace on request")
         rules = []
         for grant in request.app[API].access.grants_of(request[USER]):
             if grant.namespace not in ("", namespace):
@@ -87,7 +97,9 @@ class Reviews:
             what = f'User "{user.name}" cannot create resource "tokenreviews" at the cluster scope'
             raise status.forbidden(resource, "", what)
         spec = _mapping(await _read(request, AUTHENTICATION, "TokenReview"), "spec")
-        found = self._tokens.user(str(spec.get("token") or "")) if self._tokens else None
+        if not spec.get("token"):
+            raise status.bad_request("token is required for TokenReview in authentication")
+        found = self._tokens.user(str(spec["token"])) if self._tokens else None
         answer: dict[str, Any] = {"authenticated": True, "user": _info(found)} if found else {"authenticated": False}
         return _reviewed(AUTHENTICATION, "TokenReview", {}, answer)  # the token is not sent back
 

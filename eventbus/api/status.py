@@ -235,7 +235,8 @@ def _details(message: str) -> dict[str, Any]:
 def _invalid(message: str) -> Refusal:
     """The store says `Kind "name" is invalid: field: problem`, or only `field: problem`."""
     about, said, rest = message.partition(" is invalid: ")
-    kind, _, name = about.partition(" ")
+    kind, _, name = about.partition(" ") if said else ("", "", "")
+    kind, _, group = kind.partition(".")
     field, _, problem = (rest if said else message).partition(": ")
     cause = Cause(_reason_of(problem), problem or message, field if problem else "")
     return Refusal(
@@ -243,6 +244,7 @@ def _invalid(message: str) -> Refusal:
         "Invalid",
         message,
         details=({"name": name.strip('"')} if name.strip('"') else {})
+        | ({"group": group} if group else {})
         | ({"kind": kind} if said else {})
         | {"causes": [cause._asdict()]},
     )

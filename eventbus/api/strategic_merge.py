@@ -88,7 +88,9 @@ def _merge_list(held: Any, patch: Sequence[Any], path: str, order: Any) -> list[
         return former + [value for value in patch if value not in former]
     if any(isinstance(item, Mapping) and item.get(_PATCH) == "replace" and key not in item for item in patch):
         return [item for item in patch if isinstance(item, Mapping) and _PATCH not in item]
+    held_keys = [item[key] for item in former if _is_keyed(item, key)]
     merged = {item[key]: item for item in former if _is_keyed(item, key)}
+    named = []
     for item in patch:
         if not _is_keyed(item, key):
             raise BadDirective(f"map: {str(item)[:80]} does not contain declared merge key: {key}")
@@ -96,10 +98,24 @@ def _merge_list(held: Any, patch: Sequence[Any], path: str, order: Any) -> list[
             merged.pop(item[key], None)
         else:
             merged[item[key]] = strategic_merge(merged.get(item[key]), item, path)
+            named.append(item[key])
     if isinstance(order, list):
         places = {item[key]: place for place, item in enumerate(order) if _is_keyed(item, key)}
         return sorted(merged.values(), key=lambda item: places.get(item[key], len(places)))
-    return list(merged.values())
+    return [merged[found] for found in _in_order([found for found in held_keys if found in merged], named)]
+
+
+def _in_order(held: list[Any], named: list[Any]) -> list[Any]:
+    """The keys *held*, in their order, with those that a patch has *named*: what is new comes before what is left."""
+    found: list[Any] = []
+    left = [key for key in held if key not in named]
+    for key in named:
+        if key in held:
+            before = held[: held.index(key)]
+            found += [other for other in left if other in before and other not in found]
+        if key not in found:
+            found.append(key)
+    return found + [key for key in left if key not in found]
 
 
 def _is_keyed(item: Any, key: str) -> bool:

@@ -1,9 +1,8 @@
-"""Get, list, create, update, patch, delete: thin over the store. Each runs in a thread of the pool."""
+"""Get, list, create, update, patch: thin over the store; `deletes` has the rest. Each runs in a thread of the pool."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -11,11 +10,12 @@ import msgspec
 
 from eventbus.api import status
 from eventbus.api.bodies import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Body
-from eventbus.api.event_rules import event_causes, label_causes
+from eventbus.api.event_rules import event_causes
 from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch
 from eventbus.api.lease_rules import lease_causes
+from eventbus.api.metadata_rules import label_name_causes, metadata_causes
 from eventbus.api.namespaces import NAMESPACE, get_namespace, list_namespaces
-from eventbus.api.options import WriteOptions, check_propagation
+from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
 from eventbus.api.shared import Desk
 from eventbus.api.status import Cause
@@ -26,7 +26,7 @@ from eventbus.kinds import EVENTS_V1, LEASE, Kind
 from eventbus.list_watch import ListOptions, ObjectList
 from eventbus.store.changes import AheadOfStore
 from eventbus.store.merge_patch import merge
-from eventbus.store.storage import replaced
+from eventbus.store.storage import conflict, replaced
 from eventbus.store.writer import ObjectWriter
 
 
@@ -36,14 +36,6 @@ class Written(NamedTuple):
     object: Any
     made: bool = False
     warnings: tuple[str, ...] = ()
-
-
-class DeleteOptions(NamedTuple):
-    """Of a delete's body."""
-
-    uid: str = ""
-    version: str = ""
-    grace_s: int | None = None  #: of a Pod; None: its own
 
 
 def get(desk: Desk, asked: Asked) -> Any:
@@ -93,7 +85,7 @@ def create(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
     _check_rules(asked, made)
     if asked.resource.kind is NAMESPACE and not made.metadata.generate_name:
         _refuse_used(desk, made.metadata.name)
-    return Written(_objects(desk, asked, options).create(made), made=True, warnings=warnings)
+    return Written(writer(desk, asked, options).create(made), made=True, warnings=warnings)
 
 
 def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
@@ -102,19 +94,29 @@ def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
     new = _object_of(asked, plain)
     _check_name(asked, new)
     metadata = new.metadata
+    version = "" if metadata.resource_version == "0" else metadata.resource_version  # 0 is any
     admit(new)
 
     def change(former: Any) -> Any:
+        if asked.resource.kind is LEASE and not version:  # whoever holds it wants to lose to whoever was quicker
+            problem = "Invalid value: 0x0: must be specified for an update"
+            cause = Cause("FieldValueInvalid", problem, "metadata.resourceVersion")
+            raise status.invalid(LEASE.plural, asked.name, [cause], group=asked.resource.group)
         return _kept_part(asked, former, new)
 
     try:
-        written = _modify(desk, asked, options, change, version=metadata.resource_version, uid=metadata.uid)
+        written = _modify(desk, asked, options, change, version=version, uid=metadata.uid)
         return Written(written, warnings=warnings)
     except NotFound:
-        if not asked.resource.made_by_update or metadata.resource_version or asked.subresource:
+        if not asked.resource.made_by_update or version or asked.subresource:
             raise
+        if metadata.uid:
+            problem = f"Precondition failed: UID in precondition: {metadata.uid}, UID in object meta: "
+            message = f'Operation cannot be fulfilled on {asked.resource.label} "{asked.name}": {problem}'
+            details = status.named(asked.resource.label, asked.name)
+            raise status.Refusal(409, "Conflict", message, details=details) from None
     _check_rules(asked, new)
-    return Written(_objects(desk, asked, options).create(new), made=True, warnings=warnings)
+    return Written(writer(desk, asked, options).create(new), made=True, warnings=warnings)
 
 
 def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
@@ -131,7 +133,7 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
     except ValueError as error:
         raise status.bad_request(str(error)) from None
     applied = _patcher(body.media_type, value)
-    version, uid = _preconditions(value)
+    version = _version(value)
     warnings = _warnings(asked, value, (), options) if isinstance(value, Mapping) else ()
     admitted = False
 
@@ -150,101 +152,39 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
         _check_name(asked, new)
         if new.metadata.namespace != asked.namespace:
             raise status.bad_request("the namespace of the object does not match the namespace on the request")
+        if new.metadata.uid not in ("", former.metadata.uid):
+            problem = f'Invalid value: "{new.metadata.uid}": field is immutable'
+            raise _invalid(asked, asked.name, [Cause("FieldValueInvalid", problem, "metadata.uid")])
+        if body.media_type == JSON_PATCH:
+            _check_same_version(desk, asked, former.metadata.resource_version, new.metadata.resource_version)
         return _kept_part(asked, former, new)
 
     try:
-        return Written(_modify(desk, asked, options, change, version=version, uid=uid), warnings=warnings)
+        return Written(_modify(desk, asked, options, change, version=version), warnings=warnings)
     except NotFound:
         if body.media_type != APPLY_PATCH or asked.subresource:
             raise
     try:
         return create(desk, asked, body, options, admit)
     except AlreadyExists:  # between the two of them
-        return Written(_modify(desk, asked, options, change, version=version, uid=uid), warnings=warnings)
+        return Written(_modify(desk, asked, options, change, version=version), warnings=warnings)
 
 
-def delete(desk: Desk, asked: Asked, preconditions: DeleteOptions, options: WriteOptions) -> dict[str, Any]:
-    """The Status of success. Raises: NotFound. Refusal: 409, it is another object than the one that was meant."""
-    found = get(desk, asked)
-    uid, version = found.metadata.uid, found.metadata.resource_version
-    if preconditions.uid and preconditions.uid != uid:
-        raise _another(
-            asked,
-            f"the UID in the precondition ({preconditions.uid}) does not match the UID in record ({uid}). "
-            "The object might have been deleted and then recreated",
-        )
-    if preconditions.version and desk.versions(asked.resource.kind).to_store(preconditions.version) != version:
-        raise _another(
-            asked,
-            f"the ResourceVersion in the precondition ({preconditions.version}) does not match the ResourceVersion in "
-            "record. The object might have been modified",
-        )
-    if not (preconditions.uid or preconditions.version):
-        version = ""
-    # With the version that was compared: nobody may take its place meanwhile.
-    _objects(desk, asked, options).delete(asked.name, asked.namespace, version=version, grace_s=preconditions.grace_s)
-    details = status.named(asked.resource.label, asked.name, uid=uid)
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-
-
-def _another(asked: Asked, problem: str) -> status.Refusal:
-    kind = asked.resource.kind.name
-    message = f'Operation cannot be fulfilled on {kind} "{asked.name}": {problem}'
-    return status.Refusal(409, "Conflict", message, details={"name": asked.name, "kind": kind})
-
-
-def delete_collection(
-    desk: Desk, asked: Asked, options: ListOptions, writing: WriteOptions, grace_s: int | None = None
-) -> ObjectList[Any]:
-    """Delete the objects of a namespace or of all, and answer what was deleted."""
-    found = list_objects(desk, asked, options)
-    objects = _objects(desk, asked, writing)
-    for item in found.items:
-        try:
-            objects.delete(item.metadata.name, item.metadata.namespace, grace_s=grace_s)
-        except NotFound:
-            continue  # somebody else was quicker
-    return found
-
-
-def read_delete_options(body: Body | None, query: Mapping[str, str]) -> tuple[DeleteOptions, tuple[str, ...]]:
-    """The preconditions, grace time and dryRun of a delete's body, or of its query. Raises: Refusal: 400, 422."""
-    plain = body.read("DeleteOptions") if body is not None and body.data.strip() else query
-    if not isinstance(plain, Mapping):
-        raise status.bad_request("the body of a delete must be DeleteOptions")
-    check_propagation(plain.get("propagationPolicy"), plain.get("orphanDependents"))
-    given = plain.get("preconditions") or {}
-    dry_run = (plain.get("dryRun") or ()) if plain is not query else ()
-    if not isinstance(given, Mapping) or not isinstance(dry_run, list | tuple):
-        raise status.bad_request("preconditions must be an object, and dryRun a list")
-    wanted = DeleteOptions(str(given.get("uid") or ""), str(given.get("resourceVersion") or ""), _grace_s(plain))
-    return wanted, tuple(map(str, dry_run))
-
-
-def _grace_s(plain: Mapping[str, Any]) -> int | None:
-    """Raises: Refusal: 400."""
-    given = plain.get("gracePeriodSeconds")
-    if isinstance(given, str) and _SECONDS.fullmatch(given):  # of a query
-        return int(given)
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 1 << 31):
-        return given
-    raise status.bad_request(f"gracePeriodSeconds: a number of seconds is wanted, not {str(given)[:40]!r}")
-
-
-def _objects(desk: Desk, asked: Asked, options: WriteOptions) -> ObjectWriter[Any]:
+def writer(desk: Desk, asked: Asked, options: WriteOptions) -> ObjectWriter[Any]:
+    """Return what writes objects, or, of a dry run, only checks."""
     objects = desk.objects(asked.resource.kind)
     return objects.dry_run() if options.dry_run else objects
 
 
 def _modify(
-    desk: Desk, asked: Asked, options: WriteOptions, change: Callable[[Any], Any], *, version: str, uid: str
+    desk: Desk, asked: Asked, options: WriteOptions, change: Callable[[Any], Any], *, version: str, uid: str = ""
 ) -> Any:
     def checked(former: Any) -> Any:
         new = change(former)
         _check_rules(asked, new, former)
         return new
 
-    objects = _objects(desk, asked, options)
+    objects = writer(desk, asked, options)
     known = desk.versions(asked.resource.kind).to_store(version)
     return objects.modify(asked.name, checked, asked.namespace, version=known, uid=uid)
 
@@ -283,7 +223,6 @@ def _read(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, An
 
 
 _TELLING = ("Strict", "Warn")
-_SECONDS = re.compile(r"-?[0-9]{1,9}")
 
 
 def _warnings(
@@ -328,15 +267,25 @@ def _check_name(asked: Asked, new: Any) -> None:
 def _check_rules(asked: Asked, new: Any, former: Any = None) -> None:
     """Check what the API server checks besides. Raises: Refusal: 422, with all that is wrong."""
     causes: list[Cause] = []
-    if not (new.metadata.name or new.metadata.generate_name):
+    kind, metadata = asked.resource.kind, new.metadata
+    if not (metadata.name or metadata.generate_name):
         causes.append(Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name"))
-    causes += label_causes(new.metadata.labels)
     if asked.resource.is_events:
-        causes += event_causes(new, new_api=asked.resource.kind is EVENTS_V1, former=former)
-    elif asked.resource.kind is LEASE:
+        causes += event_causes(new, new_api=kind is EVENTS_V1, former=former)
+    elif kind is LEASE:
         causes += lease_causes(new.spec)
+    elif kind is NAMESPACE:
+        causes += label_name_causes(metadata.name)
+    if not (asked.resource.is_events and causes):  # those of events come first, and alone
+        causes += metadata_causes(metadata)
     if causes:
-        raise status.invalid(asked.resource.kind.name, new.metadata.name, causes)
+        raise _invalid(asked, metadata.name, causes)
+
+
+def _invalid(asked: Asked, name: str, causes: Sequence[Cause]) -> status.Refusal:
+    """Events are refused without their group, as the API server has one kind for both of them."""
+    group = "" if asked.resource.is_events else asked.resource.group
+    return status.invalid(asked.resource.kind.name, name, causes, group=group)
 
 
 def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
@@ -347,6 +296,8 @@ def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
     if media_type == JSON_PATCH:
         try:
             steps = read_patch(value)
+        except PatchFailed:
+            raise _unfit() from None
         except ValueError as error:
             raise status.bad_request(str(error)) from None
         return lambda plain: _fitting(lambda: apply_patch(plain, steps))
@@ -361,17 +312,29 @@ def _fitting(apply: Callable[[], Any]) -> Any:
     try:
         return apply()
     except PatchFailed:
-        message = "the server rejected our request due to an error in our request"
-        raise status.Refusal(422, "Invalid", message, details={}) from None
+        raise _unfit() from None
     except (BadDirective, RecursionError, TypeError) as error:
         raise status.bad_request(f"the patch cannot be applied: {error}") from None
 
 
-def _preconditions(value: Any) -> tuple[str, str]:
+def _unfit() -> status.Refusal:
+    message = "the server rejected our request due to an error in our request"
+    return status.Refusal(422, "Invalid", message, details={})
+
+
+def _version(value: Any) -> str:
+    """The version that a patch names, "" or "0" for any."""
     metadata = value.get("metadata") if isinstance(value, Mapping) else None
     if not isinstance(metadata, Mapping):
-        return "", ""
-    return str(metadata.get("resourceVersion") or ""), str(metadata.get("uid") or "")
+        return ""
+    version = str(metadata.get("resourceVersion") or "")
+    return "" if version == "0" else version
+
+
+def _check_same_version(desk: Desk, asked: Asked, held: str, given: str) -> None:
+    """Raises: Conflict: a JSON patch has put another version there than the object has."""
+    if given not in ("", "0", held) and desk.versions(asked.resource.kind).to_store(given) != held:
+        raise conflict(asked.resource.kind, asked.name)
 
 
 def _refuse_used(desk: Desk, name: str) -> None:
@@ -384,15 +347,12 @@ def _refuse_used(desk: Desk, name: str) -> None:
 
 
 __all__ = [
-    "DeleteOptions",
     "Written",
     "create",
-    "delete",
-    "delete_collection",
     "get",
     "list_objects",
     "patch",
-    "read_delete_options",
     "store_version",
     "update",
+    "writer",
 ]

@@ -80,7 +80,8 @@ class ObjectStorage(Generic[T]):
         elif namespace and not is_dns_label(namespace):
             problem = f'metadata.namespace: Invalid value: "{namespace}"'
         if problem:
-            raise InvalidObject(f'{self.kind.name} "{name}" is invalid: {problem}')
+            group, slash, _ = self.kind.api_version.rpartition("/")
+            raise InvalidObject(f'{self.kind.name}{"." if slash else ""}{group} "{name}" is invalid: {problem}')
 
     def as_stored(self, found: T) -> T:
         return found

@@ -196,7 +196,8 @@ class ObjectWriter(ObjectReader[T]):
             former = self._find(name, namespace, version)
             held = former.object.metadata
             if uid and uid != held.uid:
-                raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {held.uid}")
+                problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {held.uid}"
+                raise Conflict(f'Operation cannot be fulfilled on {self.kind.resource} "{name}": {problem}')
             changed = self._kept(change(former.object), former.object)
             if changed == former.object:
                 return changed

@@ -89,7 +89,7 @@ def test_a_strategic_merge_is_applied(target: Any, patch: Any, wanted: Any) -> N
     ("patch", "names"),
     [
         ([{"uid": "2", "name": "c"}], ["a", "c"]),
-        ([{"uid": "3", "name": "c"}], ["a", "b", "c"]),
+        ([{"uid": "3", "name": "c"}], ["c", "a", "b"]),
         ([{"uid": "1", "$patch": "delete"}], ["b"]),
         ([{"$patch": "replace"}, {"uid": "9", "name": "z"}], ["z"]),
     ],
