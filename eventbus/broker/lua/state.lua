@@ -96,7 +96,7 @@ local function new_state(keys, places, index_name)
       taken = member and id_of(member)
     end
     if taken and taken ~= id then
-      name = name .. '.' .. string.sub(id, 1, 8)
+      name = name .. '.' .. string.sub(redis.sha1hex(id), 1, 8) -- an id has letters that no name may have
       full_name = namespace .. '/' .. name
     end
     names[full_name] = id
