@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.kinds import EVENT, Kind
 from eventbus.printers.human_duration import age
-from eventbus.printers.object_table import columns_of
+from eventbus.printers.object_columns import columns_of
 
 
 class Column(msgspec.Struct, frozen=True, rename="camel"):

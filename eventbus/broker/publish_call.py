@@ -1,4 +1,4 @@
-"""Builds and parses calls of the function `publish`, which the outbox puts many of in a pipeline."""
+"""Builds and parses calls of the function `publish`. `redis_transport.py` sends them, many in a pipeline."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exports one partition of the store to one sink: reads the changes, writes them, keeps the sink's replies, moves on.
 
-The rules of writing are `writer.py`'s, those of the lease `leadership.py`'s.
+The rules of writing are `sink_writer.py`'s, those of the lease `leadership.py`'s.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from eventbus.export.options import ExportOptions
 from eventbus.export.pausing import Pausing, finish
 from eventbus.export.progress import ExportProgress, Figures
 from eventbus.export.rate import RateLimit
+from eventbus.export.sink_writer import Outage, Outcome, SinkWriter
 from eventbus.export.start import BEGINNING, Start
-from eventbus.export.writer import Outage, Outcome, SinkWriter
 from eventbus.failpoints import failpoint
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions

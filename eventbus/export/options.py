@@ -9,8 +9,8 @@ import msgspec
 from eventbus.clock import Clock
 from eventbus.errors import ConfigError
 from eventbus.export.repeats import Every, Repeats, parse_repeats
+from eventbus.export.sink_writer import Outage
 from eventbus.export.start import BEGINNING, Start, parse_start
-from eventbus.export.writer import Outage
 from eventbus.store.stored import View
 
 

@@ -11,7 +11,7 @@ from eventbus.clock import Clock
 from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.errors import DeadCause, EventBusError, Throttled
 from eventbus.export.leadership import LeaseLost
-from eventbus.export.writer import Outcome
+from eventbus.export.sink_writer import Outcome
 from eventbus.sinks.contract import delivery_id
 from eventbus.text import printable
 

@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.event import SUPPRESSED_REASON, Event
 from eventbus.kinds import KINDS
-from eventbus.printers.event_table import by_last_seen, describe_events
+from eventbus.printers.event_columns import by_last_seen, describe_events
 from eventbus.printers.human_duration import age
 from eventbus.printers.local_time import local_time
 from eventbus.printers.object_printer import plain_of

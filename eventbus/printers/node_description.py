@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
-from eventbus.printers.event_table import DESCRIPTION
+from eventbus.printers.event_columns import DESCRIPTION
 from eventbus.printers.human_duration import age
 from eventbus.printers.local_time import local_time
 from eventbus.printers.table import format_table

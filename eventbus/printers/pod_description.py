@@ -10,7 +10,7 @@ from eventbus.objects.container import Container, EnvVar, Probe
 from eventbus.objects.pod import Pod
 from eventbus.objects.pod_status import ContainerState, ContainerStatus
 from eventbus.objects.volume import Volume
-from eventbus.printers.event_table import DESCRIPTION
+from eventbus.printers.event_columns import DESCRIPTION
 from eventbus.printers.local_time import local_time
 from eventbus.printers.table import format_table
 from eventbus.text import printable

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from eventbus.errors import EventBusError
 from eventbus.kinds import EVENT, Kind
-from eventbus.printers.event_table import by_last_seen
+from eventbus.printers.event_columns import by_last_seen
 from eventbus.printers.jsonpath import in_braces, relaxed_path
 from eventbus.printers.object_printer import plain_of
 

@@ -12,8 +12,8 @@ from eventbus.objects.node import Node
 from eventbus.objects.pod import Pod
 from eventbus.printers.local_time import local_time
 from eventbus.printers.node_description import Around, node_sections
+from eventbus.printers.object_columns import node_roles
 from eventbus.printers.object_printer import plain_of
-from eventbus.printers.object_table import node_roles
 from eventbus.printers.pod_description import pod_lines, pod_sections
 from eventbus.text import printable
 

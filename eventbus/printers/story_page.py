@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from eventbus.event import Event, EventType, ObjectReference
-from eventbus.printers.event_table import DESCRIPTION, interval
+from eventbus.printers.event_columns import DESCRIPTION, interval
 from eventbus.printers.human_duration import age, human_duration
 from eventbus.printers.table import Cell, Colour, Row, format_table
 from eventbus.story.story import Around, Link, Story

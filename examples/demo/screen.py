@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from eventbus.event import Event
-from eventbus.printers.event_table import interval
+from eventbus.printers.event_columns import interval
 from eventbus.text import printable
 
 YELLOW, BOLD, FAINT = "33", "1", "2"

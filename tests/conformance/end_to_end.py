@@ -30,7 +30,7 @@ from eventbus.errors import (
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.export.exporter import ExportStopped, PartitionExporter
 from eventbus.export.options import ExportOptions
-from eventbus.export.writer import Outage
+from eventbus.export.sink_writer import Outage
 from eventbus.settings import Options
 from eventbus.sinks import EventPatch, EventSink, SinkMode
 from tests.conformance.recording import Recording

@@ -15,7 +15,7 @@ from eventbus.broker.health.export_status import export_status
 from eventbus.event import Event
 from eventbus.export.exporter import ExportStopped
 from eventbus.export.leadership import LeaseLost
-from eventbus.export.writer import Outage
+from eventbus.export.sink_writer import Outage
 from eventbus.sinks import SinkWrite, Verb, make_sink
 from eventbus.sinks.postgres.schema import UPSERT
 from eventbus.sinks.postgres.sink import PostgresSink

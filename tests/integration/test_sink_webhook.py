@@ -23,14 +23,14 @@ from eventbus.encoding.event_json import decode_core
 from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
-from eventbus.export.writer import Outage, SinkWriter
+from eventbus.export.sink_writer import Outage, SinkWriter
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
 from eventbus.sinks.webhook.guarded_http import GuardedClient
 from eventbus.sinks.webhook.ssrf import Guard
 from tests.builders import NOW, make_event
 from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Endpoint, receiving
-from tests.unit.export.test_writer import Time, Told, written
+from tests.unit.export.test_sink_writer import Time, Told, written
 from tests.waiting import eventually
 
 ALLOWED = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}

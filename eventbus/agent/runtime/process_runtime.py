@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from eventbus.agent.runtime.about import about_pod
-from eventbus.agent.runtime.actions import PodActions, pod_actions
 from eventbus.agent.runtime.artifacts import Artifacts
 from eventbus.agent.runtime.contract import (
     ConfigSource,
@@ -30,6 +29,7 @@ from eventbus.agent.runtime.isolation import Isolation, find_isolation
 from eventbus.agent.runtime.killing import ContainerKiller
 from eventbus.agent.runtime.leftovers import leftovers
 from eventbus.agent.runtime.observed import Observer
+from eventbus.agent.runtime.pod_actions import PodActions, pod_actions
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.agent.runtime.sandboxes import Sandboxes, needs_hands

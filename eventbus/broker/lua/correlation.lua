@@ -1,5 +1,5 @@
 -- Decides each event by the rules, in client-go's order: aggregate, count, spam filter; what was counted stays counted if
--- the filter holds the event back. Nothing is written here, and nothing is read except by the functions of *given*.
+-- the filter holds the event back. Nothing is written here, which record.lua does, and nothing is read but by *given*.
 
 local SIMILAR_LAST = 1
 local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5

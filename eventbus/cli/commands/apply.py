@@ -15,7 +15,7 @@ from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import InvalidObject, NotFound
 from eventbus.kinds import EVENT, KINDS, POD, Kind
-from eventbus.printers.object_table import object_name
+from eventbus.printers.object_columns import object_name
 from eventbus.printers.output import dump_json, write
 from eventbus.text import printable
 

@@ -14,7 +14,7 @@ from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import open_session
 from eventbus.errors import AlreadyExists, InvalidObject
 from eventbus.kinds import EVENT, EVENTS_V1, KINDS, Kind
-from eventbus.printers.object_table import object_name
+from eventbus.printers.object_columns import object_name
 from eventbus.printers.output import dump_json, write
 from eventbus.text import printable
 

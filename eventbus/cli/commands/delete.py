@@ -68,7 +68,7 @@ def delete(
       1  one of them was not there, or Redis does not answer
       2  wrong usage, or no such kind
     """
-    from eventbus.printers.object_table import object_name
+    from eventbus.printers.object_columns import object_name
 
     asked_s = _asked_s(grace_s, force=force)
     found = [_meant(reference) for reference in objects_from_words(objects)]

@@ -124,7 +124,7 @@ def _say(hint: str) -> None:
 
 class _Rows:
     def __init__(self, *, all_namespaces: bool, no_headers: bool, colour: bool) -> None:
-        from eventbus.printers.event_table import events_headers
+        from eventbus.printers.event_columns import events_headers
         from eventbus.printers.table import Table
 
         self._all_namespaces = all_namespaces
@@ -132,7 +132,7 @@ class _Rows:
         self._table = Table(events_headers(all_namespaces=all_namespaces), no_headers=no_headers)
 
     def listed(self, events: Sequence[Event]) -> str:
-        from eventbus.printers.event_table import events_row
+        from eventbus.printers.event_columns import events_row
 
         now = datetime.now(UTC)
         return self._table.text(

@@ -1,4 +1,7 @@
-"""`eventbus get events`: kubectl's columns, cells, ages and flags, and what its users have asked it for."""
+"""`eventbus get events`: kubectl's columns, cells, ages and flags, and what its users have asked it for.
+
+`cli/getting.py` lists and follows, `printers/object_printer.py` makes the table.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def wait(
       1  one was not in time, or is not there
       2  wrong usage, or no such kind
     """
-    from eventbus.printers.object_table import object_name
+    from eventbus.printers.object_columns import object_name
 
     condition, timeout_s = parse_condition(wanted), _timeout_s(timeout)
     deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""Writes deliveries to a sink, with rules for two failures: the sink does not answer, or it refuses one event.
+"""Calls a sink with deliveries, with rules for two failures: the sink does not answer, or it refuses one event.
 
 No Redis, no positions: deliveries go in, what became of each comes out.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
-from eventbus.printers.event_table import (
+from eventbus.printers.event_columns import (
     by_last_seen,
     describe_events,
     events_headers,

@@ -25,7 +25,7 @@ from eventbus.event import Event, ObjectMeta
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.pausing import Pausing, finish, pause
 from eventbus.export.rate import RateLimit
-from eventbus.export.writer import Outage, Outcome, SinkWriter
+from eventbus.export.sink_writer import Outage, Outcome, SinkWriter
 from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
 from tests.builders import make_event
 

@@ -12,7 +12,7 @@ from eventbus.objects.configmap import ConfigMap
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node
 from eventbus.objects.secret import Secret
-from eventbus.printers.event_table import get_headers, get_row
+from eventbus.printers.event_columns import get_headers, get_row
 from eventbus.printers.human_duration import age
 from eventbus.printers.pod_table import HEADERS, WIDE_HEADERS, pod_row
 from eventbus.printers.table import Row

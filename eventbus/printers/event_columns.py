@@ -1,4 +1,4 @@
-"""Events as people read them: the columns of `kubectl get events`, `kubectl events` and `kubectl describe`.
+"""Makes the cells of an event for tables: the columns of `kubectl get events`, `kubectl events` and `kubectl describe`.
 
 Pure functions from an Event and the time to text; nothing is fetched and nothing printed here.
 """
