@@ -48,7 +48,8 @@ class Discovery:
         ):
             router.add_get(path, handler, allow_head=False)
             router.add_get(path + "/", handler, allow_head=False)
-        for path in ("/version", "/api", "/apis", "/api/v1"):
+        # Behind the others, and as a pattern where they are one: a path that is written out would be found first.
+        for path in ("/version", "/api", "/apis", "/api/{version:v1}"):
             router.add_route("*", path, refuse_method)
 
     async def version(self, _request: web.Request) -> web.Response:

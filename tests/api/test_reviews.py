@@ -82,3 +82,19 @@ def test_a_collection_is_deleted_as_far_as_it_is_selected(local_worker: ApiWorke
     assert sorted(item["metadata"]["name"] for item in gone.json["items"]) == ["go1", "go2"]
     left = local_worker.call("GET", many).json["items"]
     assert [item["metadata"]["name"] for item in left] == ["keep"]
+
+
+def test_each_document_of_discovery_is_read_in_both_its_ways_and_no_other(local_worker: ApiWorker) -> None:
+    kinds = {
+        "/api": "APIVersions",
+        "/apis": "APIGroupList",
+        "/api/v1": "APIResourceList",
+        "/apis/events.k8s.io": "APIGroup",
+    }
+    for path, kind in (kinds | {"/apis/events.k8s.io/v1": "APIResourceList"}).items():
+        for way in (path, f"{path}/"):
+            reply = local_worker.call("GET", way, Accept="application/json")
+            assert (reply.status, reply.json["kind"]) == (200, kind), way
+    for path in ("/version", "/api", "/apis", "/api/v1"):
+        assert local_worker.call("POST", path, {}).status == 405, path
+    assert local_worker.call("POST", "/api/v2", {}).status in (404, 405)

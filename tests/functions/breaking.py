@@ -108,12 +108,13 @@ local redis = (function()
     end,
     error_reply = function(text) return redis.error_reply(text) end,
     log = function(...) return redis.log(...) end,
+    sha1hex = function(text) return redis.sha1hex(text) end,
   }
 end)()
 """
 
 #: What the prelude has of `redis`.
-SHADOWED = {"register_function", "call", "pcall", "acl_check_cmd", "error_reply", "log"}
+SHADOWED = {"register_function", "call", "pcall", "acl_check_cmd", "error_reply", "log", "sha1hex"}
 
 
 class Answer(StrEnum):

@@ -121,10 +121,10 @@ def interrupt(calls: Any, name: str) -> None:
     """Have SIGTERM come in the middle of the next call of *name*."""
     real = getattr(calls, name)
 
-    def interrupted(*args: object) -> object:
+    def interrupted(*args: object, **options: object) -> object:
         setattr(calls, name, real)
         os.kill(os.getpid(), signal.SIGTERM)
-        return real(*args)
+        return real(*args, **options)
 
     setattr(calls, name, interrupted)
 

@@ -226,7 +226,8 @@ def test_what_breaks_a_rule_is_refused(nodes: ObjectWriter[Any], found: Any, pro
 
 
 def test_a_lease_needs_a_namespace(leases: ObjectWriter[Lease]) -> None:
-    with pytest.raises(InvalidObject, match=r'Lease "n1" is invalid: metadata\.namespace: Required value'):
+    said = r'Lease\.coordination\.k8s\.io "n1" is invalid: metadata\.namespace: Required value'
+    with pytest.raises(InvalidObject, match=said):
         leases.create(lease(namespace=""))
 
 

@@ -35,6 +35,8 @@ LEAST_GRACE_S: Final = 2.0
 #: The shim's own clock decides; its word is waited for so much longer.
 _WORD_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
+#: longer than any grace time that a run may have been given
+_A_DAY_S: Final = 86_400.0
 
 
 class ContainerKiller:
@@ -124,7 +126,8 @@ class ContainerKiller:
 
     def _learn(self, uid: PodUid, run: ContainerRuntimeStatus) -> None:
         """Have the shim say how a run ended: on a full disk it cannot write it down. Older shims say nothing of it."""
-        reply = call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": 0.0})
+        # It may not have seen the end yet: no shorter time than it was given, or the end would count as a killing.
+        reply = call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": _A_DAY_S})
         if said := reply.get("run"):
             self._observer.learn(uid, said)
 
