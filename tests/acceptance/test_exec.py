@@ -128,7 +128,7 @@ def test_a_signal_that_asks_to_end_is_passed_on_and_recorded(
     name: str, env: dict[str, str], recorded: Recorded, tmp_path: Path
 ) -> None:
     with Program("exec", *waiting(f"trap 'echo got {name}; exit 9' {name}"), env=env, folder=tmp_path) as program:
-        eventually(lambda: "ready" in program.out)
+        eventually(lambda: "ready\n" in program.out)
         program.signal(signal.Signals[f"SIG{name}"])
         assert program.wait() == 9
         assert program.out == f"ready\ngot {name}\n"
@@ -149,7 +149,7 @@ def test_any_other_signal_is_passed_on_and_not_recorded(
         "print('ready', flush=True); time.sleep(30)"
     )
     with Program("exec", "--", sys.executable, "-c", program_text, env=env, folder=tmp_path) as program:
-        eventually(lambda: "ready" in program.out)
+        eventually(lambda: "ready\n" in program.out)
         os.kill(program.pid, number)
         assert program.wait() == 0
         assert program.out == "ready\ngot it\n"
@@ -172,7 +172,7 @@ def test_stop_and_continue_are_passed_on(env: dict[str, str], tmp_path: Path) ->
         return "SIGCONT" in program.out
 
     with Program("exec", "--", sys.executable, "-c", JOB, env=env, folder=tmp_path) as program:
-        eventually(lambda: "ready" in program.out)
+        eventually(lambda: "ready\n" in program.out)
         program.signal(signal.SIGTSTP)
         eventually(lambda: "SIGTSTP" in program.out)
         eventually(goes_on)
@@ -182,7 +182,7 @@ def test_stop_and_continue_are_passed_on(env: dict[str, str], tmp_path: Path) ->
 
 def test_a_command_that_dies_of_the_signal_takes_us_with_it(env: dict[str, str], tmp_path: Path) -> None:
     with Program("exec", *waiting(":"), env=env, folder=tmp_path) as program:
-        eventually(lambda: "ready" in program.out)
+        eventually(lambda: "ready\n" in program.out)
         assert program.stop() == -signal.SIGTERM
 
 
@@ -332,7 +332,7 @@ def test_it_stays_in_the_foreground_group_of_its_terminal(env: dict[str, str]) -
 
 def test_ctrl_c_reaches_it_once_and_is_not_ours_to_pass_on(env: dict[str, str], recorded: Recorded) -> None:
     with Terminal("exec", *sh(COUNTING), env=env) as terminal:
-        terminal.wait_for("ready")
+        terminal.wait_for("ready\n")
         terminal.interrupt()
         assert terminal.wait() == 1, "as often as it had the signal"
     _, killing, _ = recorded.wait_for("sh", "Started", "Killing", "Failed")
@@ -341,7 +341,7 @@ def test_ctrl_c_reaches_it_once_and_is_not_ours_to_pass_on(env: dict[str, str], 
 
 def test_kill_int_on_a_terminal_is_passed_on_once(env: dict[str, str], recorded: Recorded) -> None:
     with Terminal("exec", *sh(COUNTING), env=env) as terminal:
-        terminal.wait_for("ready")
+        terminal.wait_for("ready\n")
         os.kill(terminal.pid, signal.SIGINT)
         assert terminal.wait() == 1, "as often as it had the signal"
     recorded.wait_for("sh", "Started", "Killing", "Failed")
@@ -353,7 +353,7 @@ COUNTING = "n=0; trap 'n=$((n+1))' INT; echo ready; while [ $n = 0 ]; do sleep 0
 
 def test_ctrl_c_ends_a_command_and_us_by_the_same_signal(env: dict[str, str]) -> None:
     with Terminal("exec", *waiting(":"), env=env) as terminal:
-        terminal.wait_for("ready")
+        terminal.wait_for("ready\n")
         terminal.interrupt()
         assert terminal.wait() == -signal.SIGINT
 
@@ -365,7 +365,7 @@ def test_a_window_that_is_resized_is_resized_for_standard_error_too(
     # a moment later: the program and we are told at the same time
     trap = "trap 'sleep 0.5; stty size; stty size <&2; exit 0' WINCH"
     with Terminal("exec", *options, *waiting(trap), env=env) as terminal:
-        terminal.wait_for("ready")
+        terminal.wait_for("ready\n")
         terminal.resize(33, 111)
         assert terminal.wait() == 0
         assert terminal.text.splitlines() == ["ready", "33 111", "33 111"]
@@ -566,14 +566,14 @@ def test_a_command_that_was_asked_to_end_is_not_run_again(
     env: dict[str, str], recorded: Recorded, tmp_path: Path
 ) -> None:
     with Program("exec", "--restart", "always", *waiting("trap 'exit 5' TERM"), env=env, folder=tmp_path) as program:
-        eventually(lambda: "ready" in program.out)
+        eventually(lambda: "ready\n" in program.out)
         assert program.stop() == 5
     recorded.wait_for("sh", "Started", "Killing", "Failed")
 
 
 def test_ctrl_c_ends_a_command_that_would_be_run_again(env: dict[str, str]) -> None:
     with Terminal("exec", "--restart", "always", *waiting(":"), env=env) as terminal:
-        terminal.wait_for("ready")
+        terminal.wait_for("ready\n")
         terminal.interrupt()
         assert terminal.wait() == -signal.SIGINT
 
