@@ -3,30 +3,77 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine, HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from eventbus.api import status as refusals
+from eventbus.api.telling import NOTHING, labels_of
 
 #: Seconds in which the first head of a connection must have arrived.
 HEAD_S: Final = 20.0
+#: Seconds that a client may read nothing of what is sent to it.
+STALLED_S: Final = 30.0
+#: Answers that were cut off because their client read nothing, by the labels of the request.
+ABORTED: Final = web.AppKey("aborted", Counter[tuple[str, ...]])
 
 
 class Protocol(RequestHandler):
-    """A connection. Its later heads are bounded by the keep-alive time-out."""
+    """A connection. Its later heads are bounded by the keep-alive time-out, and its answers by `STALLED_S`."""
 
-    __slots__ = ("_first_head",)
+    __slots__ = ("_aborted", "_answered", "_first_head", "_stalled")
+
+    def __init__(self, *arguments: Any, aborted: Counter[tuple[str, ...]], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._aborted = aborted
+        self._answered = NOTHING
+        self._stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._first_head = asyncio.get_running_loop().call_later(HEAD_S, self._close_if_silent)
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.set_write_buffer_limits(high=1, low=0)  # told at the first byte that the system does not take
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._first_head.cancel()
+        self._expect_reading(None)
         super().connection_lost(exc)
+
+    def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
+        self._answered = labels_of(request)
+        return super().finish_response(request, resp, start_time)
+
+    def pause_writing(self) -> None:
+        """Bound what waits for the client to read, be it a watch, an answer, or the end of a closed connection."""
+        super().pause_writing()
+        self._expect_reading(self.transport)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._expect_reading(None)
+
+    def _expect_reading(self, transport: asyncio.WriteTransport | None) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        if transport is not None:
+            left = transport.get_write_buffer_size()
+            self._stalled = self._loop.call_later(STALLED_S, self._abort_if_stalled, transport, left)
+
+    def _abort_if_stalled(self, transport: asyncio.WriteTransport, left: int) -> None:
+        if transport.get_write_buffer_size() < left:
+            self._expect_reading(transport)
+            return
+        request = self._current_request
+        self._aborted[self._answered if request is None else labels_of(request)] += 1
+        transport.abort()  # a close would wait until it has read what is there
 
     def _close_if_silent(self) -> None:
         if self._request_count == 0 and self.transport is not None:
@@ -51,6 +98,7 @@ class Runner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
         server.__class__ = _Server
+        server._kwargs["aborted"] = self.app[ABORTED]
         return server
 
 
@@ -69,4 +117,4 @@ def _answer(code: int, exc: BaseException | None, message: str | None) -> web.Re
     return refusals.response(refusals.bad_request("the request cannot be read"))
 
 
-__all__ = ["HEAD_S", "Protocol", "Runner"]
+__all__ = ["ABORTED", "HEAD_S", "STALLED_S", "Protocol", "Runner"]

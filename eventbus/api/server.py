@@ -33,7 +33,7 @@ from eventbus.api.own.openapi import own_document
 from eventbus.api.own.routes import add_own_routes
 from eventbus.api.page_files import ROOT as PAGE
 from eventbus.api.page_files import PageFiles
-from eventbus.api.protocol import Runner
+from eventbus.api.protocol import ABORTED, Runner
 from eventbus.api.resources import Resources
 from eventbus.api.reviews import Reviews
 from eventbus.api.shared import API, Api, BlockingPool, Desk
@@ -180,6 +180,7 @@ def make_app(api: Api, options: ApiOptions) -> web.Application:
     doors_in_order = [telling.middleware, doors.errors, limits.middleware, access.middleware]
     app = web.Application(middlewares=doors_in_order, client_max_size=MAX_BODY)
     app[API] = api
+    app[ABORTED] = telling.aborted
     resources = Resources([*KINDS, NAMESPACE])
     kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, frames=Frames(telling.frames))
     app[KUBERNETES] = kubernetes

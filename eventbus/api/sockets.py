@@ -9,7 +9,6 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api.authentication import BEARER_PROTOCOL
-from eventbus.api.watching import unless_stalled
 
 #: Seconds between two pings; who does not answer is gone.
 HEARTBEAT_S: Final = 30.0
@@ -39,9 +38,8 @@ class SocketOutlet:
         self._reading = asyncio.create_task(self._read())
 
     async def send(self, lines: bytes) -> None:
-        async with unless_stalled(self._request):
-            for line in lines.splitlines():
-                await self.response.send_str(line.decode())
+        for line in lines.splitlines():
+            await self.response.send_str(line.decode())
 
     async def close(self) -> None:
         """Say goodbye, and end the reading."""

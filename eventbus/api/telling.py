@@ -33,6 +33,8 @@ _READS: Final = ("GET", "LIST")
 _LABELS: Final = ("verb", "group", "version", "resource", "scope")
 #: Set by who knows what is asked for; of others these are empty.
 ASKED: Final = web.RequestKey("asked", tuple[str, ...])
+#: The labels of no request.
+NOTHING: Final = ("",) * len(_LABELS)
 
 
 class Telling:
@@ -45,6 +47,8 @@ class Telling:
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._durations: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_SECONDS))
         self._replies: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_REPLIES))
+        #: Answers that were cut off because their client read nothing; each connection counts them.
+        self.aborted: Counter[tuple[str, ...]] = Counter()
         #: Of the lines that watches of a resource have been told; `Frames` notes them.
         self.frames: defaultdict[Resource, Histogram] = defaultdict(lambda: Histogram(_FRAMES))
 
@@ -66,7 +70,7 @@ class Telling:
 
     def _note(self, request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:
         code = answer.status if answer is not None else 0
-        labels = request.get(ASKED) or (_VERBS.get(request.method, "other"), "", "", "", "")
+        labels = labels_of(request)
         self._requests[*labels, str(code)] += 1
         if not is_long(request):
             self._durations[labels].note(took_s)
@@ -104,12 +108,20 @@ class Telling:
         yield f"# TYPE {_PREFIX}request_terminations_total counter"
         for sort, count in sorted(self._limits.refused.items()):
             yield f'{_PREFIX}request_terminations_total{{request_kind="{sort}",code="429"}} {count}'
+        yield f"# TYPE {_PREFIX}request_aborts_total counter"
+        for cut, count in sorted(self.aborted.items()):
+            yield f"{_PREFIX}request_aborts_total{{{_labels(cut)}}} {count}"
         if self._rates is not None:
             yield f"# TYPE {_PREFIX}event_rate_limit_refused_total counter"
             for sort, count in sorted(self._rates.refused.items()):
                 yield f'{_PREFIX}event_rate_limit_refused_total{{type="{sort}"}} {count}'
             yield f"# TYPE {_PREFIX}event_rate_limit_unshared_total counter"
             yield f"{_PREFIX}event_rate_limit_unshared_total {self._rates.unshared}"
+
+
+def labels_of(request: web.BaseRequest) -> tuple[str, ...]:
+    """Return what *request* is counted by: verb, group, version, resource, scope."""
+    return request.get(ASKED) or (_VERBS.get(request.method, "other"), *NOTHING[1:])
 
 
 def _histograms(name: str, found: Mapping[str, Histogram]) -> Iterator[str]:
@@ -127,4 +139,4 @@ def _labels(labels: tuple[str, ...] | list[str]) -> str:
     return ",".join(f'{name}="{value}"' for name, value in zip(_LABELS, labels, strict=True))
 
 
-__all__ = ["ASKED", "Telling"]
+__all__ = ["ASKED", "NOTHING", "Telling", "labels_of"]

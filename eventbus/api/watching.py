@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -24,8 +23,6 @@ from eventbus.store.watch_state import Behind, Wait, WatchState
 
 #: Bytes that are collected before they are written: what comes at once goes out at once.
 CHUNK: Final = 64 * 1024
-#: Seconds that a client may read nothing. The next watch goes on from the last position, so nothing is lost.
-STALLED_S: Final = 30.0
 
 
 class Outlet(Protocol):
@@ -221,24 +218,11 @@ class ChunkedOutlet:
         await self._writer.write(lines, drain=False)
         transport = self._request.transport
         if transport is not None and transport.get_write_buffer_size():
-            async with unless_stalled(self._request):
-                await self._writer.drain()
+            await self._writer.drain()
 
     async def close(self) -> None:
         """Write the last chunk: the client knows that nothing was cut off."""
         await self.response.write_eof()
-
-
-@asynccontextmanager
-async def unless_stalled(request: web.Request) -> AsyncIterator[None]:
-    """Bound what waits for the client of *request* to read. Raises: ConnectionResetError."""
-    try:
-        async with asyncio.timeout(STALLED_S):
-            yield
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()  # a close would wait until it has read what is there
-        raise ConnectionResetError(f"the client has read nothing for {STALLED_S:g} s") from None
 
 
 def error_frame(error: EventBusError) -> bytes:
@@ -258,4 +242,4 @@ def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Cal
     return begin
 
 
-__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch", "error_frame", "unless_stalled"]
+__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch", "error_frame"]

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.api import watching
+from eventbus.api import protocol
 from eventbus.broker.bus import open_bus
 from eventbus.settings import Settings
 from tests.acceptance.programs import environment, run
@@ -127,28 +127,55 @@ def test_a_client_that_never_reads_harms_no_other(worker: ApiWorker) -> None:
     assert told == [f"e{number}" for number in range(300)]
 
 
-@pytest.mark.parametrize("upgrade", ["", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"])
-def test_a_client_that_never_reads_is_let_go(
-    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, upgrade: str
+UPGRADE = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "head", "counted"),
+    [
+        ("/api/v1/nodes?watch=1", "", 'verb="WATCH",group="",version="v1",resource="nodes",scope="cluster"'),
+        ("/api/v1/nodes?watch=1", UPGRADE, 'verb="WATCH",group="",version="v1",resource="nodes",scope="cluster"'),
+        ("/eventbus/v1/stream", "", 'verb="GET",group="",version="",resource="",scope=""'),
+        ("/api/v1/nodes", "", 'verb="LIST",group="",version="v1",resource="nodes",scope="cluster"'),
+        (
+            "/api/v1/nodes",
+            "Connection: close\r\n",
+            'verb="LIST",group="",version="v1",resource="nodes",scope="cluster"',
+        ),
+    ],
+    ids=["watch", "watch over a WebSocket", "raw stream", "large list", "large list on a connection that is closed"],
+)
+def test_a_client_that_never_reads_is_let_go_and_counted(
+    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, path: str, head: str, counted: str
 ) -> None:
-    monkeypatch.setattr(watching, "STALLED_S", 0.05)
-    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" if upgrade else ""
+    monkeypatch.setattr(protocol, "STALLED_S", 0.05)
     with serving(open_bus(embedded_url, Settings(prefix=prefix))) as url, socket.socket() as deaf:
         where = urlsplit(url)
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect((where.hostname, where.port))
-        deaf.sendall(f"GET /api/v1/nodes?watch=1 HTTP/1.1\r\nHost: localhost\r\n{upgrade}{key}\r\n".encode())
         calling = http.client.HTTPConnection(where.netloc)
 
         def call(method: str, path: str, body: Any = None) -> bytes:
-            calling.request(method, path, body, {"Content-Type": "application/json"})
+            calling.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
             return calling.getresponse().read()
 
         def is_over() -> bool:
-            call("POST", "/api/v1/nodes", json.dumps({"metadata": {"generateName": "n", "annotations": large}}))
-            return b'longrunning_requests{verb="WATCH"} 0' in call("GET", "/metrics")
+            tell()
+            return f"eventbus_apiserver_request_aborts_total{{{counted}}} 1\n" in call("GET", "/metrics").decode()
 
-        large = {"x": "x" * 200_000}
+        def tell() -> None:
+            if path == "/eventbus/v1/stream":
+                call("POST", "/eventbus/v1/record", [event("", message="x" * 9000)] * 30)
+            else:
+                annotations = {"x": "x" * 200_000}
+                call("POST", "/api/v1/nodes", {"metadata": {"generateName": "n", "annotations": annotations}})
+
+        for _ in range(40 if path == "/api/v1/nodes" else 0):
+            tell()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((where.hostname, where.port))
+        deaf.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
         deaf.recv(4096, socket.MSG_PEEK)  # it has begun
         eventually(is_over)
         calling.close()
