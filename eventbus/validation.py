@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.names import MAX_LABEL, MAX_QUALIFIED, MAX_SUBDOMAIN, is_dns_label, is_qualified_name
@@ -287,7 +288,7 @@ def _explain(event: Event) -> None:
     """Find what `check_values` has seen; slow, and only for events that are wrong."""
     plain = _plain(event)
     try:
-        msgspec.convert(plain, Event)
+        msgspec.convert(plain, decodable(Event))
     except msgspec.ValidationError as error:
         raise invalid_from(error) from None
     for path, text in _texts(plain, ""):

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.negotiation import JSON, YAML
+from eventbus.decodable import decodable
 from eventbus.encoding.plain_yaml import plain_loader
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ async def read_body(request: web.Request, *, most: int = MAX_BODY, within_s: flo
 def decode_as(shape: type[T], data: bytes, wanted: str) -> T:
     """Read JSON of one *shape*. *wanted*: what it should be, for the error. Raises: Refusal: 400."""
     try:
-        return msgspec.json.decode(data, type=shape)
+        return msgspec.json.decode(data, type=decodable(shape))
     except (ValueError, RecursionError) as error:
         raise status.bad_request(f"{wanted}: {error}") from None
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 
 _VERSION: Final = "eventratelimit.admission.k8s.io/v1alpha1"
@@ -42,7 +43,7 @@ def read_limits(path: Path) -> list[Limit]:
     import yaml
 
     try:
-        found = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), _Configuration)
+        found = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), decodable(_Configuration))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
         raise ConfigError(f"--event-rate-limit {path}: {error}") from error
     if (found.api_version, found.kind) != (_VERSION, "Configuration"):

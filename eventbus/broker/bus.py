@@ -17,6 +17,7 @@ from eventbus.broker.functions import Functions, Opened
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key
 from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.decodable import decodable
 from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsMissing, OptionsDiffer
 from eventbus.settings import Options, Settings
 
@@ -207,7 +208,7 @@ def _make(client: Client, key: bytes, partitions: int, options: Options, version
 def decode_options(data: bytes) -> Options:
     """Decode the options that Redis holds. Raises: ConfigError: they were written by another version or by hand."""
     try:
-        return msgspec.json.decode(data, type=Options)
+        return msgspec.json.decode(data, type=decodable(Options))
     except (msgspec.DecodeError, ConfigError) as error:
         cure = "`eventbus options get` shows them, `eventbus options set` mends them"
         raise ConfigError(f"the bus holds options that this version cannot use ({error}): {cure}", cure=cure) from error

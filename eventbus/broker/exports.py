@@ -17,6 +17,7 @@ from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.pending_call import proper
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 
 #: How much of an error's text is kept, characters.
@@ -200,7 +201,7 @@ class ExportStore:
 
 def _returned(value: bytes) -> UpdateState | None:
     try:
-        return msgspec.msgpack.decode(value, type=UpdateState)
+        return msgspec.msgpack.decode(value, type=decodable(UpdateState))
     except msgspec.DecodeError:  # of a later version; as if the sink had returned nothing
         return None
 

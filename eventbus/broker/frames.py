@@ -13,6 +13,7 @@ import msgspec
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
+from eventbus.decodable import decodable
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, InvalidObject
 
@@ -133,9 +134,9 @@ def _reply(answer: Answer) -> PublishReply | EventBusError:
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _FRAMES: Final = msgspec.msgpack.Decoder(
-    tuple[int, Annotated[list[Frame], msgspec.Meta(min_length=1, max_length=MAX_FRAMES)]]
+    decodable(tuple[int, Annotated[list[Frame], msgspec.Meta(min_length=1, max_length=MAX_FRAMES)]])
 )
-_ANSWERS: Final = msgspec.msgpack.Decoder(tuple[int, list[Answer]])
+_ANSWERS: Final = msgspec.msgpack.Decoder(decodable(tuple[int, list[Answer]]))
 
 __all__ = [
     "FRAMES_FORMAT",

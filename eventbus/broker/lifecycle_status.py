@@ -12,6 +12,7 @@ from eventbus.broker.connection.client import Client
 from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.decodable import decodable
 from eventbus.objects.conditions import LIFECYCLE_LEASE
 from eventbus.objects.freezing import decode_frozen
 from eventbus.objects.lease import Lease
@@ -63,7 +64,7 @@ def say_unwatched(found: LifecycleStatus) -> str:
 def _lease(packed: bytes) -> Lease | None:
     try:
         body = msgpack.unpackb(packed, raw=True)[3]
-        return msgspec.json.decode(body, type=Lease, dec_hook=decode_frozen)
+        return msgspec.json.decode(body, type=decodable(Lease), dec_hook=decode_frozen)
     except (ValueError, TypeError, LookupError):  # not ours
         return None
 

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from eventbus.broker.connection.address import safe_url
+from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 
 #: Names the file; the context to use; the namespace where -n is not given.
@@ -96,7 +97,7 @@ def read_contexts(environ: Mapping[str, str]) -> Contexts:
     """Read the file; without one there are no contexts. Raises: ConfigError: it cannot be read."""
     path = config_file(environ)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Contexts)
+        return msgspec.json.decode(path.read_bytes(), type=decodable(Contexts))
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:

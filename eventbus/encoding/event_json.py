@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.json_read import KIND, convert, decode_fast, load
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventSeries, EventSource, Instant, Int32, ObjectMeta, ObjectReference, OwnerReference
@@ -48,8 +49,8 @@ class _EventsV1(msgspec.Struct, rename="camel", kw_only=True):
 EVENTS_V1_SHAPE: Final = _EventsV1
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_CORE: Final = msgspec.json.Decoder(Event)
-_EVENTS_V1: Final = msgspec.json.Decoder(_EventsV1)
+_CORE: Final = msgspec.json.Decoder(decodable(Event))
+_EVENTS_V1: Final = msgspec.json.Decoder(decodable(_EventsV1))
 
 
 def encode_core(event: Event) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.errors import InvalidEvent
 from eventbus.validation import invalid_from
 
@@ -34,7 +35,7 @@ class _TypeMeta(msgspec.Struct, rename="camel"):
     api_version: str | None = None
 
 
-_TYPE_META: Final = msgspec.json.Decoder(_TypeMeta)
+_TYPE_META: Final = msgspec.json.Decoder(decodable(_TypeMeta))
 
 
 def decode_fast(decoder: msgspec.json.Decoder[Shape], data: bytes | str, version: str) -> Shape | None:
@@ -76,7 +77,7 @@ def convert(mapping: Mapping[str, Any], shape: type[Shape], version: str) -> Sha
         raise InvalidEvent("event", f"must be an object with the keys of an Event, is {type(mapping).__name__}")
     _check_type_meta(mapping.get("kind"), mapping.get("apiVersion"), version)
     try:
-        return msgspec.convert(as_go_reads(mapping, shape), shape)
+        return msgspec.convert(as_go_reads(mapping, shape), decodable(shape))
     except msgspec.ValidationError as error:
         raise invalid_from(error) from None
     except UnicodeEncodeError:

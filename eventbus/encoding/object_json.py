@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.event_json import metadata_to_json, micros_to_json, seconds_to_json
 from eventbus.encoding.json_read import as_go_reads
 from eventbus.errors import InvalidObject
@@ -104,7 +105,7 @@ def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, a
         if mapping.get(key) not in (None, "", wanted):
             raise InvalidObject(f"{kind} is invalid: {key}: must be {wanted}, is {ascii(mapping[key])[:80]}")
     try:
-        return msgspec.convert(as_go_reads(mapping, shape), shape, dec_hook=decode_frozen)
+        return msgspec.convert(as_go_reads(mapping, shape), decodable(shape), dec_hook=decode_frozen)
     except msgspec.ValidationError as error:
         found = _AT_PATH.fullmatch(str(error))
         problem = f"{found['path']}: {found['problem']}" if found else str(error)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeAlias
 import msgpack
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.compression import compress, decompress
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
@@ -75,7 +76,7 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
         )
 
 
-_unpack_array = msgspec.msgpack.Decoder(WireEvent).decode
+_unpack_array = msgspec.msgpack.Decoder(decodable(WireEvent)).decode
 
 
 class PackedEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):

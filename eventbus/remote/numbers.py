@@ -9,6 +9,7 @@ import msgspec
 from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus
 from eventbus.broker.health.suppressed import SourceCounts
+from eventbus.decodable import decodable
 from eventbus.errors import BusUnavailable
 from eventbus.remote.connection import ApiConnection
 
@@ -45,7 +46,7 @@ def fetch_sources(connection: ApiConnection) -> tuple[SourceCounts, ...]:
 def _fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:
     body = connection.call("GET", path)
     try:
-        return msgspec.json.decode(body, type=shape)
+        return msgspec.json.decode(body, type=decodable(shape))
     except (msgspec.DecodeError, RecursionError) as error:
         raise BusUnavailable(f"{connection.address} answered in a form of another version: {error}") from None
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec.structs import replace as replaced
 
+from eventbus.decodable import decodable
 from eventbus.errors import BusUnavailable, Conflict, InvalidEvent, InvalidObject
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList
@@ -186,7 +187,7 @@ def _query(fields: Mapping[str, str]) -> str:
 
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_LIST: Final = msgspec.json.Decoder(ListBody).decode
+_LIST: Final = msgspec.json.Decoder(decodable(ListBody)).decode
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 __all__ = ["RemoteObjects", "list_query", "watch_query"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.errors import (
     AlreadyExists,
     BusRefused,
@@ -95,6 +96,6 @@ def _names_version(status: Status) -> bool:
     return any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
 
 
-_DECODE = msgspec.json.Decoder(Status).decode
+_DECODE = msgspec.json.Decoder(decodable(Status)).decode
 
 __all__ = ["Status", "error_of_reply", "error_of_status", "read_status"]

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.event_json import from_core
 from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
 from eventbus.event import Event
@@ -105,7 +106,7 @@ class RemoteStream:
             raise
 
 
-_LINE = msgspec.json.Decoder(StreamLine).decode
-_POSITION = msgspec.json.Decoder(StreamPosition).decode
+_LINE = msgspec.json.Decoder(decodable(StreamLine)).decode
+_POSITION = msgspec.json.Decoder(decodable(StreamPosition)).decode
 
 __all__ = ["RemoteStream", "StreamLine"]

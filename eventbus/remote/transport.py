@@ -11,6 +11,7 @@ import msgspec
 from eventbus.broker.frames import FRAMES_TYPE, MAX_FRAMES, pack_requests, unpack_answers
 from eventbus.broker.publish_call import PublishReply
 from eventbus.broker.transport import BusDescription, PublishRequest
+from eventbus.decodable import decodable
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.remote.address import ApiAddress
 from eventbus.remote.connection import ApiConnection
@@ -119,7 +120,7 @@ def _posts(requests: Sequence[PublishRequest]) -> Iterator[Sequence[PublishReque
 
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_LASTS: Final = msgspec.json.Decoder(Lasts)
-_BUS: Final = msgspec.json.Decoder(RemoteBus)
+_LASTS: Final = msgspec.json.Decoder(decodable(Lasts))
+_BUS: Final = msgspec.json.Decoder(decodable(RemoteBus))
 
 __all__ = ["IN_FLIGHT_BATCHES", "HttpTransport", "RemoteBus", "open_http_transport", "read_bus"]

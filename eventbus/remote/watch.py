@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.errors import BusUnavailable, ClientWatchDecoding, EventBusError, InvalidEvent, InvalidObject
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, WatchEvent, WatchEventType
@@ -76,12 +77,12 @@ class RemoteWatch(Generic[T]):
             return WatchEvent.failed(_undecodable(error))
 
     def _error(self, plain: dict[str, Any]) -> EventBusError:
-        status = msgspec.convert(plain, Status)
+        status = msgspec.convert(plain, decodable(Status))
         return error_of_status(status.code or 500, status, where=str(self._connection.address))
 
 
 def _bookmark(plain: dict[str, Any]) -> WatchEvent[Any]:
-    metadata = msgspec.convert(plain.get("metadata") or {}, _BookmarkMeta)
+    metadata = msgspec.convert(plain.get("metadata") or {}, decodable(_BookmarkMeta))
     ends = (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
     return WatchEvent(WatchEventType.BOOKMARK, position=metadata.resource_version, initial_events_end=ends)
 
@@ -95,6 +96,6 @@ def _undecodable(error: Exception) -> ClientWatchDecoding:
     return ClientWatchDecoding(f"unable to decode an event from the watch stream: {error}")
 
 
-_LINE: Final = msgspec.json.Decoder(Line).decode
+_LINE: Final = msgspec.json.Decoder(decodable(Line)).decode
 
 __all__ = ["RemoteWatch"]

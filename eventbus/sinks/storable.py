@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.event_json import to_core
 from eventbus.errors import EventUnbuildable, InvalidEvent
 from eventbus.event import Event
@@ -23,7 +24,7 @@ def storable_core(event: Event) -> dict[str, Any]:
         pass
     try:
         repaired: dict[str, Any] = _repaired(msgspec.to_builtins(event, builtin_types=(bytes,)))
-        return to_core(msgspec.convert(repaired, Event))
+        return to_core(msgspec.convert(repaired, decodable(Event)))
     except (InvalidEvent, msgspec.ValidationError, TypeError, OverflowError) as error:
         raise EventUnbuildable(f"no core/v1 object can be made of it: {error}") from error
 

@@ -8,6 +8,7 @@ from typing import Self
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.errors import InvalidObject
 
 
@@ -25,7 +26,7 @@ class Continue(msgspec.Struct, frozen=True, array_like=True):
     def parse(cls, text: str) -> Self:
         """Read what `str` gave. Raises: InvalidObject: worded as the API server does."""
         try:
-            return msgspec.msgpack.decode(urlsafe_b64decode(text.encode()), type=cls)
+            return msgspec.msgpack.decode(urlsafe_b64decode(text.encode()), type=decodable(cls))
         except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
             raise InvalidObject(f"continue key is not valid: {error}") from error
 

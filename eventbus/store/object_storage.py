@@ -14,6 +14,7 @@ from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.decodable import decodable
 from eventbus.errors import DeadCause, InvalidObject, PoisonBatch
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
@@ -122,7 +123,7 @@ def decode_object(kind: Kind[T], packed: bytes) -> T:
     """Decode the object in *packed*, with its version. Raises: PoisonBatch: the value is not ours."""
     try:
         version, _, _, body = msgpack.unpackb(packed, raw=True)
-        found = msgspec.json.decode(body, type=kind.type, dec_hook=decode_frozen)
+        found = msgspec.json.decode(body, type=decodable(kind.type), dec_hook=decode_frozen)
         return with_metadata(found, resource_version=str(int(version)))
     except (ValueError, TypeError) as error:  # msgspec's and msgpack's are ValueErrors
         raise PoisonBatch(DeadCause.UNREADABLE) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.event_json import from_core, to_core
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventType, Instant, ObjectReference
@@ -144,7 +145,7 @@ class _Shape(msgspec.Struct, rename="camel"):
 
 def story_from_json(data: bytes) -> Story:
     """Read what `story_to_json` made. Raises: InvalidEvent, msgspec.DecodeError: it is something else."""
-    shape = msgspec.json.decode(data, type=_Shape)
+    shape = msgspec.json.decode(data, type=decodable(_Shape))
     fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
     try:
         around = tuple(Around(Link(one["link"]), from_core(one["event"])) for one in shape.around)

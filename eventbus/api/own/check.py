@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from eventbus.broker.keys import partition_of
+from eventbus.decodable import decodable
 from eventbus.encoding.wire import Count, Microseconds, to_event, unpack_wire
 from eventbus.errors import InvalidEvent, PoisonBatch
 from eventbus.event import ObjectReference
@@ -76,6 +77,6 @@ def _misplaced(partition: int) -> InvalidEvent:
     return InvalidEvent("involvedObject", f"does not belong into partition {partition}")
 
 
-_PLAIN: Final = msgspec.msgpack.Decoder(_Plain).decode
+_PLAIN: Final = msgspec.msgpack.Decoder(decodable(_Plain)).decode
 
 __all__ = ["check_packed"]

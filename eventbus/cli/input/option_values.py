@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 from eventbus.settings import Options
 from eventbus.text import is_clean
@@ -70,7 +71,7 @@ def with_changes(plain: Mapping[str, Any], changes: Mapping[str, Any]) -> Option
     """
     plain = {**plain, **{_ENCODED[name]: value for name, value in changes.items()}}
     try:
-        return msgspec.convert(plain, Options)
+        return msgspec.convert(plain, decodable(Options))
     except msgspec.ValidationError as error:
         raise ConfigError(f"option {_problem(error)}") from error
 

@@ -13,6 +13,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, PackedEvents
 from eventbus.errors import PoisonBatch
 from eventbus.record.spool.machine_time import Stamp
@@ -85,7 +86,7 @@ class Unplaced(msgspec.Struct, frozen=True, array_like=True, tag="unplaced"):
 Record: TypeAlias = Header | KeptBatch | Acknowledged | Unplaced
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decode = msgspec.msgpack.Decoder(decodable(Record)).decode
 
 
 def encode(record: Record) -> bytes:

@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from eventbus.decodable import decodable
 from eventbus.encoding.event_json import encode_core
 from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent, SinkGone, SinkUnreachable
 from eventbus.event import Event
@@ -300,7 +301,7 @@ def _parse_options(query: str) -> FileOptions:
             fields |= parsers[name](text)
         except ValueError as error:
             raise ConfigError(f"file sink: {name}={text!r} will not do") from error
-    return msgspec.convert(fields, FileOptions)
+    return msgspec.convert(fields, decodable(FileOptions))
 
 
 def _mode(text: str) -> int:
