@@ -162,9 +162,8 @@ class Scene:
             if not process.ended:
                 process.signal(signal.SIGCONT)
                 process.kill()
-        if error is not None:
-            for process in self._processes:
-                sys.stderr.write(f"--- {process.log.name}\n{process.said[-1500:]}\n")
+        for process in self._processes:  # shown if the test failed
+            sys.stderr.write(f"--- {process.log.name}\n{process.said[-1500:]}\n")
         self.client.close()
         self.server.stop()
 

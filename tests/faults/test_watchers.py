@@ -103,14 +103,14 @@ def kill_and_resume(scene: Scene, chance: random.Random, *, lives: int, broken: 
             watcher = resume(scene, seen, broken)
             if life % 3 == 2 and broken != ONE_TOO_FAR:
                 writer.destroy(flush=not broken and chance.random() < 0.5)
-            await_lines(seen, chance.randrange(150))
+            await_lines(seen, chance.randrange(150), watcher, writer)
             watcher.kill()
             if life % 3 == 0 and broken != ONE_TOO_FAR:
                 written = writer.written
                 until(lambda number=written: writer.written > number + 40)  # type: ignore[misc]
                 writer.destroy(flush=False)
-        resume(scene, seen, broken)
-        await_lines(seen, 10)
+        watcher = resume(scene, seen, broken)
+        await_lines(seen, 10, watcher, writer)
         writer.stop()
         for name in LAST:
             writer.write(name)
@@ -139,9 +139,11 @@ def last_position(seen: Path) -> str:
     return ""
 
 
-def await_lines(seen: Path, n: int) -> None:
+def await_lines(seen: Path, n: int, watcher: Process, writer: Writer) -> None:
     begun = seen.read_bytes().count(b"\n")
-    until(lambda: seen.read_bytes().count(b"\n") >= begun + n)
+    until(lambda: seen.read_bytes().count(b"\n") >= begun + n or watcher.ended or not writer.writing)
+    assert not watcher.ended, watcher.said
+    assert writer.writing
 
 
 class Writer:
@@ -187,6 +189,11 @@ class Writer:
                 return
             for keys in self._scene.bus.keys:
                 self._scene.client.xtrim(keys.changes_of(NODE.plural), maxlen=1, approximate=False)
+
+    @property
+    def writing(self) -> bool:
+        """False once it was stopped, or failed."""
+        return self._thread.is_alive()
 
     def stop(self) -> None:
         self._ended.set()
