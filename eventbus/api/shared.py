@@ -12,6 +12,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.access import Access, User
 from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.fan import FanHub
 from eventbus.api.numbered_objects import open_objects
 from eventbus.api.numbering import Numbering
 from eventbus.api.threads import Threads
@@ -80,7 +81,7 @@ class BlockingPool:
     Args: numbering: of events, where the bus has several partitions.
     """
 
-    def __init__(self, *, bus: Bus, hub: Hub, numbering: Numbering | None = None, threads: int = THREADS) -> None:
+    def __init__(self, *, bus: Bus, hub: FanHub, numbering: Numbering | None = None, threads: int = THREADS) -> None:
         self.hub = hub
         self._bus = bus
         self._bases = Bases(bus)

@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api.authentication import BEARER_PROTOCOL
+from eventbus.api.crowd import Taker
 
 #: Seconds between two pings; who does not answer is gone.
 HEARTBEAT_S: Final = 30.0
@@ -40,6 +41,14 @@ class SocketOutlet:
     async def send(self, lines: bytes) -> None:
         for line in lines.splitlines():
             await self.response.send_str(line.decode())
+
+    async def drain(self) -> None:
+        """See `Outlet`. `send` has waited."""
+
+    @property
+    def taker(self) -> Taker | None:
+        """None: each line is a frame of its own, with a length that its writer knows."""
+        return None
 
     async def close(self) -> None:
         """Say goodbye, and end the reading."""

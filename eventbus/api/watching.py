@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import HttpVersion11, web
 
 from eventbus.api import status
+from eventbus.api.crowd import CHUNK, Piece, Taker, Tone
 from eventbus.api.histograms import Histogram
 from eventbus.api.negotiation import JSON, Answer, Shape
 from eventbus.api.rendering import Renderer
@@ -21,15 +22,21 @@ from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.changes import Change
 from eventbus.store.watch_state import Behind, Wait, WatchState
 
-#: Bytes that are collected before they are written: what comes at once goes out at once.
-CHUNK: Final = 64 * 1024
-
 
 class Outlet(Protocol):
     """The sink of a watch's lines."""
 
     async def send(self, lines: bytes) -> None:
         """Returns once there is room for more. Raises: ConnectionError: it is gone, or has read nothing too long."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until there is room for more. Raises: as `send`."""
+        ...
+
+    @property
+    def taker(self) -> Taker | None:
+        """The way to write at once, together with others; None: there is none."""
         ...
 
 
@@ -44,13 +51,12 @@ class Frames:
         self._known: dict[tuple[Any, ...], tuple[object, bytes]] = {}
         self._clearing = False
 
-    def of(self, renderer: Renderer, event: WatchEvent[Any], *, first: bool) -> bytes:
-        """A line. The object is kept for as long as its number stands for it, one round of the loop."""
-        line = self._line(renderer, event, first)
-        self._sizes[renderer.resource].note(len(line))
-        return line
+    def note(self, renderer: Renderer, line: bytes, times: int = 1) -> None:
+        """Count a line that so many watches are told."""
+        self._sizes[renderer.resource].note(len(line), times)
 
-    def _line(self, renderer: Renderer, event: WatchEvent[Any], first: bool) -> bytes:
+    def line(self, renderer: Renderer, event: WatchEvent[Any], *, first: bool) -> bytes:
+        """A line. The object is kept for as long as its number stands for it, one round of the loop."""
         if event.type is WatchEventType.BOOKMARK or first:
             return renderer.frame(event, first=first)
         key = (id(event.object), event.type, event.position, renderer.resource.kind.api_version, renderer.answer)
@@ -112,7 +118,8 @@ class Watcher:
                         break
                     if self._lacks_base(step):
                         await self._find_versions()
-                    lines.append(self._frames.of(self._renderer, step, first=self._first))
+                    lines.append(self._frames.line(self._renderer, step, first=self._first))
+                    self._frames.note(self._renderer, lines[-1])
                     size += len(lines[-1])
                     self._first = False
                 ended = step is None
@@ -123,7 +130,8 @@ class Watcher:
             if lines:
                 await outlet.send(b"".join(lines))
             if isinstance(step, Wait) and not ended:
-                await self._wait(step)
+                await self._wait(step, outlet.taker)
+                await outlet.drain()  # of what was written meanwhile, with others
         if failure is not None:
             await outlet.send(error_frame(failure))
 
@@ -159,16 +167,26 @@ class Watcher:
             self._state = opening.result()
             self.close()
 
-    async def _wait(self, step: Wait) -> None:
+    async def _wait(self, step: Wait, taker: Taker | None) -> None:
         # Between `next` and here nothing else has run, so nobody can have called `ready` in vain.
         if self._stopped:
             return
+        state, hub, kind = self._state, self._pool.hub, self._resource.kind
+        assert state is not None
         self._woken = self._loop.create_future()
         self._wake_at(step.until)
         try:
+            if taker is not None and self._may_join():
+                hub.gather(state, kind, Tone(self._renderer, state.selection), taker, self._frames)
             await self._woken
         finally:
             self._woken = None
+            hub.scatter(state, kind)
+
+    def _may_join(self) -> bool:
+        """Return True if all that it has to tell can be told in the words of others."""
+        versions = self._renderer.versions
+        return not self._first and bool(versions.base or versions.partitions > 1)
 
     def _wake_at(self, when: float | None) -> None:
         """One timer lasts over many changes: they come far more often than it is due."""
@@ -216,9 +234,28 @@ class ChunkedOutlet:
 
     async def send(self, lines: bytes) -> None:
         await self._writer.write(lines, drain=False)
-        transport = self._request.transport
-        if transport is not None and transport.get_write_buffer_size():
+        await self.drain()
+
+    async def drain(self) -> None:
+        if not self.has_room():
             await self._writer.drain()
+
+    @property
+    def taker(self) -> Taker | None:
+        return self
+
+    def take(self, piece: Piece) -> bool:
+        """See `Taker`. Past aiohttp's writer, which would make a chunk of the same lines for each."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+            return False
+        transport.write(piece.chunk if self.response.chunked else piece.lines)
+        return True
+
+    def has_room(self) -> bool:
+        """See `Taker`."""
+        transport = self._request.transport
+        return transport is None or not transport.get_write_buffer_size()
 
     async def close(self) -> None:
         """Write the last chunk: the client knows that nothing was cut off."""

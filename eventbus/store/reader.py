@@ -22,7 +22,7 @@ from eventbus.store.index import bounds
 from eventbus.store.list_validation import check_list, check_watch
 from eventbus.store.open_storage import open_storage
 from eventbus.store.scan import PAGE, Scanner
-from eventbus.store.selection import Selection
+from eventbus.store.selection import Selection, selection_of
 from eventbus.store.storage import not_found
 from eventbus.store.watch import StoreWatch
 from eventbus.store.watch_state import Begin, Behind, WatchState
@@ -123,7 +123,7 @@ class ObjectReader(Generic[T]):
 
         `close_watch` ends it."""
         check_watch(options)
-        selection: Selection[T] = Selection(self.kind, options)
+        selection = selection_of(self.kind, options.namespace, options.label_selector, options.field_selector)
         version = options.resource_version
         items: tuple[T, ...] = ()
         own: tuple[int, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from eventbus.kinds import Kind
@@ -60,4 +61,11 @@ class Selection(Generic[T]):
         return f"{namespace}/".encode("utf-8", "replace") if namespace else b""
 
 
-__all__ = ["Selection"]
+@lru_cache(maxsize=256)
+def selection_of(kind: Kind[T], namespace: str, label_selector: str, field_selector: str) -> Selection[T]:
+    """The selection of many watches at once: those that are alike share it. Raises: InvalidSelector."""
+    asked = ListOptions(namespace=namespace, label_selector=label_selector, field_selector=field_selector)
+    return Selection(kind, asked)
+
+
+__all__ = ["Selection", "selection_of"]

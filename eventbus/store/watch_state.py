@@ -80,7 +80,7 @@ class WatchState(Generic[T]):
     def __init__(
         self, *, selection: Selection[T], options: ListOptions, begin: Begin[T], now: float, ready: Callable[[], None]
     ) -> None:
-        self._selection = selection
+        self.selection = selection
         self._begin = begin
         self._ready = ready
         self._bookmarks = options.allow_bookmarks
@@ -147,6 +147,30 @@ class WatchState(Generic[T]):
             self._failure = self._failure or error
             self._ended = True
         self._wake()
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """The versions up to which all was delivered. While it waits, nothing else was offered."""
+        return tuple(self._position)
+
+    @property
+    def is_level(self) -> bool:
+        """Return True if none of what it has told at the beginning may come again: it is like any other from here."""
+        return max(self._told_at.values(), default=0) <= min(self._position)
+
+    def twin(self) -> WatchState[T]:
+        """Make a watch of the same selection that waits where this one does; it has no end and no bookmarks."""
+        begin: Begin[T] = Begin(after=Versions(self._position), newest=self.position)
+        found = WatchState(
+            selection=self.selection, options=ListOptions(), begin=begin, now=self._now, ready=_nobody_waits
+        )
+        found.next(self._now)
+        return found
+
+    def skip_to(self, position: Sequence[int]) -> None:
+        """Take as delivered, while it waits, what a `twin` has told in its place up to *position*."""
+        with self._lock:
+            self._position, self._progress = list(position), list(position)
 
     def stop(self) -> None:
         """End soon; what was not delivered is dropped. Again: no effect."""
@@ -242,8 +266,8 @@ class WatchState(Generic[T]):
         found = change.object
         if self._told_at and change.version <= self._told_at.get((found.metadata.namespace, found.metadata.name), 0):
             return
-        is_in = change.type is not ChangeType.DELETED and self._selection.matches(found)
-        was_in = change.type is not ChangeType.ADDED and self._selection.matched(found, change.was)
+        is_in = change.type is not ChangeType.DELETED and self.selection.matches(found)
+        was_in = change.type is not ChangeType.ADDED and self.selection.matched(found, change.was)
         if is_in or was_in:
             yield WatchEvent(_TOLD[was_in, is_in], found, position=self._version())
 
@@ -253,6 +277,10 @@ class WatchState(Generic[T]):
 
     def _version(self) -> str:
         return str(Versions(self._position)) if self._finished else UNFINISHED
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 __all__ = ["BOOKMARK_S", "BUFFERED", "Begin", "Behind", "Step", "Wait", "WatchState"]
