@@ -36,20 +36,20 @@ class Mutant(NamedTuple):
 
 
 THRESHOLD = Mutant(
-    ">= rules.max_events",
-    "> rules.max_events",
+    ">= max_events",
+    "> max_events",
     "tenth_different_message_is_the_first_aggregate",
     "014_expiry_gap_599000",
 )
 INTERVAL = Mutant(
-    "> rules.max_interval_ms",
-    ">= rules.max_interval_ms",
+    "> max_interval_ms",
+    ">= max_interval_ms",
     "pause_of_exactly_the_interval_goes_on",
     "016_expiry_gap_600000",
 )
 TTL = Mutant(
-    "if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > rules.max_interval_ms then",
-    "if not similar[SIMILAR_LAST] then",
+    "elseif at_ms - last > max_interval_ms then",
+    "elseif false then",
     "pause_of_the_interval_and_1_ms_starts_anew",
     "017_expiry_gap_600001",
 )

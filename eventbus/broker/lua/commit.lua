@@ -97,12 +97,8 @@ end
 -- What was written has to go some day.
 local function expire_later(command, c)
   local _, index, score = unpack(command)
-  local scored = {}
-  for n = 1, c and #c.noted or 0, 2 do
-    if string.byte(c.noted[n]) ~= 68 then -- D
-      scored[#scored + 1], scored[#scored + 2] = score, string.sub(c.noted[n], 2)
-    end
-  end
+  local scored, ids = {}, c and c.written or {}
+  for n = 1, #ids do scored[2 * n - 1], scored[2 * n] = score, ids[n] end
   for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
 end
 

@@ -8,13 +8,12 @@ local REPORT_EVERY_MS = 60000
 -- A subject is nine values in one array of all, an event eight: a table each would cost more than what is decided.
 local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
 local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local OF_SUBJECT, OF_KEY, OF_BODY, EVENT_NAME, FIRST_US, LAST_US, EVENT_COUNT, EVENT_UID = 1, 2, 3, 4, 5, 6, 7, 8
 
 local NIL, ONE = '\192', '\1'
 
 -- The body of a report of suppression: what the event held back says of its object, type and source.
 local function report_body(namespace, body, rules)
-  local of, pack = open_body(body), cmsgpack.pack
+  local of = open_body(body)
   local reference, source = {}, of[BODY_SOURCE] or { '', '' }
   for n = 1, math.min(6, #(of[BODY_REFERENCE] or {})) do reference[n] = of[BODY_REFERENCE][n] end
   local parts = {
@@ -36,6 +35,24 @@ local function is_bucket(b)
     if b[n] ~= nil and type(b[n]) ~= 'number' then return false end
   end
   return (b[TOKENS] == nil) == (b[ACCEPTED] == nil) and (b[REPORTED] == nil) == (b[REPORTED_MS] == nil)
+end
+
+-- Packs a short array of numbers and a text of eight bytes, as cmsgpack does: of most sets and buckets the numbers are
+-- the same in a call. *packed_numbers* is kept for it.
+local function pack_pair(packed_numbers, pair)
+  local one, two = pair[1], pair[2]
+  local packed = packed_numbers[one]
+  if not packed then
+    packed = pack(one)
+    packed_numbers[one] = packed
+  end
+  if type(two) == 'string' then return '\146' .. packed .. '\168' .. two end
+  local behind = packed_numbers[two]
+  if not behind then
+    behind = pack(two)
+    packed_numbers[two] = behind
+  end
+  return '\146' .. packed .. behind
 end
 
 local function unpack_as(is_ours, packed)
@@ -78,22 +95,16 @@ end
 
 -- An object in one call: *o* is what counts. existed: there was a value; stored: it holds an event; present: that is
 -- the event that counts; former: the stored event, if it is not; replaced: it goes, since *o* takes its place; about: what a new
--- one is about.
+-- one is about. A table of eight fields is made at once, and grows for what is rare: former, replaced.
 local function new_object(o, existed)
+  local stored = o and o[BODY] ~= nil or false
   local r = {
-    o = o, existed = existed, stored = o ~= nil and o[BODY] ~= nil, present = false, former = nil,
-    dirty = false, counted = false, replaced = false, refresh = false, about = false,
+    o = o or { false, false, false, false, false }, existed = existed, stored = stored, present = stored,
+    dirty = false, counted = false, refresh = false, about = false,
   }
-  if not o then
-    -- Made with room for all its fields: a table that grows is copied at 1, 2, 4, 8 and 16 of them.
-    r.o = {
-      false, false, false, false, false, false, false, false, false, false, false,
-      false, false, false, false, false, false, false, false, false, false,
-    }
-  elseif r.stored and o[HELD] then
-    r.former, r.o, o[HELD] = { o = o, dirty = false }, o[HELD], false
+  if stored and o[HELD] then
+    r.former, r.o, r.present, o[HELD] = { o = o, dirty = false }, o[HELD], false, false
   end
-  r.present = r.stored and not r.former
   return r
 end
 
@@ -102,15 +113,17 @@ local function was_seen(r)
   return r.o[COUNT] and r.o[COUNT] ~= 0
 end
 
+-- Made anew with room for all its fields: a table that grows is copied again and again.
 local function create(r, entry, about, uid, body, form, message, last, now_ms)
   local o = r.o
   if r.former then r.former, r.replaced = nil, r.stored end
-  o[STORED_COUNT], o[LAST], o[MESSAGE], o[FORM], o[BODY] = o[COUNT], last ~= o[FIRST] and last, message, form, body
+  local count, first, namespace = o[COUNT], o[FIRST], o[NAMESPACE]
   -- Not every kind is written small as Lua does it.
-  o[SUBJECT] = string.find(about, '[\128-\255]') and o[NAMESPACE] .. about or false
-  o[UID], o[CREATED], o[ENTRY] = uid, now_ms, entry
-  o[RV], o[HELD], o[WRITTEN], o[SEEN], o[DUE], o[CHANGED] = false, false, false, false, false, false
-  o[OVERLAY], o[ONCE] = false, false
+  local subject = find(about, '[\128-\255]') and namespace .. about or false
+  r.o = {
+    count, first, o[NAME], namespace, entry, count, last ~= first and last, false, now_ms, uid, message, form, subject,
+    body, false, false, false, false, false, false, false,
+  }
   r.present, r.dirty, r.about = true, true, about
 end
 
@@ -134,7 +147,6 @@ end
 -- Leaves the stored event as it is, though it is no longer the one that counts.
 local function set_aside(r)
   local o = { r.o[COUNT], r.o[FIRST], r.o[NAME], r.o[NAMESPACE], r.o[ENTRY] }
-  for n = ENTRY + 1, FIELDS do o[n] = false end
   r.former = { o = r.o, dirty = r.dirty }
   r.o, r.present, r.dirty = o, false, false
 end
@@ -146,10 +158,11 @@ end
 local function new_decision(given)
   local subjects, rules, now_ms, full = given.subjects, given.rules, given.now_ms, given.full
   local locals, bodies = given.locals, given.bodies
-  local similar_of, bucket_of, object_of = given.similar, given.bucket, given.object
+  local similar_of, bucket_of, object_of, free_name = given.similar, given.bucket, given.object, given.free_name
+  local max_events, max_interval_ms, burst, qps = rules.max_events, rules.max_interval_ms, rules.burst, rules.qps
   local report_at = #locals -- reports and aggregates are numbered behind the events
   local tally = {
-    events = 0, suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0,
+    suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0,
   }
   local by_subject, used = { S = {}, A = {}, M = {} }, {}
 
@@ -171,7 +184,7 @@ local function new_decision(given)
         local namespace = subjects[s + SUBJECT_NAMESPACE]
         if not o[NAME] then
           o[FIRST], o[NAMESPACE] = at_ms * 1000, namespace
-          o[NAME] = given.free_name(
+          o[NAME] = free_name(
             namespace, subjects[s + OBJECT_NAME] .. '.' .. hex_ns(at_ms), report_at + subjects[s + REPORT]
           )
         end
@@ -186,21 +199,23 @@ local function new_decision(given)
   -- Returns whether the event joins an aggregate: there are as many distinct messages as there may be.
   local function aggregate(s, at_ms, message)
     local similar = similar_of(subjects[s + SET])
-    if not similar[SIMILAR_LAST] or at_ms - similar[SIMILAR_LAST] > rules.max_interval_ms then
-      for n = #similar, 2, -1 do similar[n] = nil end
-    end
+    local last, length, known = similar[SIMILAR_LAST], #similar, false
     similar[SIMILAR_LAST] = at_ms
-    local known, length = false, #similar
+    if not last then length = 1
+    elseif at_ms - last > max_interval_ms then
+      for n = length, 2, -1 do similar[n] = nil end
+      length = 1
+    end
     for n = 2, length do
       if similar[n] == message then known = true break end
     end
-    local aggregated = (known and length - 1 or length) >= rules.max_events
+    local aggregated = (known and length - 1 or length) >= max_events
     if not known and not aggregated then similar[length + 1] = message end
     return aggregated
   end
 
-  local function count(events, e, s, at_ms, aggregated)
-    local i = aggregated and report_at + subjects[s + AGGREGATE] or events[e + OF_KEY]
+  local function count(s, at_ms, aggregated, key, name, first, times)
+    local i = aggregated and report_at + subjects[s + AGGREGATE] or key
     local r = object_of(i)
     local seen = was_seen(r)
     if seen then
@@ -209,12 +224,9 @@ local function new_decision(given)
       -- It takes the place of one that counts as never seen (count 0), under a new name, as soon as it gets through.
       if r.present then set_aside(r) end
       local o, namespace = r.o, subjects[s + SUBJECT_NAMESPACE]
-      o[COUNT] = aggregated and 1 or events[e + EVENT_COUNT]
-      o[FIRST] = aggregated and at_ms * 1000 or events[e + FIRST_US]
-      o[NAMESPACE] = namespace
-      o[NAME] = given.free_name(
-        namespace, aggregated and subjects[s + OBJECT_NAME] .. '.' .. hex_ns(at_ms) or events[e + EVENT_NAME], i
-      )
+      if aggregated then times, first, name = 1, at_ms * 1000, subjects[s + OBJECT_NAME] .. '.' .. hex_ns(at_ms) end
+      o[COUNT], o[FIRST], o[NAMESPACE] = times, first, namespace
+      o[NAME] = free_name(namespace, name, i)
       o[ENTRY] = o[ENTRY] or ''
     end
     r.counted = true
@@ -232,22 +244,22 @@ local function new_decision(given)
     end
   end
 
-  -- The event at *e* of *events*.
-  local function decide(entry, at_ms, events, e)
-    local s = (events[e + OF_SUBJECT] - 1) * SUBJECT_FIELDS
-    tally.events, used[events[e + OF_SUBJECT]] = tally.events + 1, true
-    local aggregated = aggregate(s, at_ms, locals[events[e + OF_KEY]])
-    local r, i, seen = count(events, e, s, at_ms, aggregated)
-    local last = aggregated and at_ms * 1000 or events[e + LAST_US]
-    local body = bodies[events[e + OF_BODY]]
+  -- Behind the clock: the eight values of an event.
+  local function decide(entry, at_ms, n, key, n_body, name, first, last, times, uid)
+    local s = (n - 1) * SUBJECT_FIELDS
+    used[n] = true
+    local aggregated = aggregate(s, at_ms, locals[key])
+    local r, i, seen = count(s, at_ms, aggregated, key, name, first, times)
+    if aggregated then last = at_ms * 1000 end
+    local body = bodies[n_body]
 
     local bucket = subjects[s + EXEMPT] ~= 1 and bucket_of(subjects[s + BUCKET])
-    if bucket and not take_token(bucket, at_ms, rules.burst, rules.qps) then
+    if bucket and not take_token(bucket, at_ms, burst, qps) then
       if r.present then count_unwritten(r, last) end
       held_back(bucket, s, at_ms, entry, body)
       return aggregated and 'S' or 's'
     end
-    if bucket and rules.reporting and (bucket[SUPPRESSED] or 0) > (bucket[REPORTED] or 0) and not full then
+    if bucket and bucket[SUPPRESSED] and rules.reporting and bucket[SUPPRESSED] > (bucket[REPORTED] or 0) and not full then
       report_suppressed(bucket, s, at_ms, entry, body, true)
     end
     if aggregated then
@@ -268,8 +280,8 @@ local function new_decision(given)
     else
       tally.created = tally.created + 1
       -- It had expired, and meanwhile somebody else may have taken the name.
-      if seen then r.o[NAME] = given.free_name(r.o[NAMESPACE], r.o[NAME], i) end
-      create(r, entry, subjects[s + ABOUT], events[e + EVENT_UID], body, aggregated and 'a' or '', message, last, now_ms)
+      if seen then r.o[NAME] = free_name(r.o[NAMESPACE], r.o[NAME], i) end
+      create(r, entry, subjects[s + ABOUT], uid, body, aggregated and 'a' or '', message, last, now_ms)
     end
     return aggregated and string.upper(letter) or letter
   end

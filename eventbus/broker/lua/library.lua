@@ -1,15 +1,19 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 12
+local BUILD = 13
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 
 -- A key of an object, a set or a bucket ends with its id, and so does a member of an index.
 local ID_CHARS = 18
 
+-- What each event needs several times: a global costs two look-ups each time. There is none yet when the library is
+-- loaded, so `naming_spoiled`, through which every function goes that needs them, fetches them.
+local pack, sub, find
+
 local function id_of(text)
-  return string.sub(text, -ID_CHARS)
+  return sub(text, -ID_CHARS)
 end
 
 local function prefix_of(key)

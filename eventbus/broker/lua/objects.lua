@@ -111,7 +111,7 @@ local function new_changes(key, version_key, rv, bytes, prefix, index_name, inde
   return {
     key = key, version_key = version_key, first = rv + 1, last = rv, at = bytes, bytes = bytes,
     prefix = prefix, index_name = index_name, index_object = index_object or '',
-    noted = {}, entry = {}, named = {}, named_objects = {}, unnamed = {}, unnamed_objects = {},
+    noted = {}, entry = {}, written = {}, named = {}, named_objects = {}, unnamed = {}, unnamed_objects = {},
   }
 end
 
@@ -121,15 +121,18 @@ local ENTRY_BYTES, CHANGE_BYTES = 60, 40
 -- Adds a change; the object in *packed* has the version c.last + 1. The note holds the object only for D, whose last
 -- state is nowhere else.
 local function tell(c, letter, id, packed, name_member, object_member)
-  local entry, noted = c.entry, c.noted
-  if c.last < c.first then c.bytes = c.bytes + ENTRY_BYTES end
-  c.last, c.bytes = c.last + 1, c.bytes + #packed + CHANGE_BYTES
-  entry[#entry + 1], entry[#entry + 2] = letter .. id, packed
-  noted[#noted + 1], noted[#noted + 2] = letter .. id, letter == 'D' and packed
+  local entry, noted, change, last = c.entry, c.noted, letter .. id, c.last
+  local n = #noted
+  if last < c.first then c.bytes = c.bytes + ENTRY_BYTES end
+  c.last, c.bytes = last + 1, c.bytes + #packed + CHANGE_BYTES
+  entry[n + 1], entry[n + 2] = change, packed
+  noted[n + 1], noted[n + 2] = change, letter == 'D' and packed
+  if letter ~= 'D' then c.written[#c.written + 1] = id end
   if letter == 'A' then
-    local n = #c.named
-    c.named[n + 1], c.named[n + 2] = '0', name_member
-    if object_member then c.named_objects[n + 1], c.named_objects[n + 2] = '0', object_member end
+    local named, objects = c.named, c.named_objects
+    n = #named
+    named[n + 1], named[n + 2] = '0', name_member
+    if object_member then objects[n + 1], objects[n + 2] = '0', object_member end
   elseif letter == 'D' then
     c.unnamed[#c.unnamed + 1] = name_member
     if object_member then c.unnamed_objects[#c.unnamed_objects + 1] = object_member end

@@ -31,30 +31,45 @@
 
 local FIXED_RECORD = 15
 
--- The occurrences of a minute are counted by namespace, kind, type, reason and component.
-local function occurrence_field(subjects, s)
-  local dimensions = subjects[s + DIMENSIONS]
-  local behind = string.find(dimensions, '\0', 1, true)
-  return subjects[s + SUBJECT_NAMESPACE] .. string.sub(dimensions, behind) .. '\0' .. string.sub(dimensions, 1, behind - 1)
+-- The occurrences of a minute are counted by namespace, kind, type, reason and component. *known*: of a namespace, the
+-- fields of its dimensions, since most subjects of a call share them.
+local function occurrence_field(known, namespace, dimensions)
+  local fields = known[namespace]
+  if not fields then
+    fields = {}
+    known[namespace] = fields
+  end
+  local field = fields[dimensions]
+  if not field then
+    local behind = find(dimensions, '\0', 1, true)
+    field = namespace .. sub(dimensions, behind) .. '\0' .. sub(dimensions, 1, behind - 1)
+    fields[dimensions] = field
+  end
+  return field
 end
 
--- Decides every event of the batches that are ours. Returns replies, batches done, burials, occurrences by key.
+-- Decides every event of the batches that are ours. Returns replies, batches done, burials, occurrences by key, events.
 local function decide_batches(batches, subjects, decide)
-  local replies, done, buried, occurrences = {}, {}, {}, {}
+  local replies, done, buried, occurrences, decided, known = {}, {}, {}, {}, 0, {}
   for b, batch in ipairs(batches) do
     if not batch.owned then replies[b] = '-'
     elseif batch.behind then replies[b] = '<'
     else
-      local letters, minute, counts, events = {}, batch[6], nil, batch[7]
+      local letters, minute, counts, events, at = {}, batch[6], nil, batch[7], 0
+      local entry, at_ms = batch[1], batch[2]
       if minute > 0 then
         counts = occurrences[minute] or {}
         occurrences[minute] = counts
       end
-      for e = 0, #events - 1, EVENT_FIELDS do
-        letters[#letters + 1] = decide(batch[1], batch[2], events, e)
-        local n = events[e + OF_SUBJECT]
-        if counts then counts[n] = (counts[n] or 0) + 1 end
+      for e = 1, #events, EVENT_FIELDS do
+        at = at + 1
+        letters[at] = decide(entry, at_ms, unpack(events, e, e + EVENT_FIELDS - 1))
+        if counts then
+          local n = events[e]
+          counts[n] = (counts[n] or 0) + 1
+        end
       end
+      decided = decided + at
       replies[b] = table.concat(letters)
       for _, burial in ipairs(batch[4]) do buried[#buried + 1] = { batch[1], burial } end
       done[#done + 1] = batch
@@ -63,12 +78,13 @@ local function decide_batches(batches, subjects, decide)
   for minute, counts in pairs(occurrences) do
     local by_field = {}
     for n, count in pairs(counts) do
-      local field = occurrence_field(subjects, (n - 1) * SUBJECT_FIELDS)
+      local s = (n - 1) * SUBJECT_FIELDS
+      local field = occurrence_field(known, subjects[s + SUBJECT_NAMESPACE], subjects[s + DIMENSIONS])
       by_field[field] = (by_field[field] or 0) + count
     end
     occurrences[minute] = by_field
   end
-  return replies, done, buried, occurrences
+  return replies, done, buried, occurrences, decided
 end
 
 -- Returns the member of *index* that leads to object *id*. Searches the whole index: the name is not known any more.
@@ -121,12 +137,14 @@ end
 
 -- Puts the new state of the objects into *strings*, *c* and *indexes*.
 local function write_objects(state, keys, places, c, strings, indexes, given)
+  local objects, used, events_at = state.objects, state.used_objects, places.events
   local function put(list, one, two)
     local n = #list
     list[n + 1], list[n + 2] = one, two
   end
-  for _, i in ipairs(state.used_objects) do
-    local r, key = state.objects[i], keys[places.events + i]
+  for n = 1, #used do
+    local i = used[n]
+    local r, key = objects[i], keys[events_at + i]
     local id = id_of(key)
     local shown, dirty = r.o, r.dirty
     if r.former then
@@ -134,17 +152,20 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
       shown[HELD] = { r.o[COUNT], r.o[FIRST], r.o[NAME], r.o[NAMESPACE], r.o[ENTRY] }
     end
     if r.replaced then
-      local former = unpack_event(state.value(places.events + i))
+      local former = unpack_event(state.packed[events_at + i])
       local name_member, object_member = index_members(former, id)
       former[RV], former[HELD], former[WRITTEN] = c.last + 1, false, false
       tell(c, 'D', id, cmsgpack.pack(former), name_member, object_member)
       r.stored = false
     end
     if dirty then
-      shown[RV], shown[WRITTEN], shown[DUE], shown[CHANGED] = c.last + 1, false, false, r.stored and given.now_ms
-      if shown[WRITE_DUE] then shown[WRITE_DUE] = false end
-      local packed = cmsgpack.pack(shown)
-      put(strings, key, packed)
+      shown[RV] = c.last + 1
+      if r.stored then
+        shown[WRITTEN], shown[DUE], shown[CHANGED] = false, false, given.now_ms
+        if shown[WRITE_DUE] then shown[WRITE_DUE] = false end
+      end
+      local packed, at = pack(shown), #strings
+      strings[at + 1], strings[at + 2] = key, packed
       if r.stored then tell(c, 'M', id, packed)
       else
         tell(c, 'A', id, packed, index_members(shown, id, r.about))
@@ -163,7 +184,7 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
             put(indexes.refresh, integer_text(due), id)
           end
         end
-        put(strings, key, cmsgpack.pack(shown))
+        put(strings, key, pack(shown))
       elseif r.existed or not given.full then
         put(strings, key, pack_counts(r.o))
         put(indexes.forget, given.forget_at, id)
@@ -174,10 +195,14 @@ end
 
 -- Sets of similar messages and token buckets: their strings, and their lives in *steps*.
 local function write_subjects(state, keys, places, subjects, used, strings, steps, given)
+  local found, full, packed_numbers, last = state.packed, given.full, {}, #strings
   local function put(records, used_records, before)
     for n in pairs(used_records) do
-      if state.value(before + n) or not given.full then
-        strings[#strings + 1], strings[#strings + 2] = keys[before + n], cmsgpack.pack(records[n])
+      if not full or found[before + n] then
+        local one = records[n]
+        strings[last + 1] = keys[before + n]
+        strings[last + 2] = #one == 2 and pack_pair(packed_numbers, one) or pack(one)
+        last = last + 2
       end
     end
   end
@@ -187,7 +212,7 @@ local function write_subjects(state, keys, places, subjects, used, strings, step
   for n in pairs(used) do
     local s = (n - 1) * SUBJECT_FIELDS
     local set, bucket = places.sets + subjects[s + SET], places.buckets + subjects[s + BUCKET]
-    local to = (state.value(set) or not given.full) and members or unscored
+    local to = (not full or found[set]) and members or unscored
     to[#to + 1] = id_of(keys[set]) .. id_of(keys[bucket])
   end
   local set_prefix = prefix_of(keys[places.sets + 1] or '')
@@ -258,7 +283,7 @@ local function record(keys, args)
     subjects = subjects, locals = locals, bodies = bodies, rules = rules, now_ms = now_ms, full = full,
     similar = state.similar, bucket = state.bucket, object = state.object, free_name = state.free_name,
   })
-  local replies, done, buried, occurrences = decide_batches(batches, subjects, decide)
+  local replies, done, buried, occurrences, decided = decide_batches(batches, subjects, decide)
   if #done == 0 then return replies end
 
   -- Write.
@@ -281,7 +306,7 @@ local function record(keys, args)
   step_each(steps, indexes.remember, 'ZREM', index_forget)
   step_each(steps, indexes.refresh, 'ZADD', index_refresh)
   write_subjects(state, keys, places, subjects, used, strings, steps, given)
-  tally.stale = stale
+  tally.stale, tally.events = stale, decided
   local occurrences_ms = integer_text(number(args[14], 'occurrences'))
   for i, counts in pairs(occurrences) do
     step_minute(steps, keys[places.minutes + i], counts, occurrences_ms, full)

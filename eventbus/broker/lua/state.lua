@@ -10,10 +10,10 @@ local function new_reader(keys)
     for low = first, last, MANY do
       local high = math.min(low + MANY - 1, last)
       local got = redis.call('MGET', unpack(keys, low, high))
-      for n = 1, #got do
-        local i = low + n - 1
-        packed[i] = got[n]
-        if not got[n] then missing[#missing + 1] = keys[i] end
+      for i = low, high do
+        local text = got[i - low + 1]
+        packed[i] = text
+        if not text then missing[#missing + 1] = keys[i] end
       end
     end
     spoil_others(missing)
@@ -33,33 +33,28 @@ local function new_reader(keys)
     spoil_others(missing)
   end
 
-  local function value(i)
-    if packed[i] == nil then read_each({ i }) end
-    return packed[i]
-  end
-
-  return read, read_each, value
+  return read, read_each, packed
 end
 
 -- The state behind the keys, as the decision asks for it: each table is unpacked once and changed in place. *places*: where
 -- each group of keys begins.
 local function new_state(keys, places, index_name)
-  local read, read_each, value = new_reader(keys)
+  local read, read_each, packed = new_reader(keys)
+  local sets_at, buckets_at, events_at = places.sets, places.buckets, places.events
   local similars, buckets, objects, used_objects, names = {}, {}, {}, {}, {}
   local used_sets, used_buckets = {}, {}
 
   -- Of what is missing all was looked at when it was read.
   local function unpacked(i, unpack_it)
-    local packed = value(i)
-    local found, is_spoiled = unpack_it(packed)
+    local found, is_spoiled = unpack_it(packed[i])
     if is_spoiled then spoil(keys[i]) end
-    return found, packed
+    return found
   end
 
   local function similar(n)
     local s = similars[n]
     if not s then
-      s = unpacked(places.sets + n, unpack_similar) or { nil, nil }
+      s = packed[sets_at + n] and unpacked(sets_at + n, unpack_similar) or { nil, nil }
       similars[n] = s
     end
     return s
@@ -68,7 +63,7 @@ local function new_state(keys, places, index_name)
   local function bucket(n)
     local s = buckets[n]
     if not s then
-      s = unpacked(places.buckets + n, unpack_bucket) or { nil, nil }
+      s = packed[buckets_at + n] and unpacked(buckets_at + n, unpack_bucket) or { nil, nil }
       buckets[n] = s
     end
     return s
@@ -77,26 +72,24 @@ local function new_state(keys, places, index_name)
   -- Events first, then what may be written besides.
   local function object(n)
     local r = objects[n]
-    if not r then
-      local o, packed = unpacked(places.events + n, unpack_event)
-      r = new_object(o, packed and true or false)
-      objects[n] = r
-      used_objects[#used_objects + 1] = n
-    end
+    if r then return r end
+    local i = events_at + n
+    if packed[i] == nil then read_each({ i }) end
+    r = new_object(packed[i] and unpacked(i, unpack_event), packed[i] and true or false)
+    objects[n] = r
+    used_objects[#used_objects + 1] = n
     return r
   end
 
   local function free_name(namespace, name, n)
-    local full_name, id = namespace .. '/' .. name, id_of(keys[places.events + n])
+    local full_name, id = namespace .. '/' .. name, id_of(keys[events_at + n])
     local taken = names[full_name]
     if not taken then
-      local member = ask(
-        'ZRANGEBYLEX', index_name, '[' .. full_name .. '\0', '(' .. full_name .. '\1', 'LIMIT', '0', '1'
-      )[1]
+      local member = ask('ZRANGEBYLEX', index_name, '[' .. full_name .. '\0', '(' .. full_name .. '\1')[1]
       taken = member and id_of(member)
     end
     if taken and taken ~= id then
-      name = name .. '.' .. string.sub(redis.sha1hex(id), 1, 8) -- an id has letters that no name may have
+      name = name .. '.' .. sub(redis.sha1hex(id), 1, 8) -- an id has letters that no name may have
       full_name = namespace .. '/' .. name
     end
     names[full_name] = id
@@ -106,8 +99,8 @@ local function new_state(keys, places, index_name)
   -- What every event needs is read at once, and so is what is likely to be written besides: aggregates of full sets,
   -- reports of buckets that held back before.
   local function read_all(subjects, max_events)
-    if places.events_end <= places.sets then return end
-    read(places.sets + 1, places.events_end)
+    if places.events_end <= sets_at then return end
+    read(sets_at + 1, places.events_end)
     local besides, listed = {}, {}
     local function need(n)
       if not listed[n] then
@@ -116,11 +109,9 @@ local function new_state(keys, places, index_name)
       end
     end
     for s = 0, #subjects - 1, SUBJECT_FIELDS do
-      if value(places.sets + subjects[s + SET]) and #similar(subjects[s + SET]) > max_events then
-        need(subjects[s + AGGREGATE])
-      end
-      if subjects[s + EXEMPT] ~= 1 and value(places.buckets + subjects[s + BUCKET])
-        and bucket(subjects[s + BUCKET])[SUPPRESSED] then
+      local set, shared = subjects[s + SET], subjects[s + BUCKET]
+      if packed[sets_at + set] and #similar(set) > max_events then need(subjects[s + AGGREGATE]) end
+      if packed[buckets_at + shared] and subjects[s + EXEMPT] ~= 1 and bucket(shared)[SUPPRESSED] then
         need(subjects[s + REPORT])
       end
     end
@@ -128,16 +119,16 @@ local function new_state(keys, places, index_name)
   end
 
   return {
-    read_all = read_all, value = value, similars = similars, buckets = buckets, objects = objects,
+    read_all = read_all, packed = packed, similars = similars, buckets = buckets, objects = objects,
     used_objects = used_objects, used_sets = used_sets, used_buckets = used_buckets, free_name = free_name,
     object = object,
     similar = function(n)
       used_sets[n] = true
-      return similar(n)
+      return similars[n] or similar(n)
     end,
     bucket = function(n)
       used_buckets[n] = true
-      return bucket(n)
+      return buckets[n] or bucket(n)
     end,
   }
 end
