@@ -10,6 +10,7 @@ its own. On that comes an `Order`, and back go the process id and, at its end, t
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import os
@@ -19,6 +20,8 @@ import socket
 import struct
 import sys
 import termios
+import threading
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import walk_packages
 from runpy import run_module
@@ -136,7 +139,27 @@ def become(order: Order) -> None:
     sys.__stdout__.reconfigure(line_buffering=os.isatty(1))
     sys.path[0] = order.folder
     sys.argv = ["", *order.words]
-    run_module(order.module, run_name="__main__", alter_sys=True)
+    try:
+        run_module(order.module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise  # a text to be printed
+        _end(end.code or 0)
+        raise
+
+
+def _end(code: int) -> None:
+    """End with *code* as an interpreter does, but take no module down: that takes longer than what most commands do.
+
+    Returns only where output cannot be written, which the interpreter has its own words for.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()  # tells of what was not closed
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _import_everything() -> None:

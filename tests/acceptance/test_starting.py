@@ -26,6 +26,16 @@ print([signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGCH
 print(signal.set_wakeup_fd(-1), sys.stdout.line_buffering, sys.stdout.encoding, sys.stdin.read())
 sys.exit(int(sys.argv[1]))
 """
+#: A program's last acts, which the interpreter waits for or tells of.
+END = """
+import atexit, socket, sys, threading, time
+atexit.register(print, "left")
+threading.Thread(target=lambda: (time.sleep(0.05), print("worked"))).start()
+circle = [socket.socket()]
+circle.append(circle)
+del circle
+sys.exit(eval(sys.argv[1]))
+"""
 
 
 @pytest.fixture
@@ -33,12 +43,12 @@ def env() -> dict[str, str]:
     return environment("none", "eb")
 
 
-def tell(folder: Path, env: dict[str, str], *, afresh: bool) -> tuple[int, str, str]:
+def tell(folder: Path, env: dict[str, str], *words: str, afresh: bool) -> tuple[int, str, str]:
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(b"of standard input")
         given.seek(0)
         process = start(
-            [sys.executable, "-m", "tell", "7", "words"],
+            [sys.executable, "-m", "tell", *words],
             env=env,
             stdin=given.fileno(),
             stdout=out,
@@ -57,10 +67,28 @@ def _all(descriptor: int) -> str:
 
 def test_it_has_the_same_from_its_starter_as_a_new_interpreter(tmp_path: Path, env: dict[str, str]) -> None:
     (tmp_path / "tell.py").write_text(TELL)
-    forked = tell(tmp_path, env, afresh=False)
-    assert forked == tell(tmp_path, env, afresh=True)
+    forked = tell(tmp_path, env, "7", "words", afresh=False)
+    assert forked == tell(tmp_path, env, "7", "words", afresh=True)
     assert forked[0] == 7
     assert "of standard input" in forked[1]
+
+
+@pytest.mark.parametrize("code", ["None", "7", "'told'"])
+def test_its_end_is_that_of_a_new_interpreter(tmp_path: Path, env: dict[str, str], code: str) -> None:
+    (tmp_path / "tell.py").write_text(END)
+    forked, afresh = tell(tmp_path, env, code, afresh=False), tell(tmp_path, env, code, afresh=True)
+    assert forked[:2] == afresh[:2]
+    assert forked[1] == "worked\nleft\n"
+    assert "unclosed <socket" in forked[2]
+    assert "unclosed <socket" in afresh[2]
+    assert ("told" in forked[2]) is ("told" in afresh[2]) is (code == "'told'")
+
+
+def test_output_that_cannot_be_written_is_told_as_by_a_new_interpreter(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "tell.py").write_text("import sys; sys.stdout = open('/dev/full', 'w'); print('lost'); sys.exit()")
+    forked = tell(tmp_path, env, afresh=False)
+    assert forked == tell(tmp_path, env, afresh=True)
+    assert forked[0] == 120
 
 
 @AFRESH
