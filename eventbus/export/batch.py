@@ -18,6 +18,7 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
     *known* is what the sink returned last. *forget*: the event is gone from the store, and so is what is known of it.
     *waited*: what stands for it in `later`, its key or dead entries, to be taken out when it is settled.
+    *prepared*: what the sink has made of it beforehand.
     """
 
     key: str
@@ -29,6 +30,7 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
     only_forget: bool = False  #: nothing is to be written
     forced: bool = False  #: somebody asked for it: written even if the sink has it
     waited: tuple[str, ...] = ()
+    prepared: object = None
 
     @property
     def version(self) -> int:

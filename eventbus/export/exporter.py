@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from itertools import chain, islice
 
 from eventbus.backoff import Backoff
@@ -29,14 +29,14 @@ from eventbus.export.options import ExportOptions
 from eventbus.export.pausing import Pausing, finish
 from eventbus.export.progress import ExportProgress, Figures
 from eventbus.export.rate import RateLimit
-from eventbus.export.sink_writer import Outage, Outcome, SinkWriter
+from eventbus.export.round_writer import ExportStopped, Round, RoundWriter
+from eventbus.export.sink_writer import Outage, SinkWriter
 from eventbus.export.start import BEGINNING, Start
-from eventbus.failpoints import failpoint
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions
 from eventbus.sinks.contract import EventSink, Verb
 from eventbus.sinks.registry import check_name
-from eventbus.store.changes import ChangeReader
+from eventbus.store.changes import Change, ChangeReader
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
@@ -45,15 +45,9 @@ log = logging.getLogger("eventbus")
 
 #: How often who stands by looks at who works, at most.
 LOOK_EVERY_S = 3.0
-#: What was written is kept at least so often, so that little is repeated after a death.
-KEEP_EVERY_S = 1.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 #: What a sink has already is kept as soon as Redis is back, but not asked for at once again.
 KEEP_BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.5)
-
-
-class ExportStopped(Exception):
-    """The exporter was told to stop in the middle of a batch: what is not settled is left to the next worker."""
 
 
 class PartitionExporter:
@@ -99,11 +93,7 @@ class PartitionExporter:
         self.client = bus.client(block_ms=block_ms, name=f"eventbus-export-{partition}")
         self._store = ExportStore(bus=bus, client=self.client, partition=partition, sink=sink.name, consumer=consumer)
         self._lease = ExportLease(
-            self._store,
-            clock=clock,
-            take_over_s=options.take_over_s,
-            what=what,
-            on_beat=self._look_behind,
+            self._store, clock=clock, take_over_s=options.take_over_s, what=what, on_beat=self._look_behind
         )
         self._progress = ExportProgress(self._store, sink=sink.name, clock=clock, what=what, on_change=on_change)
         self._writer = SinkWriter(
@@ -117,10 +107,12 @@ class PartitionExporter:
             uniform=uniform,
         )
         self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
-        self._choice = Choice(self._store, options.repeats, self._progress, clock)
+        choice = Choice(self._store, options.repeats, self._progress, clock)
+        self._rounds = RoundWriter(self._writer, choice, self._progress, self._keep, clock)
         self._waiting = Waiting(self._store, self._storage)
         self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
+        self._ahead: Sequence[Change[Event]] = ()  #: what it has read, and no step has written
         self._position: int | None = None
         self._redis = RedisAbsence(what, on_change)
         self._under_way: Pausing[float] | None = None  #: a turn that has to wait in the middle
@@ -260,23 +252,31 @@ class PartitionExporter:
 
     def _step(self, block_ms: int) -> Pausing[int]:
         self._lease.keep()
-        for deliveries, done in self._waiting.due(self._now_ms(), self._clock.monotonic()):
-            yield from self._deliver(deliveries, done=done)
+        waiting = self._waiting.due(self._now_ms(), self._clock.monotonic())
+        yield from self._rounds.write_all(Round(deliveries=found, done=done) for found, done in waiting)
         reader = self._reader
         assert reader is not None, "acquire first"
+        changes, self._ahead = self._ahead, ()
         try:
-            changes = reader.read(block_ms)
+            changes = changes or reader.read(block_ms)
         except Expired as error:
             log.warning("%s: %s; listing the store", self._what, error)
             yield from self._catch_up(after=reader.after)
             return 0
         if reader.after != self._position:
-            coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
-            *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
-            for deliveries in former:
-                yield from self._deliver(deliveries)
-            yield from self._deliver(last, position=reader.after)
+            yield from self._rounds.write_all(self._rounds_of(changes, reader))
         return len(changes)
+
+    def _rounds_of(self, changes: Sequence[Change[Event]], reader: ChangeReader[Event]) -> Iterator[Round]:
+        """Yield the rounds of what *reader* has read last, then read on, for the next step."""
+        coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
+        *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
+        for deliveries in former:
+            yield Round(deliveries=deliveries)
+        yield Round(deliveries=last, position=reader.after)
+        if self._writer.answers_later and changes:
+            with suppress(EventBusError):  # it comes up again
+                self._ahead = reader.read()
 
     def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Pausing[None]:
         """Write what the store holds and was changed behind *after*, then go on from the version before the list."""
@@ -290,50 +290,16 @@ class PartitionExporter:
             for member, event in chain.from_iterable(scanner.scan(self._partition, index, ahead=False))
             if int(event.metadata.resource_version) > after and start.takes(event)
         )
-        while chunk := list(islice(found, self._options.batch_events)):
-            yield from self._deliver(chunk)
+        chunks = iter(lambda: list(islice(found, self._options.batch_events)), [])
+        yield from self._rounds.write_all(Round(deliveries=chunk) for chunk in chunks)
         yield from self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}))
         self._read_from(newest)
 
     def _read_from(self, position: int) -> None:
-        self._position = position
+        self._position, self._ahead = position, ()
         self._reader = ChangeReader(
             bus=self._bus, client=self.client, storage=self._storage, partition=self._partition, after=position
         )
-
-    def _deliver(
-        self, deliveries: Sequence[SinkDelivery], *, position: int | None = None, done: Iterable[str] = ()
-    ) -> Pausing[None]:
-        """Write *deliveries*, no event twice among them, keep what came of them, and then move to *position*."""
-        settled = ExportCheckpoint(done=list(done))
-        chosen = list(self._choice.choose(deliveries, settled))
-        self.figures.pending, kept_at = len(chosen), self._clock.monotonic()
-
-        def settle(outcome: Outcome) -> Pausing[None]:
-            nonlocal settled, kept_at
-            failpoint("written")
-            self._progress.settled(outcome, settled)
-            if self._clock.monotonic() - kept_at >= KEEP_EVERY_S:
-                yield from self._keep(settled)
-                settled, kept_at = ExportCheckpoint(), self._clock.monotonic()
-
-        yield from self._writer.write(chosen, settle)
-        if self.figures.pending:
-            yield from self._keep(settled)
-            raise ExportStopped
-        for delivery in deliveries:
-            if delivery.forget:
-                settled.returned[delivery.key] = None
-                settled.done.append(delivery.key)
-            elif delivery.waited and delivery.key not in settled.later:
-                settled.done.extend(delivery.waited)
-        self._progress.round_done(settled)
-        settled.position = position
-        failpoint("settled")
-        yield from self._keep(settled)
-        failpoint("kept")
-        if position is not None:
-            self._position = position
 
     def _look_behind(self) -> None:
         """Measure the lag once a second, together with the signs of life: not at each scrape, nor at each event."""
@@ -354,6 +320,8 @@ class PartitionExporter:
                 self._redis.answered()
                 if not ours:
                     raise LeaseLost
+                if settled.position is not None:
+                    self._position = settled.position
                 return
             except FunctionsMissing:
                 self._bus.open_partition(self.client, self._partition)
@@ -379,7 +347,7 @@ class PartitionExporter:
 
     def _let_go(self) -> None:
         self._progress.end()
-        self._reader = None
+        self._reader, self._ahead = None, ()
 
     def close(self) -> None:
         """End the turn that waits, give the lease back, and close the sink. `run` does it."""

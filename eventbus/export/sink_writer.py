@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import StrEnum
-from typing import Protocol
+from functools import partial
+from typing import NoReturn, Protocol
 
 import msgspec
 
@@ -35,7 +36,16 @@ from eventbus.errors import (
 from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.pausing import Pausing, pause
-from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkWrite, Verb
+from eventbus.sinks.contract import (
+    BatchSink,
+    EventPatch,
+    EventSink,
+    LaterSink,
+    OpeningSink,
+    SinkAnswer,
+    SinkWrite,
+    Verb,
+)
 
 log = logging.getLogger("eventbus")
 
@@ -119,6 +129,7 @@ class SinkWriter:
     ) -> None:
         self._sink = sink
         self._batch = sink if isinstance(sink, BatchSink) else None
+        self._later = sink if isinstance(sink, LaterSink) else None
         self._outage = outage
         self._progress = progress
         self._wait = wait
@@ -127,6 +138,18 @@ class SinkWriter:
         self._calling = calling
         self._uniform = uniform
         self._probes = 0
+
+    @property
+    def answers_later(self) -> bool:
+        """Return True if there is time for other work while the sink writes."""
+        return self._later is not None
+
+    def prepare(self, deliveries: Sequence[SinkDelivery]) -> Sequence[SinkDelivery]:
+        """Let the sink make ready what it needs to write *deliveries*; of no effect on the sink's system."""
+        if self._later is None:
+            return deliveries
+        prepare = self._later.prepare
+        return [msgspec.structs.replace(delivery, prepared=prepare(delivery.event)) for delivery in deliveries]
 
     def open(self) -> Pausing[bool]:
         """Let a sink connect that wants to, waiting for it. True: stop. Raises: SinkGone."""
@@ -146,8 +169,15 @@ class SinkWriter:
                 self._answered()
                 return False
 
-    def write(self, deliveries: Sequence[SinkDelivery], settle: Callable[[Outcome], Pausing[None]]) -> Pausing[None]:
+    def write(
+        self,
+        deliveries: Sequence[SinkDelivery],
+        settle: Callable[[Outcome], Pausing[None]],
+        meanwhile: Callable[[], Pausing[None]] | None = None,
+    ) -> Pausing[None]:
         """Write *deliveries*, no event twice among them; *settle* is called with each as soon as it is settled.
+
+        *meanwhile* is done once, while a sink that answers later is at the first call; never with another sink.
 
         Ends early, with some not settled, only if `wait` or `before` says so. Raises: SinkGone.
         """
@@ -165,7 +195,9 @@ class SinkWriter:
             first: list[_Item] = []
             rest, outage, last_error = todo[len(chunk) :], None, None
             retried, waiting = len(failed), 0
-            for item, answer in zip(chunk, self._call(chunk), strict=True):
+            answers = yield from self._call(chunk, meanwhile)
+            meanwhile = None
+            for item, answer in zip(chunk, answers, strict=True):
                 found = self._judge(item, answer)
                 if isinstance(found, Outcome):
                     yield from settle(found)
@@ -203,22 +235,45 @@ class SinkWriter:
         The first is random, so that sinks that failed together are not called all at once."""
         return RETRY_S * (self._uniform(0, 1) if all(item.tries == 1 for item in failed) else 1)
 
-    def _call(self, chunk: Sequence[_Item]) -> Sequence[SinkAnswer]:
-        if self._batch:
-            try:
-                writes = [SinkWrite.of(item.verb, *_arguments(item)) for item in chunk]
-                with self._calling():
-                    answers = self._batch.write(writes)
-            except SinkGone:
-                raise
-            except (OSError, SinkUnreachable, Throttled) as error:
-                return [_classified(error)] * len(chunk)
-            except Exception:
-                log.exception("sink %s: a batch failed as a whole; its events are written one by one", self._sink.name)
-            else:
-                wrong = UnexpectedReply(f"{len(answers)} answers to {len(chunk)} writes")
-                return answers if len(answers) == len(chunk) else [wrong] * len(chunk)
-        answers = []
+    def _call(
+        self, chunk: Sequence[_Item], meanwhile: Callable[[], Pausing[None]] | None
+    ) -> Pausing[Sequence[SinkAnswer]]:
+        if self._batch is None:
+            return self._call_each(chunk)
+        if self._later is None or meanwhile is None:
+            return self._answers(chunk, partial(self._batch.write, _writes(chunk)))
+        begun = self._begin(self._later, chunk)
+        try:
+            yield from meanwhile()
+        except BaseException:
+            with suppress(Exception), self._calling():  # what follows must not meet its answer
+                begun()
+            raise
+        return self._answers(chunk, begun)
+
+    def _begin(self, sink: LaterSink, chunk: Sequence[_Item]) -> Callable[[], Sequence[SinkAnswer]]:
+        try:
+            with self._calling():
+                return sink.begin(_writes(chunk))
+        except Exception as error:
+            return partial(_raise, error)
+
+    def _answers(self, chunk: Sequence[_Item], write: Callable[[], Sequence[SinkAnswer]]) -> Sequence[SinkAnswer]:
+        try:
+            with self._calling():
+                answers = write()
+        except SinkGone:
+            raise
+        except (OSError, SinkUnreachable, Throttled) as error:
+            return [_classified(error)] * len(chunk)
+        except Exception:
+            log.exception("sink %s: a batch failed as a whole; its events are written one by one", self._sink.name)
+            return self._call_each(chunk)
+        wrong = UnexpectedReply(f"{len(answers)} answers to {len(chunk)} writes")
+        return answers if len(answers) == len(chunk) else [wrong] * len(chunk)
+
+    def _call_each(self, chunk: Sequence[_Item]) -> Sequence[SinkAnswer]:
+        answers: list[SinkAnswer] = []
         for item in chunk:
             stopped = answers and isinstance(answers[-1], SinkUnreachable | Throttled)
             answers.append(answers[-1] if stopped else self._call_one(item))
@@ -289,6 +344,14 @@ class SinkWriter:
 def _at_once(_events: int) -> Pausing[bool]:
     yield from ()
     return False
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _writes(chunk: Sequence[_Item]) -> list[SinkWrite]:
+    return [SinkWrite.of(item.verb, *_arguments(item), item.delivery.prepared) for item in chunk]
 
 
 def _arguments(item: _Item) -> tuple[Event, EventPatch | None]:

@@ -2,7 +2,17 @@
 
 Systems only: no positions, no retries, no Redis."""
 
-from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
+from eventbus.sinks.contract import (
+    BatchSink,
+    EventPatch,
+    EventSink,
+    LaterSink,
+    SinkAnswer,
+    SinkMode,
+    SinkWrite,
+    Verb,
+    delivery_id,
+)
 from eventbus.sinks.registry import SinkOptions, make_sink
 
 __all__ = [
@@ -10,6 +20,7 @@ __all__ = [
     "SinkOptions",
     "EventSink",
     "BatchSink",
+    "LaterSink",
     "SinkMode",
     "SinkWrite",
     "SinkAnswer",

@@ -6,7 +6,7 @@ that says which of the two things went wrong: the system does not answer, or it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -62,17 +62,19 @@ class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
     """One write for `BatchSink.write`. *patch* is set if and only if *verb* is PATCH; *event* is always whole.
 
     *delivery_id* is `<event uid>/<count>`: the same for every repeat of the write, another for every other one.
+    *prepared* is what `LaterSink.prepare` made of the event; None: it was not asked.
     """
 
     verb: Verb
     event: Event
     patch: EventPatch | None = None
     delivery_id: str
+    prepared: object = None
 
     @classmethod
-    def of(cls, verb: Verb, event: Event, patch: EventPatch | None = None) -> SinkWrite:
+    def of(cls, verb: Verb, event: Event, patch: EventPatch | None = None, prepared: object = None) -> SinkWrite:
         """Make a write with its delivery id."""
-        return cls(verb=verb, event=event, patch=patch, delivery_id=delivery_id(event))
+        return cls(verb=verb, event=event, patch=patch, delivery_id=delivery_id(event), prepared=prepared)
 
 
 #: What became of one write of a batch: the event as the system has it now, or the error that hit this event alone.
@@ -136,6 +138,26 @@ class BatchSink(EventSink, Protocol):
 
 
 @runtime_checkable
+class LaterSink(BatchSink, Protocol):
+    """A sink whose system works alone when it was asked: the loop keeps, reads and prepares meanwhile.
+
+    The loop calls `begin` in the place of `write`, and what `begin` returned before it calls anything else but
+    `prepare`.
+    """
+
+    def prepare(self, event: Event) -> object:
+        """Make of *event* what a write of it needs: it comes back in `SinkWrite.prepared`. No I/O; raises nothing."""
+        ...
+
+    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
+        """Ask the system to write all of them. What is returned waits for the answers, and is as `write`.
+
+        Returns as soon as the system has what it needs. Raises nothing: what went wrong, waiting for it raises.
+        """
+        ...
+
+
+@runtime_checkable
 class OpeningSink(EventSink, Protocol):
     """A sink that wants to connect before there is anything to write, so that a wrong password is told at once."""
 
@@ -158,6 +180,7 @@ __all__ = [
     "BatchSink",
     "EventPatch",
     "EventSink",
+    "LaterSink",
     "OpeningSink",
     "SinkAnswer",
     "SinkMode",

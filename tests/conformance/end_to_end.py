@@ -28,8 +28,9 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.export.exporter import ExportStopped, PartitionExporter
+from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
+from eventbus.export.round_writer import ExportStopped
 from eventbus.export.sink_writer import Outage
 from eventbus.settings import Options
 from eventbus.sinks import EventPatch, EventSink, SinkMode

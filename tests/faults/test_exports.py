@@ -13,8 +13,8 @@ import pytest
 
 from eventbus.broker.health.export_status import export_status
 from eventbus.event import Event
-from eventbus.export.exporter import ExportStopped
 from eventbus.export.leadership import LeaseLost
+from eventbus.export.round_writer import ExportStopped
 from eventbus.export.sink_writer import Outage
 from eventbus.sinks import SinkWrite, Verb, make_sink
 from eventbus.sinks.postgres.schema import UPSERT

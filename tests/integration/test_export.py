@@ -19,9 +19,10 @@ from eventbus.broker.health.heartbeats import Beats, read_beats
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.event import Event
-from eventbus.export.exporter import ExportStopped, PartitionExporter
+from eventbus.export.exporter import PartitionExporter
 from eventbus.export.leadership import LONGEST_CALL_S, LeaseLost
 from eventbus.export.repeats import AtMostEvery, Every, First, Repeats, Thresholds
+from eventbus.export.round_writer import ExportStopped
 from eventbus.export.start import NOW
 from tests.functions.partition import Partition
 from tests.support.exporting import (

@@ -61,7 +61,7 @@ UPSERT: Final[LiteralString] = """
            coalesce((coalesce(event->'series'->>'lastObservedTime', event->>'lastTimestamp', event->>'eventTime',
                               event->>'firstTimestamp', meta->>'creationTimestamp'))::timestamptz, now()),
            event
-      FROM jsonb_array_elements(%s::jsonb) AS event,
+      FROM jsonb_array_elements($1::jsonb) AS event,
            LATERAL (SELECT event->'metadata' AS meta, event->'involvedObject' AS object OFFSET 0) AS parts
     ON CONFLICT (namespace, name) DO UPDATE
        SET uid = EXCLUDED.uid, rv = EXCLUDED.rv, type = EXCLUDED.type, reason = EXCLUDED.reason,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -19,6 +20,7 @@ from eventbus.event import Event
 from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
 from eventbus.sinks.postgres.errors import hits_one_row, translate
 from eventbus.sinks.postgres.schema import CLASHES, UPSERT, migrate
+from eventbus.sinks.postgres.statement import send
 from eventbus.sinks.registry import SinkOptions, safe_sink_url
 from eventbus.sinks.start_checks import check_host
 from eventbus.sinks.storable import storable_core, version_of
@@ -164,12 +166,31 @@ class PostgresSink:
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Insert or replace the rows, up to 500 a statement; if one fails, so does every row that is left."""
-        batch = _Batch(writes)
-        while rows := batch.next(self._rows):
+        return self.begin(writes)()
+
+    def prepare(self, event: Event) -> str | EventUnbuildable:
+        """Return the row's JSON, or why there is none."""
+        try:
+            version_of(event)
+            return _ENCODE(storable_core(event)).decode()
+        except EventUnbuildable as error:
+            return error
+
+    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
+        """Send the first statement. What is returned waits for it, and sends the others; its answers are `write`'s."""
+        batch = _Batch(writes, self.prepare)
+        rows = batch.next(self._rows)
+        return partial(self._finish, batch, rows, self._send(rows) if rows else None)
+
+    def _finish(
+        self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None
+    ) -> Sequence[SinkAnswer]:
+        while rows:
             try:
-                self._put(batch, rows)
+                self._put(batch, rows, sent)
             except SinkError as error:
                 batch.fail(error)
+            rows, sent = batch.next(self._rows), None
         return batch.answers
 
     def close(self) -> None:
@@ -177,9 +198,9 @@ class PostgresSink:
         if connection is not None:
             connection.close()
 
-    def _put(self, batch: _Batch, rows: list[_Row]) -> None:
+    def _put(self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None = None) -> None:
         try:
-            self._execute(batch, rows)
+            self._settle(batch, rows, (sent or self._send(rows))())
         except psycopg.Error as error:
             translated = translate(error)
             if not hits_one_row(translated):
@@ -192,14 +213,30 @@ class PostgresSink:
             self._put(batch, rows[:middle])
             self._put(batch, rows[middle:])
 
-    def _execute(self, batch: _Batch, rows: list[_Row]) -> None:
-        connection = self._connected()
+    def _send(self, rows: list[_Row]) -> Callable[[], Sequence[int]]:
+        """Send the statement that writes *rows*.
+
+        What is returned waits for its end, and returns those whose name an event of another object has. What goes wrong
+        it raises, when it is called.
+        """
         events = "[" + ",".join(row.json for row in rows) + "]"
-        with hang_up_after(self._timeout_s, connection.fileno()):
-            written = connection.execute(UPSERT, (events,)).rowcount
-            # Fewer is rare: these rows had been written already, or another object has the name.
-            clashes = connection.execute(CLASHES, (events,)).fetchall() if written < len(rows) else []
-        for (number,) in clashes:
+        try:
+            connection = self._connected()
+            rows_written = send(connection, UPSERT, events, timeout_s=self._timeout_s)
+        except (psycopg.Error, SinkError) as error:
+            return partial(_raise, error)
+
+        def clashes() -> Sequence[int]:
+            if rows_written() == len(rows):
+                return ()
+            # Rare: these rows had been written already, or another object has the name.
+            with hang_up_after(self._timeout_s, connection.fileno()):
+                return [number for (number,) in connection.execute(CLASHES, (events,)).fetchall()]
+
+        return clashes
+
+    def _settle(self, batch: _Batch, rows: list[_Row], clashes: Sequence[int]) -> None:
+        for number in clashes:
             batch.answers[rows[number].place] = EventRejected("an event of another object has its name")
         batch.settle(rows)
         self._rows = min(self._rows * 2, STATEMENT_ROWS)
@@ -254,9 +291,15 @@ class _Row(msgspec.Struct, frozen=True):
 class _Batch:
     """The rows of the writes that can be built, and an answer for every write."""
 
-    def __init__(self, writes: Sequence[SinkWrite]) -> None:
+    def __init__(self, writes: Sequence[SinkWrite], prepare: Callable[[Event], str | EventUnbuildable]) -> None:
         self.answers: list[SinkAnswer] = [write.event for write in writes]
-        rows = [row for place, write in enumerate(writes) if (row := self._row(place, write.event)) is not None]
+        rows = []
+        for place, write in enumerate(writes):
+            prepared, metadata = write.prepared or prepare(write.event), write.event.metadata
+            if isinstance(prepared, EventUnbuildable):
+                self.answers[place] = prepared
+            elif isinstance(prepared, str):
+                rows.append(_Row(place, (metadata.namespace, metadata.name), prepared))
         # Two workers that write the same events in another order would wait for each other.
         self._left = sorted(rows, key=lambda row: row.key)
 
@@ -274,14 +317,9 @@ class _Batch:
         """Note that all rows not settled failed."""
         self.settle(list(self._left), error)
 
-    def _row(self, place: int, event: Event) -> _Row | None:
-        try:
-            version_of(event)
-            text = _ENCODE(storable_core(event)).decode()
-        except EventUnbuildable as error:
-            self.answers[place] = error
-            return None
-        return _Row(place, (event.metadata.namespace, event.metadata.name), text)
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 __all__ = ["PostgresSink", "make_postgres_sink"]
