@@ -12,6 +12,8 @@ from types import FrameType
 
 #: What a shell reports for a program that ended by Ctrl-C.
 INTERRUPTED = 130
+#: Words of commands that run for as long as what they serve.
+LONG = frozenset({"exec", "heartbeat", "up", "worker"})
 
 
 def main() -> None:
@@ -27,10 +29,10 @@ def main() -> None:
     from workers.cli import main as program
 
     signal.signal(signal.SIGINT, handler)
-    if "_EVENTBUS_COMPLETE" in os.environ:
-        from eventbus.cli.lean import answer_tab
+    if "_EVENTBUS_COMPLETE" in os.environ or LONG.isdisjoint(sys.argv):
+        from eventbus.cli.lean import run_short
 
-        answer_tab(lambda: program(prog_name="eventbus"))
+        run_short(lambda: program(prog_name="eventbus"))
     program(prog_name="eventbus")
 
 

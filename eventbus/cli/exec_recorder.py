@@ -12,7 +12,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from eventbus.cli.lean import import_later
+from eventbus.cli.lean import import_later, leave_to_redis
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
 
@@ -38,6 +38,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends with the one that started it, whatever others are told
     import_later()
+    leave_to_redis()
     line = socket.socket(fileno=0)
     recording = Recording()
     told, rest, quiet = 0, b"", False

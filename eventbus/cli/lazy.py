@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -70,6 +69,8 @@ class LazyGroup(click.Group):
         names = self.list_commands(ctx)
         if said := self.unknown(word, names):
             return said
+        from difflib import get_close_matches
+
         near = get_close_matches(word, names)
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         return f"No such command {word!r}.{meant}"

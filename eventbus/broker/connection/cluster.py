@@ -1,17 +1,19 @@
-"""Clients of a cluster, and the one map of each cluster that a process keeps."""
+"""Clients of a cluster, and the one map of each cluster that a process keeps: what they need is loaded with it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.exceptions import ConnectionError, NoPermissionError
 
 from eventbus.broker.connection.address import Address, Endpoint
-from eventbus.broker.connection.cluster_client import ClusterClient
-from eventbus.broker.connection.cluster_map import ClusterMap, Node
 from eventbus.broker.connection.plain_client import plain_client
+
+if TYPE_CHECKING:
+    from eventbus.broker.connection.cluster_client import ClusterClient
+    from eventbus.broker.connection.cluster_map import ClusterMap, Node
 
 #: seconds that a node may take to be reached, and to answer, when it is only asked where the slots are
 ASK_S = 1.0
@@ -27,6 +29,8 @@ def find_map(url: str) -> ClusterMap | None:
 
 def keep_map(url: str, address: Address) -> ClusterMap:
     """Return the map of the cluster at *url*, made if it is missing; no node is asked yet."""
+    from eventbus.broker.connection.cluster_map import ClusterMap
+
     return _maps.setdefault(url, ClusterMap(address.endpoints, _Asker(address)))
 
 
@@ -37,6 +41,7 @@ def forget_map(url: str) -> None:
 
 def cluster_client(nodes: ClusterMap, address: Address, *, block_ms: int, name: str) -> ClusterClient:
     """Make a client for all nodes; nothing is sent yet."""
+    from eventbus.broker.connection.cluster_client import ClusterClient
 
     def make(node: Node) -> redis.Redis:
         return plain_client(address, name=name, endpoint=node.endpoint, block_ms=block_ms, on_connect=_greeting(node))
