@@ -18,7 +18,9 @@ import yaml
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.store.object_store import ObjectStore
+from tests.acceptance.both_ways import BOTH, environment_of
 from tests.acceptance.programs import COMMAND, Program, environment, run
+from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 
 WEB = ObjectReference("Pod", "default", "web-0", "uid-1", "v1", "", "spec.containers{web}")
@@ -27,13 +29,14 @@ NODE = ObjectReference("Node", "", "n1")
 
 
 @pytest.fixture
-def env(embedded_url: str, prefix: str) -> dict[str, str]:
-    return environment(embedded_url, prefix)
-
-
-@pytest.fixture
 def settings(embedded_url: str, prefix: str) -> Settings:
     return Settings(redis_url=embedded_url, prefix=prefix, worker_block_ms=100)
+
+
+@pytest.fixture(params=one(BOTH))
+def env(request: pytest.FixtureRequest, settings: Settings) -> Iterator[dict[str, str]]:
+    with environment_of(request, settings) as env:
+        yield env
 
 
 @pytest.fixture
@@ -175,8 +178,8 @@ def test_a_wrong_question_is_refused(env: dict[str, str], arguments: tuple[str, 
 
 
 @pytest.mark.parametrize(("url", "code"), [("unix:///nobody.sock", 1), ("http://x", 2), ("none", 2)])
-def test_a_bus_that_cannot_be_opened_is_one_line(env: dict[str, str], url: str, code: int) -> None:
-    listed = run("get", "events", env=env | {"EVENTBUS_REDIS_URL": url})
+def test_a_bus_that_cannot_be_opened_is_one_line(url: str, code: int) -> None:
+    listed = run("get", "events", env=environment(url, "none"))
     assert (listed.returncode, listed.stdout) == (code, "")
     assert listed.stderr.startswith("error: ")
     assert listed.stderr.count("\n") == 1

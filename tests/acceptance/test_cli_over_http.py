@@ -12,9 +12,12 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.correlate.worker import SinkRunner
 from eventbus.settings import Settings
-from tests.acceptance.programs import Program, environment, run
+from tests.acceptance.both_ways import over_http
+from tests.acceptance.programs import Program, run
 from tests.support.api_in_process import serving
 from tests.waiting import eventually
+
+KINDS = ("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps")
 
 
 @pytest.fixture
@@ -27,11 +30,6 @@ def bus(embedded_url: str, prefix: str) -> Iterator[Bus]:
         yield found
     finally:
         runner.stop(30)
-
-
-def over_http(url: str) -> dict[str, str]:
-    """No Redis but one that is away, and this API."""
-    return environment("redis://127.0.0.1:1/0", "other") | {"EVENTBUS_URL": url}
 
 
 @pytest.fixture
@@ -79,6 +77,15 @@ def test_nodes_are_got(env: dict[str, str], bus: Bus) -> None:
     assert "n1" in run("get", "nodes", env=env).stdout
     assert run("get", "node", "n1", "-o", "name", env=env).stdout == "node/n1\n"
     assert run("get", "node", "n2", env=env).returncode == 1
+
+
+def test_a_name_is_looked_for_among_all_kinds_that_the_user_may_see(env: dict[str, str]) -> None:
+    done = run("get", "all", "n1", env=env)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "left out: secrets: this user lacks the role operator",
+        *(f'Error from server (NotFound): {kind} "n1" not found' for kind in KINDS),
+    ]
 
 
 def test_the_numbers_are_those_of_redis(env: dict[str, str]) -> None:

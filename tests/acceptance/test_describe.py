@@ -23,6 +23,7 @@ from eventbus import (
     ObjectStore,
     Settings,
 )
+from tests.acceptance.both_ways import BOTH, environment_of
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
 from tests.waiting import eventually
@@ -32,8 +33,14 @@ N1 = ObjectReference("Node", "", "n1", "", "v1")
 CAUSE = "Back-off restarting failed container web"
 
 
+@pytest.fixture(params=BOTH)
+def env(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
+    with environment_of(request, Settings(redis_url=embedded_url, prefix=prefix), worker_block_ms="50") as env:
+        yield env
+
+
 @pytest.fixture
-def env(embedded_url: str, prefix: str) -> dict[str, str]:
+def of_workers(embedded_url: str, prefix: str) -> dict[str, str]:
     return environment(embedded_url, prefix, worker_block_ms="50")
 
 
@@ -51,9 +58,11 @@ def record(url: str, prefix: str) -> None:
 
 
 @pytest.fixture
-def stored(env: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+def stored(
+    env: dict[str, str], of_workers: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path
+) -> Iterator[dict[str, str]]:
     record(embedded_url, prefix)
-    with Program("worker", "sink", env=env, folder=tmp_path):
+    with Program("worker", "sink", env=of_workers, folder=tmp_path):
         eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
         yield env
 
@@ -197,11 +206,11 @@ def test_events_that_wait_for_a_worker_are_not_kept_quiet(env: dict[str, str], e
 
 
 def test_what_waits_behind_a_list_that_is_not_empty_is_told_as_well(
-    env: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path
+    env: dict[str, str], of_workers: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path
 ) -> None:
     asked = (("get", "events"), ("get", "events", "-o", "json"), ("events",), ("describe", "pod/web-0"))
     record(embedded_url, prefix)
-    with Program("worker", "sink", env=env, folder=tmp_path) as sink:
+    with Program("worker", "sink", env=of_workers, folder=tmp_path) as sink:
         eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
         sink.stop()
     assert [run(*words, env=env).stderr for words in asked] == [""] * 4, "nothing waits"
@@ -250,8 +259,8 @@ def test_events_are_followed_until_ctrl_c(stored: dict[str, str]) -> None:
     assert "Traceback" not in terminal.text
 
 
-def test_a_bus_that_is_away_is_one_line(env: dict[str, str]) -> None:
-    away = {**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
+def test_a_bus_that_is_away_is_one_line(of_workers: dict[str, str]) -> None:
+    away = {**of_workers, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
     for words in (("describe", "pod/web-0"), ("events",)):
         ran = run(*words, env=away)
         assert (ran.returncode, ran.stdout) == (1, "")

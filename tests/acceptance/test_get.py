@@ -30,21 +30,23 @@ from eventbus import (
     Settings,
 )
 from eventbus.objects.node import NodeAddress, NodeSystemInfo
-from tests.acceptance.programs import Program, environment, run
+from tests.acceptance.both_ways import BOTH, environment_of
+from tests.acceptance.programs import Program, run
 from tests.thin import one
 from tests.waiting import eventually
 
 WEB = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
 
 
-@pytest.fixture
-def env(embedded_url: str, prefix: str) -> dict[str, str]:
-    return environment(embedded_url, prefix)
-
-
 @pytest.fixture(params=one([pytest.param(3, id="3 partitions"), pytest.param(1, id="1 partition")]))
 def settings(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Settings:
     return Settings(redis_url=embedded_url, prefix=prefix, worker_block_ms=100, partitions=request.param)
+
+
+@pytest.fixture(params=one(BOTH))
+def env(request: pytest.FixtureRequest, settings: Settings) -> Iterator[dict[str, str]]:
+    with environment_of(request, settings) as env:
+        yield env
 
 
 @pytest.fixture

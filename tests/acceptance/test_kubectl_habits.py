@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.store.object_store import ObjectStore
+from tests.acceptance.both_ways import BOTH, OPERATOR, over_http
 from tests.acceptance.programs import Program, environment, run
+from tests.support.api_worker import api_worker
 from tests.waiting import eventually
 
 MANIFEST = """\
@@ -88,22 +92,31 @@ SAYS: dict[str, tuple[int, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def env(embedded_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+@pytest.fixture(scope="module", params=BOTH)
+def env(
+    request: pytest.FixtureRequest, embedded_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
     folder: Path = tmp_path_factory.mktemp("habits")
-    settings = Settings(redis_url=embedded_url, prefix="habits", worker_block_ms=100)
+    prefix, config = f"habits-{request.param}", str(folder / "config.json")
+    settings = Settings(redis_url=embedded_url, prefix=prefix, worker_block_ms=100)
     with ObjectStore.open(settings=settings) as store, EventBroadcaster(settings=settings) as broadcaster:
         broadcaster.start_recording_to_sink()
         recorder = broadcaster.new_recorder("kubelet")
         recorder.event(ObjectReference("Pod", "default", "web-0"), "Warning", "BackOff", "restarting")
         recorder.event(ObjectReference("Pod", "default", "web-1"), "Normal", "Started", "up")
         eventually(lambda: len(store.list().items) == 2)
-    found = environment(embedded_url, "habits", config=str(folder / "config.json"))
     manifest = folder / "objects.yaml"
     manifest.write_text(MANIFEST)
-    created = run("create", "-f", str(manifest), env=found)
-    assert created.stdout == "node/n1 created\nlease.coordination.k8s.io/leader created\n", created.stderr
-    return found
+    with ExitStack() as stack:
+        found = environment(embedded_url, prefix, config=config)
+        if request.param == "http":
+            # For the worker's own life: what waits for nobody is told with every answer.
+            stack.enter_context(Program("worker", "sink", env=found, folder=folder))
+            worker = stack.enter_context(api_worker(embedded_url, prefix, folder, "--grant", OPERATOR))
+            found = over_http(worker.url, config=config)
+        created = run("create", "-f", str(manifest), env=found)
+        assert created.stdout == "node/n1 created\nlease.coordination.k8s.io/leader created\n", created.stderr
+        yield found
 
 
 @pytest.mark.parametrize("words", WORKS)
@@ -165,14 +178,16 @@ def test_times_are_those_of_the_reader(env: dict[str, str]) -> None:
 
 
 def test_buses_have_names_and_a_namespace_each(env: dict[str, str], tmp_path: Path) -> None:
-    chosen = ("EVENTBUS_REDIS_URL", "EVENTBUS_PREFIX", "EVENTBUS_STATE_DIR")
+    chosen = ("EVENTBUS_URL", "EVENTBUS_REDIS_URL", "EVENTBUS_PREFIX", "EVENTBUS_STATE_DIR")
     nameless = {name: text for name, text in env.items() if name not in chosen}
     nameless |= {"EVENTBUS_CONFIG": str(tmp_path / "config.json")}
-    url = env["EVENTBUS_REDIS_URL"]
+    bus: tuple[str, ...] = ("--redis-url", env["EVENTBUS_REDIS_URL"], "--prefix", env["EVENTBUS_PREFIX"])
+    if "EVENTBUS_URL" in env:
+        bus = ("--url", env["EVENTBUS_URL"])
     assert run("config", "current-context", env=nameless).returncode == 2
-    made = run("config", "set-context", "one", "--redis-url", url, "--prefix", "habits", env=nameless)
+    made = run("config", "set-context", "one", *bus, env=nameless)
     assert made.stdout == 'Context "one" created.\n'
-    run("config", "set-context", "two", "--redis-url", url, "--prefix", "habits", "-n", "elsewhere", env=nameless)
+    run("config", "set-context", "two", *bus, "-n", "elsewhere", env=nameless)
     assert run("config", "use-context", "one", env=nameless).stdout == 'Switched to context "one".\n'
 
     assert "BackOff" in run("get", "ev", env=nameless).stdout

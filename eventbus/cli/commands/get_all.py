@@ -48,7 +48,7 @@ def get_all(kinds: str, **common: Any) -> None:
     wanted = [_kind(word) for word in kinds.split(",") if word] or list(KINDS)
     asked_for = _named(asked, wanted) if asked.names else [(kind, ()) for kind in wanted]
     with open_session() as session:
-        if not kinds and not asked.names:  # what is named is asked for, and refused
+        if not kinds and not any("/" in name for name in asked.names):  # what is named is asked for, and refused
             asked_for = _permitted(session, asked_for)
         found, missing = _find(session, asked, asked_for)
         hint = waiting(session)
