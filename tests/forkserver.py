@@ -21,6 +21,7 @@ import struct
 import sys
 import termios
 import threading
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from pkgutil import walk_packages
@@ -39,8 +40,6 @@ PACKAGES = (
     ),
     *("eventbus.printers", "eventbus.process", "eventbus.cli", "workers"),
 )
-#: What few commands import, late, and what changes the filters of warnings: the API and its library of HTTP.
-LATE = frozenset({"workers.api_server"})
 NUMBER = struct.Struct("i")
 
 
@@ -165,10 +164,11 @@ def _end(code: int) -> None:
 def _import_everything() -> None:
     """Import all that any command imports, also late; not the sinks' libraries, which few have."""
     import_module("redis")
-    for package in PACKAGES:
-        for module in walk_packages(import_module(package).__path__, f"{package}."):
-            if not module.name.endswith("__main__") and module.name not in LATE:
-                import_module(module.name)
+    with warnings.catch_warnings():  # the API's library of HTTP changes their filters
+        for package in PACKAGES:
+            for module in walk_packages(import_module(package).__path__, f"{package}."):
+                if not module.name.endswith("__main__"):
+                    import_module(module.name)
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and thereby copy, every page
 
