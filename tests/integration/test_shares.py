@@ -57,14 +57,14 @@ class Load(threading.Thread):
         self.said = 0
 
     def run(self) -> None:
-        while not self._end.wait(0.01):
+        while not self._end.wait(0.05):
             for about in OBJECTS:
                 self._recorder.event(about, "Normal", "Counted", str(self.said))
             self.said += 1
 
     def go_on(self) -> None:
         before = self.said
-        eventually(lambda: self.said > before + 50)
+        eventually(lambda: self.said > before + 20)
 
     def end(self) -> None:
         self._end.set()
