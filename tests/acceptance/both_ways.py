@@ -7,13 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from eventbus.broker.bus import open_bus
 from eventbus.settings import Settings
 from tests.acceptance.programs import environment
-from tests.support.api_in_process import serving
+from tests.support.both_ways import either_way
 
-#: The parameters of a fixture that gives both.
-BOTH = ["redis", "http"]
 #: Who asks an API worker from this machine may do what Redis lets everybody do.
 OPERATOR = "operator=user:system:local"
 
@@ -26,8 +23,6 @@ def over_http(url: str, **settings: str) -> dict[str, str]:
 @contextmanager
 def environment_of(request: pytest.FixtureRequest, settings: Settings, **more: str) -> Iterator[dict[str, str]]:
     """The environment of commands, by the parameter over Redis or through an API worker in this process."""
-    if request.param == "redis":
-        yield environment(settings.redis_url, settings.prefix, **more)
-        return
-    with serving(open_bus(settings.redis_url, settings), grants=[OPERATOR]) as url:
-        yield over_http(url, **more)
+    redis = settings.redis_url
+    with either_way(request, redis, settings, [OPERATOR]) as url:
+        yield environment(redis, settings.prefix, **more) if url == redis else over_http(url, **more)

@@ -18,8 +18,9 @@ import yaml
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.store.object_store import ObjectStore
-from tests.acceptance.both_ways import BOTH, environment_of
+from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import COMMAND, Program, environment, run
+from tests.support.both_ways import BOTH
 from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 

@@ -23,9 +23,10 @@ from eventbus import (
     ObjectStore,
     Settings,
 )
-from tests.acceptance.both_ways import BOTH, environment_of
+from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
+from tests.support.both_ways import BOTH
 from tests.waiting import eventually
 
 WEB_0 = ObjectReference("Pod", "default", "web-0", "6f1f0b0a", "v1")

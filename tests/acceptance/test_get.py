@@ -30,8 +30,9 @@ from eventbus import (
     Settings,
 )
 from eventbus.objects.node import NodeAddress, NodeSystemInfo
-from tests.acceptance.both_ways import BOTH, environment_of
+from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import Program, run
+from tests.support.both_ways import BOTH
 from tests.thin import one
 from tests.waiting import eventually
 

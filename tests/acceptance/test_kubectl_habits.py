@@ -11,9 +11,10 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.store.object_store import ObjectStore
-from tests.acceptance.both_ways import BOTH, OPERATOR, over_http
+from tests.acceptance.both_ways import OPERATOR, over_http
 from tests.acceptance.programs import Program, environment, run
 from tests.support.api_worker import api_worker
+from tests.support.both_ways import BOTH
 from tests.waiting import eventually
 
 MANIFEST = """\

@@ -27,6 +27,7 @@ from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from eventbus.text import printable
 from tests.builders import make_reference
+from tests.support.both_ways import either_way, over_both
 from tests.support.exporting import MemorySink
 from tests.support.harness import (
     UNUSUAL,
@@ -52,6 +53,13 @@ def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
     """One without a bus."""
     with EventBroadcaster("none", settings=settings) as broadcaster:
         yield broadcaster
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, embedded_url: str, settings: Settings) -> Iterator[str]:
+    """A bus, over Redis; with `over_both` through an API worker, too."""
+    with either_way(request, embedded_url, settings) as url:
+        yield url
 
 
 def say(broadcaster: EventBroadcaster, *texts: str) -> None:
@@ -458,9 +466,12 @@ def test_shutdown_again_is_harmless_and_leaves_no_thread(embedded_url: str, sett
     assert set(threading.enumerate()) <= before
 
 
-def test_shutdown_has_distributed_and_sent_everything_when_it_returns(embedded_url: str, settings: Settings) -> None:
+@over_both
+def test_shutdown_has_distributed_and_sent_everything_when_it_returns(
+    url: str, embedded_url: str, settings: Settings
+) -> None:
     seen: list[Event] = []
-    broadcaster = EventBroadcaster(embedded_url, settings=settings, full_queue=FullQueue.WAIT)
+    broadcaster = EventBroadcaster(url, settings=settings, full_queue=FullQueue.WAIT)
     broadcaster.start_event_watcher(seen.append, scope="local")
     say(broadcaster, *map(str, range(900)))
     assert broadcaster.shutdown()
@@ -492,10 +503,11 @@ def test_shutdown_ends_in_time_with_a_redis_that_stands_still(short_path: Path, 
             assert not broadcaster.shutdown(0.3)
 
 
+@over_both
 def test_what_is_recorded_after_shutdown_is_counted_and_raises_nothing(
-    embedded_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+    url: str, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broadcaster = EventBroadcaster(embedded_url, settings=settings, clock=FakeClock())
+    broadcaster = EventBroadcaster(url, settings=settings, clock=FakeClock())
     recorder = broadcaster.new_recorder("c")
     broadcaster.shutdown()
     for _ in range(5):
@@ -504,8 +516,9 @@ def test_what_is_recorded_after_shutdown_is_counted_and_raises_nothing(
     assert [record.getMessage() for record in caplog.records] == ["1 event refused: the broadcaster is shut down"]
 
 
-def test_what_is_watched_after_shutdown_is_an_error(embedded_url: str, settings: Settings) -> None:
-    broadcaster = EventBroadcaster(embedded_url, settings=settings)
+@over_both
+def test_what_is_watched_after_shutdown_is_an_error(url: str, settings: Settings) -> None:
+    broadcaster = EventBroadcaster(url, settings=settings)
     broadcaster.shutdown()
     scopes: tuple[Scope, ...] = ("bus", "local")
     for scope in scopes:
@@ -545,8 +558,9 @@ def test_a_hundred_threads_recording_while_it_shuts_down_raise_nothing(settings:
     assert problems == []
 
 
-def test_a_with_block_that_fails_shuts_down_and_flushes(embedded_url: str, settings: Settings) -> None:
-    with suppress(ZeroDivisionError), EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+@over_both
+def test_a_with_block_that_fails_shuts_down_and_flushes(url: str, embedded_url: str, settings: Settings) -> None:
+    with suppress(ZeroDivisionError), EventBroadcaster(url, settings=settings) as broadcaster:
         say(broadcaster, "last words")
         raise ZeroDivisionError
     assert messages(read_incoming(embedded_url, settings)) == ["last words"]

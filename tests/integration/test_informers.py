@@ -22,6 +22,7 @@ from eventbus import (
     SharedInformerFactory,
 )
 from tests.builders import make_reference
+from tests.support.both_ways import BOTH, either_way
 from tests.support.harness import settings_of
 from tests.waiting import eventually
 
@@ -31,15 +32,21 @@ def settings(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> 
     return settings_of(prefix, partitions=request.param, redis_url=embedded_url)
 
 
+@pytest.fixture(params=BOTH)
+def url(request: pytest.FixtureRequest, embedded_url: str, settings: Settings) -> Iterator[str]:
+    with either_way(request, embedded_url, settings) as url:
+        yield url
+
+
 @pytest.fixture
-def store(settings: Settings) -> Iterator[ObjectStore]:
-    with ObjectStore.open(settings=settings) as store:
+def store(url: str, settings: Settings) -> Iterator[ObjectStore]:
+    with ObjectStore.open(url, settings=settings) as store:
         yield store
 
 
-def test_one_process_writes_a_node_and_another_watches_it(store: ObjectStore, settings: Settings) -> None:
+def test_one_process_writes_a_node_and_another_watches_it(store: ObjectStore, url: str, settings: Settings) -> None:
     told: list[str] = []
-    with ObjectStore.open(settings=settings) as other, SharedInformerFactory(other) as factory:
+    with ObjectStore.open(url, settings=settings) as other, SharedInformerFactory(other) as factory:
         nodes = factory.nodes()
         nodes.add_event_handler(
             lambda node, initial: told.append(f"add {node.metadata.name} {initial}"),
@@ -59,11 +66,17 @@ def test_one_process_writes_a_node_and_another_watches_it(store: ObjectStore, se
             nodes.lister().get("node-1")
 
 
-def test_events_nodes_and_leases_are_mirrored_by_one_reader(store: ObjectStore, settings: Settings) -> None:
+def test_events_nodes_and_leases_are_mirrored_by_one_reader(
+    store: ObjectStore, url: str, embedded_url: str, settings: Settings
+) -> None:
     from eventbus import LEASE
 
-    with SharedInformerFactory(store) as factory, EventBroadcaster(settings=settings) as broadcaster:
-        broadcaster.start_recording_to_sink()
+    with (
+        SharedInformerFactory(store) as factory,
+        EventBroadcaster(url, settings=settings) as broadcaster,
+        EventBroadcaster(embedded_url, settings=settings) as correlating,
+    ):
+        correlating.start_recording_to_sink()
         events, nodes, leases = factory.events(), factory.nodes(), factory.leases()
         factory.start()
         assert factory.wait_for_cache_sync(10) == {"events": True, "nodes": True, "leases": True}

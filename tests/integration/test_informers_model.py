@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import random
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from eventbus.broker.bus import open_bus
 from eventbus.settings import Options
+from tests.support.api_in_process import serving
 from tests.support.harness import own_server, settings_of
 from tests.support.informer_world import World, moments
 from tests.support.witness import Witness
@@ -28,8 +30,9 @@ KILLS = 8 if LONG else 2
 
 @pytest.mark.timeout(1_200 if LONG else 180)
 @pytest.mark.parametrize("partitions", one([4, 1]))
+@pytest.mark.parametrize("way", one(["redis", "http"]))
 def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
-    short_path: Path, prefix: str, partitions: int, caplog: pytest.LogCaptureFixture
+    short_path: Path, prefix: str, partitions: int, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="eventbus")
     seed = int(os.environ.get("EVENTBUS_TEST_SEED", "0")) or random.randrange(10**6)
@@ -37,9 +40,10 @@ def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
     chance = random.Random(seed)
     settings = settings_of(prefix, partitions=partitions)
     # fsync always: the store itself never goes back, so no witness may see it
-    with own_server(short_path, appendfsync="always") as server:
+    with own_server(short_path, appendfsync="always") as server, ExitStack() as stack:
         bus = open_bus(server.url or "", settings, options=Options(burst=100_000))
-        world = World(server, bus, settings, chance)
+        url = stack.enter_context(serving(bus)) if way == "http" else ""
+        world = World(server, bus, settings, chance, url=url)
         kills, (flush,) = set(moments(STEPS, chance, KILLS)), moments(STEPS, chance, 1)
         try:
             for step in range(STEPS):

@@ -25,6 +25,7 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from tests.builders import make_event, make_reference
+from tests.support.both_ways import either_way, over_both
 from tests.support.harness import (
     UNUSUAL,
     kill_server,
@@ -46,15 +47,22 @@ def settings(prefix: str) -> Settings:
 
 
 @pytest.fixture
-def broadcaster(embedded_url: str, settings: Settings) -> Iterator[EventBroadcaster]:
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+def url(request: pytest.FixtureRequest, embedded_url: str, settings: Settings) -> Iterator[str]:
+    """Over Redis; with `over_both` through an API worker, too."""
+    with either_way(request, embedded_url, settings) as url:
+        yield url
+
+
+@pytest.fixture
+def broadcaster(url: str, settings: Settings) -> Iterator[EventBroadcaster]:
+    with EventBroadcaster(url, settings=settings) as broadcaster:
         yield broadcaster
 
 
 @pytest.fixture
-def other(embedded_url: str, settings: Settings) -> Iterator[EventBroadcaster]:
+def other(url: str, settings: Settings) -> Iterator[EventBroadcaster]:
     """Yield a broadcaster in place of another process."""
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+    with EventBroadcaster(url, settings=settings) as broadcaster:
         yield broadcaster
 
 
@@ -84,6 +92,7 @@ def test_a_watcher_sees_nothing_from_before_the_call_and_everything_after_in_ord
     assert uids(seen) == uids(read_incoming(any_server_url, settings))[500:]
 
 
+@over_both
 def test_a_watcher_sees_the_events_of_other_processes(broadcaster: EventBroadcaster, other: EventBroadcaster) -> None:
     seen: list[Event] = []
     broadcaster.start_event_watcher(seen.append)
@@ -93,6 +102,7 @@ def test_a_watcher_sees_the_events_of_other_processes(broadcaster: EventBroadcas
     assert sorted(messages(seen)) == ["a", "b", "c"]
 
 
+@over_both
 def test_nameless_watchers_each_see_everything(broadcaster: EventBroadcaster) -> None:
     seen: list[list[Event]] = [[], []]
     for each in seen:
@@ -149,6 +159,7 @@ def _events_in(client: Any, stream: bytes) -> int:
     return sum(int(fields[b"n"]) for _, fields in client.xrange(stream))
 
 
+@over_both
 def test_since_begins_with_what_was_recorded_then(broadcaster: EventBroadcaster) -> None:
     say(broadcaster, "long ago")
     assert broadcaster.flush(60)
@@ -163,11 +174,13 @@ def test_since_begins_with_what_was_recorded_then(broadcaster: EventBroadcaster)
     assert messages(seen) == ["before the call", "after the call"]
 
 
+@over_both
 def test_since_without_a_zone_is_an_error(broadcaster: EventBroadcaster) -> None:
     with pytest.raises(ConfigError, match="aware"):
         broadcaster.start_event_watcher(print, since=datetime(2024, 1, 1))
 
 
+@over_both
 def test_since_may_be_older_than_the_stream(broadcaster: EventBroadcaster) -> None:
     say(broadcaster, *texts(200))
     seen: list[Event] = []
@@ -195,6 +208,7 @@ def test_a_nameless_watcher_leaves_nothing_in_redis(
         assert state() == before
 
 
+@over_both
 def test_a_stopped_watcher_ends_and_its_connection_too(embedded_url: str, broadcaster: EventBroadcaster) -> None:
     watcher: Any = broadcaster.start_event_watcher(print)
     watcher.stop(PATIENCE_S)
@@ -211,6 +225,7 @@ def test_watchers_that_were_stopped_are_not_kept(broadcaster: EventBroadcaster) 
     assert broadcaster._watchers == [last]
 
 
+@over_both
 def test_a_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster) -> None:
     seen: list[Event] = []
 
@@ -225,6 +240,7 @@ def test_a_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster)
     assert messages(seen) == ["0"]
 
 
+@over_both
 @pytest.mark.parametrize("error", [RuntimeError, *UNUSUAL])
 def test_an_event_whose_handler_raises_is_tried_three_times_logged_with_its_uid_and_skipped(
     broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture, error: type[BaseException]
@@ -286,6 +302,7 @@ def test_what_was_trimmed_before_it_could_be_read_is_counted(
     assert watcher.missed == 40
 
 
+@over_both
 def test_a_slow_watcher_holds_nobody_back(broadcaster: EventBroadcaster) -> None:
     go = threading.Event()
     broadcaster.start_event_watcher(lambda _event: go.wait(PATIENCE_S))

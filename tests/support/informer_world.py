@@ -18,7 +18,7 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.cache.factory import TweakedListerWatcher
 from eventbus.cache.informer import SharedInformer
 from eventbus.cache.registration import HandlerRegistration
-from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, NotFound
+from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, Expired, NotFound
 from eventbus.event import ObjectMeta, ObjectReference
 from eventbus.kinds import EVENT, NODE, Kind
 from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, Watch
@@ -73,9 +73,11 @@ class Droppable(Generic[T]):
 
 
 class World:
-    """A store, an informer of each selection, and witnesses of all."""
+    """A store, an informer of each selection, through an API at *url* if it is given, and witnesses of all."""
 
-    def __init__(self, server: EmbeddedServer, bus: Bus, settings: Settings, chance: random.Random) -> None:
+    def __init__(
+        self, server: EmbeddedServer, bus: Bus, settings: Settings, chance: random.Random, *, url: str = ""
+    ) -> None:
         self.server = server
         self.bus = bus
         self.chance = chance
@@ -83,6 +85,7 @@ class World:
         self.flushes = 0
         self._client = bus.client(name="eventbus-test")
         self.store = ObjectStore(bus, self._client)
+        self._informed = ObjectStore.open(url, settings=settings) if url else self.store
         self._nodes = self.store.objects(NODE)
         self._broadcaster = EventBroadcaster(bus.url, settings=settings)
         self._broadcaster.start_recording_to_sink()
@@ -131,11 +134,12 @@ class World:
         for _, _, informer in self.selections:
             assert informer.stop(30)
         self._broadcaster.shutdown()
+        self._informed.close()
         self.store.close()
         self._client.close()
 
     def _inform(self, kind: Kind[Any], options: ListOptions) -> None:
-        source = Droppable(self.store.lister_watcher(kind), random.Random(self.chance.random()))
+        source = Droppable(self._informed.lister_watcher(kind), random.Random(self.chance.random()))
 
         def tweak(asked: ListOptions) -> ListOptions:
             chosen = {name: getattr(options, name) for name in ("namespace", "label_selector", "field_selector")}
@@ -154,8 +158,8 @@ class World:
 
     def _stored(self, kind: Kind[Any], options: ListOptions) -> dict[str, Any]:
         try:
-            return by_key(self.store.objects(kind).list(options).items)
-        except BusUnavailable:
+            return by_key(self._informed.objects(kind).list(options).items)
+        except (BusUnavailable, Expired):
             return {"": None}
 
     def _write_node(self) -> None:
