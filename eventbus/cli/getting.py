@@ -59,7 +59,7 @@ def run_get(request: Request) -> None:
         )
         found = order(follower.fetch())
         if asked.watches:
-            if asked.names and not found:
+            if asked.names and not found and not asked.ignore_not_found:
                 _say_missing([NotFound(f'{kind.resource} "{asked.names_of(kind)[0]}" not found')])
             write(printer.watched([PrintedChange(WatchEventType.ADDED, one) for one in found if not asked.watch_only]))
             _say(request.hint(session))
@@ -68,7 +68,7 @@ def run_get(request: Request) -> None:
         hints = [request.hint(session)] if shown else request.on_empty(session)
     if shown:
         write(printer.listed(found))
-    else:
+    elif not asked.ignore_not_found:
         _say_none(kind, asked)
     _say(*hints)
 
@@ -88,7 +88,7 @@ def _show_named(request: Request, session: Session, printer: Printer, order: Ord
         alone = len(asked.names) == 1
         write(printer.watched([PrintedChange("", found[0])]) if alone else printer.listed(found))
     _say(request.hint(session))
-    if missing:
+    if missing and not asked.ignore_not_found:
         _say_missing(missing)
 
 

@@ -157,7 +157,7 @@ def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
     elif scheme == "kubernetes":
         server: str = _load("eventbus.sinks.kubernetes.sink:server_of", "kubernetes")(url, environ or {})
         same = f"{server} {dict(parse_qsl(parts.query)).get('namespace', '')}"
-    return f"{scheme or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
+    return f"{scheme.replace('+', '-') or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
 
 def given_url(to: str, environ: Mapping[str, str]) -> str:

@@ -65,6 +65,11 @@ WORKS: dict[str, tuple[str, ...]] = {
     "get nodes --show-labels=false": ("n1",),
     "api-resources": ("NAME", "nodes"),
     "version": ("Client Version",),
+    "version --client": ("Client Version",),
+    "version --client -o yaml": ("clientVersion:", "gitVersion: v"),
+    "get node/gone --ignore-not-found": (),
+    "get nodes gone n1 --ignore-not-found=true": ("n1",),
+    "get node/gone lease/leader --ignore-not-found": ("leader",),
     "help get": ("Usage: eventbus get",),
     "config get-contexts": ("CURRENT",),
     "config view": ("contexts:",),
@@ -74,7 +79,9 @@ WORKS: dict[str, tuple[str, ...]] = {
 #: Typed words → exit code, and what the last line on standard error tells.
 SAYS: dict[str, tuple[int, str]] = {
     "get deploy": (2, "eventbus get events --for deployment/NAME"),
+    "get ing": (2, "Events of an ingress: eventbus get events --for ingress/NAME"),
     "get deploy,nodes": (2, "the store holds no deploy"),
+    "get node/gone --ignore-not-found=false": (1, 'nodes "gone" not found'),
     "get all -w": (2, "you may only specify a single resource type"),
     "get node/n1 lease/gone": (1, 'leases.coordination.k8s.io "gone" not found'),
     "get events -o go-template={{.items}}": (2, "-o jsonpath=TEMPLATE"),

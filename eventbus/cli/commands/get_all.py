@@ -53,7 +53,9 @@ def get_all(kinds: str, **common: Any) -> None:
         found, missing = _find(session, asked, asked_for)
         hint = waiting(session)
     _print(found, asked)
-    if not missing and not any(items for _, items in found) and asked.output in ("", "wide"):
+    missing = [] if asked.ignore_not_found else missing
+    nothing = not missing and not any(items for _, items in found)
+    if nothing and asked.output in ("", "wide") and not asked.ignore_not_found:
         place = "" if asked.all_namespaces else f" in {asked.namespace} namespace."
         click.echo(f"No resources found{place}", err=True)
     if hint:

@@ -10,8 +10,9 @@ from eventbus.printers.output import dump_json, write
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of two lines.")
-def version(output: str | None) -> None:
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="JSON or YAML instead of two lines.")
+@click.option("--client", is_flag=True, help="As kubectl has it; this command asks no server anyway.")
+def version(output: str | None, client: bool) -> None:
     """Show the versions of this program and of its Python. `eventbus doctor` looks at the server.
 
     \b
@@ -22,7 +23,12 @@ def version(output: str | None) -> None:
     from importlib.metadata import version as version_of
 
     ours, python = version_of("eventbus"), platform.python_version()
+    known = {"clientVersion": {"gitVersion": f"v{ours}", "pythonVersion": python}}
     if output == "json":
-        write(dump_json({"clientVersion": {"gitVersion": f"v{ours}", "pythonVersion": python}}) + "\n")
+        write(dump_json(known) + "\n")
+    elif output == "yaml":
+        from eventbus.printers.yaml import dump_yaml
+
+        write(dump_yaml(known))
     else:
         write(f"Client Version: v{ours}\nPython Version: {python}\n")

@@ -39,6 +39,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
     chunk_size: int = CHUNK
     label_columns: tuple[str, ...] = ()
     show_labels: bool = False
+    ignore_not_found: bool = False
 
     @property
     def watches(self) -> bool:
@@ -108,6 +109,7 @@ _OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-L", "--label-columns", multiple=True, metavar="LABEL,…", callback=lambda _ctx, _param, given: tuple(
         label for one in given for label in one.split(",") if label), help="A column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="All labels in the last column."),
+    click.option("--ignore-not-found", is_flag=True, help="Nothing is said of what is not there: exit code 0."),
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def no_such_kind(word: str, stored: Sequence[str]) -> str:
         return ""
     kinds = [word for word in stored if word != "all"]
     about = f"{kind}/{name or 'NAME'}" if kind else "KIND/NAME"
-    whose = f"a {kind}" if kind else "an object"
+    whose = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" if kind else "an object"
     return (
         f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {whose}: eventbus get events --for {about}'
     )

@@ -149,7 +149,7 @@ class PostgresSink:
             if any(name in refused for name in named) and "connections" not in refused:
                 cure = "correct the sink's URL or password, or make the database"
                 why = cut_bytes(printable(" ".join(text.partition("FATAL:")[2].split()) or text), 300)
-                raise ConfigError(f"PostgreSQL refuses {why}: {cure}", cure=cure) from None
+                raise ConfigError(f"PostgreSQL refuses: {why}: {cure}", cure=cure) from None
 
     def create(self, event: Event) -> Event:
         return self.update(event)

@@ -80,8 +80,8 @@ class Guard(msgspec.Struct, frozen=True):
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
-        except ValueError:
-            raise ConfigError("the webhook's URL cannot be read") from None
+        except ValueError:  # its words may quote a part that is secret
+            raise ConfigError("the webhook's URL cannot be read: its port must be a number from 1 to 65535") from None
         if not host or not url.isascii() or not url.isprintable() or " " in url:
             raise ConfigError("the webhook's URL needs a host, and only ASCII (write an international name as xn--…)")
         if parts.username is not None or parts.password is not None:

@@ -10,7 +10,7 @@ import pytest
 from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.sinks import EventPatch, SinkMode, SinkOptions, make_sink
-from eventbus.sinks.registry import SCHEMES, default_name, given_url, safe_sink_url, split_counts
+from eventbus.sinks.registry import SCHEMES, check_name, default_name, given_url, safe_sink_url, split_counts
 
 
 class OwnSink:
@@ -58,6 +58,7 @@ def test_a_registered_sink_is_made_by_its_scheme() -> None:
         ("no-sink:", "no EventSink"),
         ("twice:", "registered more than once, for a:b, c:d: uninstall"),
         ("https://[::1", "cannot be read"),
+        ("https://host:99999/hook", "its port must be a number from 1 to 65535"),
     ],
 )
 def test_what_is_no_sink_is_refused_with_what_there_is(url: str, problem: str) -> None:
@@ -115,6 +116,10 @@ def test_the_name_of_a_sink_follows_the_place_not_the_password() -> None:
     assert re.fullmatch(r"postgresql-[0-9a-f]{6}", name)
     assert default_name("postgresql://me:new@host/db") == name
     assert default_name("postgresql://me:old@host/other") != name
+
+
+def test_a_scheme_of_two_words_gives_a_name_that_sinks_may_have() -> None:
+    assert check_name(default_name("chat+https://host/room")).startswith("chat-https-")
 
 
 @pytest.mark.parametrize(
