@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 
@@ -27,6 +28,12 @@ class InvalidEvent(EventBusError, ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+    @property
+    def kind(self) -> str:
+        """Which mistake it is, whatever the caller's values: the field, and the problem's first plain words."""
+        words = re.sub(r"(?<!\w)(['\"]).*?\1", " ", self.problem).split()
+        return " ".join([self.field, *[word for word in words if word.isalpha()][:3]])
 
 
 class ConfigError(EventBusError):

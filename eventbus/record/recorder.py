@@ -135,7 +135,7 @@ class EventRecorder:
         return since // timedelta(microseconds=1) * 1000
 
     def _refuse(self, error: InvalidEvent) -> None:
-        self._losses.count("refused", 1, str(error), mistake=error.field)
+        self._losses.count("refused", 1, str(error), mistake=error.kind)
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:

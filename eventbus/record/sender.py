@@ -253,7 +253,7 @@ class Sender:
             try:
                 packed = pack_one(item)
             except InvalidEvent as error:
-                self._losses.count("refused", 1, str(error), mistake=error.field)
+                self._losses.count("refused", 1, str(error), mistake=error.kind)
                 continue
             except Exception as error:  # a field of a type nobody thought of must not stop the flusher
                 name = type(error).__name__

@@ -428,3 +428,28 @@ def test_an_event_without_a_reason_is_refused_and_told(desk: Desk) -> None:
 def test_a_string_names_the_object(desk: Desk) -> None:
     desk.recorder.event("shop/Pod/web-0", "Normal", "Started", "it runs")
     assert desk.event.involved_object == ObjectReference("Pod", "shop", "web-0")
+
+
+def test_two_mistakes_in_one_field_are_both_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    for about in (None, object(), None, {}, object()):
+        desk.recorder.event(about, "Normal", "Seen", "m")
+    told = [record.getMessage().partition(";")[0] for record in caplog.records]
+    assert told == [
+        "1 event refused: involvedObject: can't reference a nil object",
+        "1 event refused: involvedObject: can't reference a object",
+        "2 events refused, the last: involvedObject: is an empty mapping",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        ("is empty; say why", "reason is say why"),
+        ("has 200 bytes, at most 128 are allowed", "reason has at most"),
+        ("has 333 bytes, at most 128 are allowed", "reason has at most"),
+        ("'a b c' is not of the form", "reason is not of"),
+        ("can't reference a nil object", "reason reference a nil"),
+    ],
+)
+def test_the_kind_of_a_mistake_has_nothing_of_the_callers_values(problem: str, kind: str) -> None:
+    assert InvalidEvent("reason", problem).kind == kind
