@@ -33,7 +33,7 @@ class EventRateLimit:
 
     def __init__(self, limits: Sequence[Limit], *, shared: bool = False, clock: Clock | None = None) -> None:
         self._limits = limits
-        self._shared = shared
+        self.shared = shared  #: they take a call of Redis
         self._own = OwnBuckets(limits, clock or SystemClock())
         self._alone = False
         self.refused: Counter[str] = Counter()  #: by type
@@ -74,7 +74,7 @@ class EventRateLimit:
 
     def _take(self, wanted: Sequence[Wanted], functions: Functions | None, *, all_or_none: bool) -> list[float]:
         """Seconds until each bucket has a token; 0: it had one."""
-        if not self._shared or functions is None:
+        if not self.shared or functions is None:
             return self._own.take(wanted, all_or_none=all_or_none)
         uses = [BucketUse(_digest(one), one.limit.qps, one.limit.burst, one.tokens) for one in wanted]
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.negotiation import JSON, Answer, negotiate
-from eventbus.api.options import check_version, list_options, write_options
+from eventbus.api.options import WriteOptions, check_version, list_options, write_options
 from eventbus.api.own_export import refuse_own_export
 from eventbus.api.packed_answer import run_packed
 from eventbus.api.rendering import Renderer
@@ -23,14 +24,18 @@ from eventbus.api.resources import Resources
 from eventbus.api.shared import API, USER, Api, Desk
 from eventbus.api.sockets import SocketOutlet, is_upgrade
 from eventbus.api.telling import ASKED
+from eventbus.api.together import Together
 from eventbus.api.watching import ChunkedOutlet, Frames, Watcher, begin_watch
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
 from eventbus.list_watch import ObjectList
+from eventbus.store.repeatable_call import Steps
 
 #: Bytes from which a reply is compressed for who asks; the API server's.
 GZIP_FROM: Final = 128 * 1024
 _GZIP_LEVEL: Final = 1
+#: Bytes of a body that is created together with others; decoding a larger one would keep them waiting.
+MOST_TOGETHER: Final = 32 * 1024
 _OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
 
@@ -42,6 +47,7 @@ class KubernetesApi:
         self._resources = resources
         self._limits = limits
         self._frames = frames
+        self._together = Together(api.pool)
         self._watchers: set[Watcher] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -105,17 +111,31 @@ class KubernetesApi:
 
         rates, user = self._api.rates, request[USER].name
 
-        def work(desk: Desk) -> tuple[verbs.Written, bytes]:
-            def admit(found: Any) -> None:
-                if rates is not None and asked.resource.is_events and not options.dry_run:
-                    rates.admit(user, found, desk.functions)
+        def admit(desk: Desk, found: Any) -> None:
+            if rates is not None and asked.resource.is_events and not options.dry_run:
+                rates.admit(user, found, desk.functions)
 
-            written = do(desk, asked, body, options, admit)
+        def work(desk: Desk) -> tuple[verbs.Written, bytes]:
+            written = do(desk, asked, body, options, partial(admit, desk))
             return written, _renderer(desk, asked, answer).one(written.object)
 
-        written, data = await self._api.pool.run(work)
+        def in_steps(desk: Desk) -> Steps[tuple[verbs.Written, bytes]]:
+            written = yield from verbs.creating(desk, asked, body, options, partial(admit, desk))
+            return written, _renderer(desk, asked, answer).one(written.object)
+
+        if self._goes_together(asked, body, options):
+            written, data = await self._together.run(in_steps)
+        else:
+            written, data = await self._api.pool.run(work)
         headers = [("Warning", f'299 - "{_quoted(text)}"') for text in written.warnings]
         return reply(answer, data, code=201 if written.made else 200, headers=headers)
+
+    def _goes_together(self, asked: Asked, body: Body, options: WriteOptions) -> bool:
+        """Return True for what is one quick call of Redis, so that others may well wait for it."""
+        if asked.verb != "create" or not asked.resource.is_events or options.dry_run or self._api.bus.partitions > 1:
+            return False
+        is_quick = body.media_type == JSON and len(body.data) <= MOST_TOGETHER
+        return is_quick and (self._api.rates is None or not self._api.rates.shared)
 
     async def _delete(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         body = await typed_body(request, READ) if request.can_read_body else None

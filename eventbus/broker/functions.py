@@ -265,7 +265,7 @@ class Functions:
             self._call("eb2_remove", self._item_keys(plural, key), version, options.changes_bytes, self._bus_id)
         )
 
-    def write_event(
+    def write_event_command(
         self,
         options: Options,
         key: bytes,
@@ -274,16 +274,17 @@ class Functions:
         copy: bytes = b"",
         was: bytes = b"",
         happened: Happened = _NOTHING,
-    ) -> Written:
+    ) -> tuple[Any, ...]:
         """Create (*version* "") or replace an event under its own name. *event*: as it is stored, see docs/wire.md.
 
         *copy*: the body of a batch of this one event for those who read the stream; the group `sink` passes it over.
+        Returns: the command; `decode_written` decodes its reply.
         """
         *keys, spoiled = self._event_keys(key)
         minute = self._keys.occurrences + b"%d" % happened.minute
         counted = (happened.times if options.occurrences_s else 0, happened.what, options.occurrences_s * 1000)
         arguments = (version, event, options.event_ttl_s * 1000, copy, options.incoming_bytes, was, self._bus_id)
-        return _written(self._call("eb2_write_event", (*keys, minute, spoiled), *arguments, *counted))
+        return ("FCALL", "eb2_write_event", len(keys) + 2, *keys, minute, spoiled, *arguments, *counted)
 
     def overlay_event(
         self,
@@ -344,6 +345,11 @@ class Functions:
         return (*fixed, *streams, keys.object + key, keys.meta, keys.spoiled)
 
 
+def decode_written(reply: Any) -> Written:
+    """Decode the reply of `write_event_command`."""
+    return _written(proper(reply))
+
+
 def _written(reply: Sequence[bytes]) -> Written:
     return Written(WriteStatus(reply[0].decode()), reply[1].decode() if len(reply) > 1 else "")
 
@@ -373,6 +379,7 @@ __all__ = [
     "Written",
     "beat_command",
     "decode_record_reply",
+    "decode_written",
     "library",
     "load",
     "option_arguments",

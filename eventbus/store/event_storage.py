@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
-from eventbus.broker.functions import Functions, Happened, Written
+from eventbus.broker.functions import Functions, Happened, Written, decode_written
 from eventbus.broker.keys import ID_CHARS, item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.encoding.event_json import from_core, to_core
@@ -23,7 +23,7 @@ from eventbus.event import Event, ObjectReference
 from eventbus.kinds import Kind
 from eventbus.names import is_dns_label
 from eventbus.store.index import bounds
-from eventbus.store.repeatable_call import call
+from eventbus.store.repeatable_call import Steps, call, call_in_steps
 from eventbus.store.selected_before import encode_was
 from eventbus.store.selection import Selection
 from eventbus.store.storage import (
@@ -145,10 +145,13 @@ class EventStorage:
         # Where there is one partition, `write_event` sees all that may have the name.
         if self._bus.partitions > 1 and self.find(metadata.namespace, metadata.name) is not None:
             raise already_exists(self.kind, metadata.name)
-        happened = _happened(found, found.times_seen)
-        return self._write(
-            self.written_place(metadata.namespace, metadata.name), found, "", copy=_copy(found), happened=happened
-        )
+        partition = self.written_place(metadata.namespace, metadata.name).partition
+        return call_in_steps(self._bus, self._client, partition, self.creating(found))
+
+    def creating(self, found: Event) -> Steps[Event]:
+        """Store a new event, in steps. Not where there are several partitions: `create` looks at all of them."""
+        place = self.written_place(found.metadata.namespace, found.metadata.name)
+        return self._writing(place, found, "", copy=_copy(found), happened=_happened(found, found.times_seen))
 
     def replace(self, former: Found[Event], new: Event) -> Event:
         """Store *new* in the place of *former*: a written event whole, a recorded one as overlay. Raises: Conflict."""
@@ -158,7 +161,8 @@ class EventStorage:
         was = encode_was(self.kind, former.object, new)
         if is_written(former.packed):
             happened = _happened(new, max(0, new.times_seen - former.object.times_seen))
-            return self._write(former.place, new, version, copy=copy, was=was, happened=happened)
+            steps = self._writing(former.place, new, version, copy=copy, was=was, happened=happened)
+            return call_in_steps(self._bus, self._client, former.place.partition, steps)
         if former.object.involved_object != new.involved_object:
             problem = "involvedObject: Invalid value: field is immutable in an event that was recorded"
             raise InvalidObject(f'{self.kind.name} "{new.metadata.name}" is invalid: {problem}')
@@ -176,17 +180,14 @@ class EventStorage:
         written = self._call(former.place, lambda: functions.remove_event(options, key, version))
         return settle(self.kind, former.object.metadata.name, written)
 
-    def _write(
+    def _writing(
         self, place: Place, event: Event, version: str, *, copy: bytes, happened: Happened, was: bytes = b""
-    ) -> Event:
+    ) -> Steps[Event]:
         packed = pack_written(event)
         check_size(packed)
-        functions = self._functions(place)
-        options = self._bus.options
-        written = self._call(
-            place, lambda: functions.write_event(options, place.key, version, packed, copy, was, happened)
-        )
-        return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, written))
+        functions, options = self._functions(place), self._bus.options
+        reply = yield lambda: functions.write_event_command(options, place.key, version, packed, copy, was, happened)
+        return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, decode_written(reply)))
 
     def _call(self, place: Place, function: Callable[[], Written]) -> Written:
         return call(self._bus, self._client, place.partition, function)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from eventbus.broker.keys import EVENTS, item_key
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
+from eventbus.event import Event
 from eventbus.list_watch import HasMetadata
 from eventbus.store.deletion import check_finalizers, is_held, is_over, marked
 from eventbus.store.dry_storage import DryStorage
+from eventbus.store.event_storage import EventStorage
 from eventbus.store.merge_patch import merge
 from eventbus.store.object_storage import PARTITION
 from eventbus.store.reader import ObjectReader
+from eventbus.store.repeatable_call import Steps
 from eventbus.store.storage import Found, Place, conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -44,6 +48,26 @@ class ObjectWriter(ObjectReader[T]):
         Raises: AlreadyExists.
         Redis:  FCALL put, of an event write_event.
         """
+        steps = self._naming(found)
+        made = next(steps)
+        while True:
+            try:
+                return self._storage.create(self._checked(made))
+            except AlreadyExists as error:
+                made = steps.throw(error)
+
+    def creating(self, found: T) -> Steps[T]:
+        """Store a new event as `create` does, in steps, on a bus of one partition. Raises: as `create`."""
+        storage, steps = cast("EventStorage", self._storage), self._naming(found)
+        made = next(steps)
+        while True:
+            try:
+                return cast("T", (yield from storage.creating(cast("Event", self._checked(made)))))
+            except AlreadyExists as error:
+                made = steps.throw(error)
+
+    def _naming(self, found: T) -> Generator[T, None, None]:
+        """Yield the object as it is to be created, under another name each time that AlreadyExists is thrown in."""
         metadata = found.metadata
         if metadata.resource_version:
             raise InvalidObject("resourceVersion should not be set on objects to be created")
@@ -56,13 +80,12 @@ class ObjectWriter(ObjectReader[T]):
             deletion_grace_period_seconds=None,
         )
         if metadata.name or not metadata.generate_name:
-            return self._create(made)
+            yield made
+            return
         for _ in range(NAME_ATTEMPTS):
             name = metadata.generate_name + "".join(random.choices(_NAME_CHARS, k=_NAME_LENGTH))
-            try:
-                return self._create(with_metadata(made, name=name))
-            except AlreadyExists:
-                continue
+            with suppress(AlreadyExists):
+                yield with_metadata(made, name=name)
         problem = "already exists, the server was not able to generate a unique name for the object"
         raise AlreadyExists(f'{self.kind.resource} "{metadata.generate_name}" {problem}')
 
@@ -182,9 +205,10 @@ class ObjectWriter(ObjectReader[T]):
             return found
         return Found(found.place, self._storage.replace(found, self._storage.as_stored(new)), found.packed)
 
-    def _create(self, found: T) -> T:
+    def _checked(self, found: T) -> T:
+        """Return it as it will be read back. Raises: InvalidObject."""
         self._check(found)
-        return self._storage.create(self._storage.as_stored(found))
+        return self._storage.as_stored(found)
 
     def _change(self, found: T, change: Callable[[T], T]) -> T:
         metadata = found.metadata

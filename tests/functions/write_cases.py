@@ -567,7 +567,9 @@ def written(name: str, message: str) -> bytes:
 def _write_event(partition: Partition, message: str, version: str = "", copy: bytes = b"") -> str:
     key, event = item_key("default", "w1"), written("w1", message)
     happened = functions.Happened(2, 28_000_000, "default\0Pod\0Normal\0Said\0c")
-    return partition.call.write_event(partition.options, key, version, event, copy, happened=happened).version
+    command = partition.call.write_event_command(partition.options, key, version, event, copy, happened=happened)
+    with redis_errors():
+        return functions.decode_written(partition.client.execute_command(*command)).version
 
 
 def _a_version(partition: Partition) -> tuple[bytes, str]:
