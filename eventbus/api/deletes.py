@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from eventbus.api import status
 from eventbus.api.bodies import Body
+from eventbus.api.namespaces import IMMORTAL, NAMESPACE, terminating
 from eventbus.api.options import WriteOptions, check_propagation
 from eventbus.api.request_info import Asked
 from eventbus.api.shared import Desk
@@ -33,9 +34,13 @@ def delete(desk: Desk, asked: Asked, wanted: DeleteOptions, options: WriteOption
     Raises: NotFound. Refusal: 409, it is another object than the one that was meant.
     """
     found = get(desk, asked)
+    if asked.resource.kind is NAMESPACE and asked.name in IMMORTAL:
+        raise status.forbidden(asked.resource.label, asked.name, "this namespace may not be deleted")
     _delete(desk, asked, found, wanted, options)
     if found.metadata.finalizers and not options.dry_run and (kept := _kept(desk, asked, found.metadata.uid)):
         return kept
+    if asked.resource.kind is NAMESPACE:
+        return terminating(found)
     details = status.named(asked.resource.label, asked.name, uid=found.metadata.uid)
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 

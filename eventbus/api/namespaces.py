@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +17,13 @@ from eventbus.event import ObjectMeta
 from eventbus.kinds import EVENT, KINDS, Kind
 from eventbus.list_watch import ListOptions, ObjectList
 from eventbus.names import is_dns_label
-from eventbus.objects.namespace import Namespace
+from eventbus.objects.namespace import FINALIZER, Namespace, NamespaceSpec, NamespaceStatus
 from eventbus.store.continue_token import Continue
 from eventbus.store.selection import Selection
 
 DEFAULT: Final = "default"
+#: Those that the API server lets nobody delete.
+IMMORTAL: Final = frozenset({DEFAULT, "kube-system", "kube-public"})
 #: Namespaces in use that are told: whoever makes more of them is not listed, and can be asked for by name.
 MOST: Final = 10_000
 
@@ -35,6 +38,20 @@ NAMESPACE: Final[Kind[Namespace]] = Kind(
     to_json=namespace_to_json,
     has_generation=False,
 )
+
+
+def begun(wanted: Namespace) -> Namespace:
+    """A namespace as it is made: Active, whatever was asked for, and with its finalizer."""
+    finalizers = wanted.spec.finalizers
+    if FINALIZER not in finalizers:
+        finalizers = (*finalizers, FINALIZER)
+    return msgspec.structs.replace(wanted, spec=NamespaceSpec(finalizers=finalizers), status=NamespaceStatus())
+
+
+def terminating(found: Namespace) -> Namespace:
+    """What a delete answers: as kept by its finalizer, though here it is gone at once."""
+    metadata = msgspec.structs.replace(found.metadata, deletion_timestamp=datetime.now(UTC).replace(microsecond=0))
+    return msgspec.structs.replace(found, metadata=metadata, status=NamespaceStatus(phase="Terminating"))
 
 
 def make_default(desk: Desk) -> None:
@@ -123,4 +140,13 @@ def _first(desk: Desk, index: bytes, low: bytes) -> bytes:
     return bytes(members[0]) if members else b""
 
 
-__all__ = ["DEFAULT", "NAMESPACE", "get_namespace", "list_namespaces", "make_default"]
+__all__ = [
+    "DEFAULT",
+    "IMMORTAL",
+    "NAMESPACE",
+    "begun",
+    "get_namespace",
+    "list_namespaces",
+    "make_default",
+    "terminating",
+]

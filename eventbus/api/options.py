@@ -23,6 +23,8 @@ _META: Final = "meta.k8s.io"
 _DRY: Final = "All"
 _PROPAGATIONS: Final = ("Background", "Foreground", "Orphan")
 _MAX_MANAGER: Final = 128
+#: The largest that etcd has.
+_MOST_VERSION: Final = (1 << 63) - 1
 _VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
 
@@ -55,6 +57,8 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
         allow_bookmarks=is_true(query.get("allowWatchBookmarks")),
         send_initial_events=is_true(query.get("sendInitialEvents")),
     )
+    if not watch:
+        _number(query, "timeoutSeconds")  # read there as well, where it means nothing
     if options.continue_:
         try:
             Continue.parse(options.continue_)
@@ -128,10 +132,14 @@ def _quoted(*words: str) -> str:
 
 
 def _version(text: str) -> str:
-    if text and not (text.isdecimal() and text.isascii()):
-        problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise status.bad_request(f"invalid resource version: {problem}")
-    return text.lstrip("0") or "0" if text else ""
+    problem = "invalid syntax" if text and not (text.isdecimal() and text.isascii()) else ""
+    version = text.lstrip("0") or "0" if text else ""
+    if not problem and (len(version) > 19 or int(version or 0) > _MOST_VERSION):
+        problem = "value out of range"
+    if problem:
+        told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {problem}'
+        raise status.bad_request(f"invalid resource version: {told}")
+    return version
 
 
 def _match(text: str) -> VersionMatch:

@@ -48,6 +48,9 @@ class Protocol(RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
         self._answered = labels_of(request)
+        if isinstance(resp, web.HTTPExpectationFailed):  # said before our handlers are asked
+            resp = refusals.response(refusals.refusal_of_http(resp))
+            resp.force_close()
         return super().finish_response(request, resp, start_time)
 
     def pause_writing(self) -> None:

@@ -14,7 +14,7 @@ from eventbus.api.event_rules import event_causes
 from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch
 from eventbus.api.lease_rules import lease_causes
 from eventbus.api.metadata_rules import label_name_causes, metadata_causes
-from eventbus.api.namespaces import NAMESPACE, get_namespace, list_namespaces
+from eventbus.api.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
 from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
 from eventbus.api.shared import Desk
@@ -95,6 +95,8 @@ def _to_create(
     """The object that is to be created, and warnings. Raises: Refusal."""
     plain, warnings = _read(asked, body, options)
     made = _object_of(asked, plain)
+    if asked.resource.kind is NAMESPACE:
+        made = begun(made)
     if asked.name:  # it is applied
         _check_name(asked, made)
     admit(made)
@@ -209,6 +211,8 @@ def _kept_part(asked: Asked, former: Any, new: Any) -> Any:
     """*new*, with what this path does not write: the status, or everything but status and metadata."""
     if asked.subresource:
         return replaced(former, status=new.status, metadata=new.metadata)
+    if asked.resource.kind is NAMESPACE:  # its finalizers are another path's, which is not served
+        new = replaced(new, spec=former.spec)
     return replaced(new, status=former.status) if asked.resource.kind.has_status else new
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
 from eventbus.event import ObjectMeta
 
+#: What every namespace has in its spec.
+FINALIZER: Final = "kubernetes"
+
 
 class NamespaceSpec(msgspec.Struct, frozen=True, rename="camel"):
     """*finalizers* are kept as they come; nobody here waits for them."""
 
-    finalizers: tuple[str, ...] = ("kubernetes",)
+    finalizers: tuple[str, ...] = (FINALIZER,)
 
 
 class NamespaceStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -35,4 +38,4 @@ class Namespace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     status: NamespaceStatus = NamespaceStatus()
 
 
-__all__ = ["Namespace", "NamespaceSpec", "NamespaceStatus"]
+__all__ = ["FINALIZER", "Namespace", "NamespaceSpec", "NamespaceStatus"]

@@ -97,6 +97,43 @@ def test_a_bomb_of_gzip_is_refused(worker: ApiWorker) -> None:
 
 
 @pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("abc", "invalid character 'i' looking for beginning of value"),
+        ("nonsense", r"invalid character '\u009e' looking for beginning of value"),
+        ("e30", 'server does not recognize this encoded version ""'),
+        ("bogus", "illegal base64 data at input byte 4"),
+        ("a.b", "illegal base64 data at input byte 1"),
+    ],
+)
+def test_a_token_that_is_none_is_refused_as_by_go(worker: ApiWorker, token: str, said: str) -> None:
+    answer = worker.call("GET", f"{EVENTS}?continue={token}")
+    told = f"invalid continue token: continue key is not valid: {said}"
+    assert (answer.status, answer.json["message"]) == (400, told)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("resourceVersion=" + "1" * 30, "value out of range"),
+        ("watch=1&resourceVersion=" + "1" * 30, "value out of range"),
+        ("resourceVersion=" + "1" * 20_000, "value out of range"),
+        ("timeoutSeconds=soon", 'strconv.ParseInt: parsing "soon": invalid syntax'),
+    ],
+    ids=["of a list", "of a watch", "very long", "time"],
+)
+def test_a_number_that_cannot_be_is_refused(worker: ApiWorker, query: str, said: str) -> None:
+    answer = worker.call("GET", f"{EVENTS}?{query}")
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+    assert answer.json["message"].endswith(said)
+
+
+def test_an_expectation_that_nobody_knows_is_refused_with_a_status(worker: ApiWorker) -> None:
+    answer = worker.call("GET", EVENTS, Expect="tea")
+    assert (answer.status, answer.json["kind"], answer.headers["Connection"]) == (417, "Status", "close")
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/api/v1/namespaces/default/events/../../../nodes",

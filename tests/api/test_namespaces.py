@@ -35,3 +35,25 @@ def test_they_come_in_pages_and_none_is_left_out(local_worker: ApiWorker) -> Non
     assert found == every
     selected = local_worker.call("GET", f"{NAMESPACES}?limit=1&fieldSelector=metadata.name!%3Ddefault").json
     assert (len(selected["items"]), "remainingItemCount" in selected["metadata"]) == (1, False)
+
+
+def test_one_begins_active_and_a_delete_answers_it_as_it_ends(local_worker: ApiWorker) -> None:
+    wanted = {"metadata": {"name": "ending"}, "spec": {"finalizers": ["a.io/b"]}, "status": {"phase": "Terminating"}}
+    made = local_worker.call("POST", NAMESPACES, wanted).json
+    assert (made["spec"], made["status"]) == ({"finalizers": ["a.io/b", "kubernetes"]}, {"phase": "Active"})
+    kept = local_worker.call("PUT", f"{NAMESPACES}/ending", {"metadata": {"name": "ending"}, "spec": {}}).json
+    assert (kept["spec"], kept["metadata"]["uid"]) == (made["spec"], made["metadata"]["uid"])
+    gone = local_worker.call("DELETE", f"{NAMESPACES}/ending")
+    assert (gone.status, gone.json["status"]) == (200, {"phase": "Terminating"})
+    assert gone.json["metadata"]["uid"] == made["metadata"]["uid"]
+    assert gone.json["metadata"]["deletionTimestamp"]
+    assert local_worker.call("GET", f"{NAMESPACES}/ending").status == 404
+
+
+def test_those_of_the_api_server_itself_stay(local_worker: ApiWorker) -> None:
+    refused = local_worker.call("DELETE", f"{NAMESPACES}/default")
+    assert (refused.status, refused.json["message"], refused.json["details"]) == (
+        403,
+        'namespaces "default" is forbidden: this namespace may not be deleted',
+        {"name": "default", "kind": "namespaces"},
+    )
