@@ -12,13 +12,12 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-import msgpack
 import msgspec
 
 from eventbus.broker.functions import RecordCall, pack_argument
 from eventbus.broker.keys import ID_CHARS, Keys, id_text
 from eventbus.encoding.uid import PackedUid
-from eventbus.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, stored_body
+from eventbus.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, pack_array, stored_body
 from eventbus.settings import AggregateKey, Options, SpamKey
 
 #: A new correlation key costs record about eight times what one more event of a known key does, and a call of this
@@ -60,7 +59,10 @@ class Correlator:
     """Gives events their keys, by the options of the bus. Not thread-safe; one a worker thread."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        self._by_field_path = options.aggregate_key is AggregateKey.REASON_FIELD_PATH
+        self._spam_by_type = options.spam_key is not SpamKey.OBJECT
+        self._spam_by_reason = options.spam_key is SpamKey.OBJECT_TYPE_REASON
+        self._exempt = (options.exempt_namespaces, options.exempt_types, options.exempt_reasons)
         #: Objects repeat: the cache makes a repeat cost two hashes less. Bounded, since objects are not.
         self._cached = lru_cache(maxsize=16_384)(self._make_cached)
 
@@ -88,23 +90,24 @@ class Correlator:
         source: tuple[str, str],
         reporter: tuple[str, str],
     ) -> Subject:
-        options = self._options
         object_kind, object_namespace, name, uid, api_version, _, field_path = (
             *reference,
             *("",) * (7 - len(reference)),
         )
-        who = (*source, object_kind, object_namespace, name)
+        component, host = source
+        who = (component, host, object_kind, object_namespace, name)
         event_prefix = blake2b(
-            _pack((*who, field_path, uid, api_version, kind, reason)), digest_size=14, person=b"event"
+            pack_array((*who, field_path, uid, api_version, kind, reason)), digest_size=14, person=b"event"
         )
         aggregate: tuple[str, ...] = (*who, uid, api_version, kind, reason, *reporter)
-        if options.aggregate_key is AggregateKey.REASON_FIELD_PATH:
+        if self._by_field_path:
             aggregate += (field_path,)
         spam: tuple[str, ...] = (*who, uid, api_version)
-        if options.spam_key is not SpamKey.OBJECT:
+        if self._spam_by_type:
             spam += (kind,)
-        if options.spam_key is SpamKey.OBJECT_TYPE_REASON:
+        if self._spam_by_reason:
             spam += (reason,)
+        namespaces, types, reasons = self._exempt
         similar_key, aggregate_object = _two_keys(b"aggregate", aggregate)
         spam_key, suppressed_object = _two_keys(b"spam", spam)
         return Subject(
@@ -113,15 +116,11 @@ class Correlator:
             aggregate_object=aggregate_object,
             suppressed_object=suppressed_object,
             event_prefix=event_prefix,
-            exempt=int(
-                namespace in options.exempt_namespaces
-                or kind in options.exempt_types
-                or reason in options.exempt_reasons
-            ),
+            exempt=int(namespace in namespaces or kind in types or reason in reasons),
             namespace=namespace,
             object_name=name,
             about=f"/{object_kind.lower()}/{name}",
-            dimensions="\0".join((source[0], object_kind, kind, reason)),
+            dimensions=f"{component}\0{object_kind}\0{kind}\0{reason}",
         )
 
 
@@ -270,11 +269,9 @@ def _number(numbers: dict[bytes, int], key: bytes) -> int:
     return numbers.setdefault(key, len(numbers) + 1)
 
 
-#: msgpack puts the length before every field, so that no two different tuples pack to the same bytes.
-_pack = msgpack.Packer(unicode_errors="surrogatepass").pack
-
-
 def _two_keys(person: bytes, parts: tuple[str, ...]) -> tuple[bytes, bytes]:
-    """Compute two ids: for the state that *parts* share, and for the object that is written for it."""
-    both = id_text(blake2b(_pack(parts), digest_size=27, person=person).digest())
+    """Compute two ids: for the state that *parts* share, and for the object that is written for it.
+
+    Packed, each part has its length before it, so that no two different tuples give the same bytes."""
+    both = id_text(blake2b(pack_array(parts), digest_size=27, person=person).digest())
     return both[:ID_CHARS], both[ID_CHARS:]
