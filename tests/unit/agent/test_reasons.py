@@ -1,5 +1,5 @@
-"""Every reason that an agent says is caused by real means in a test: a process, a disk, a server. A machine that has
-no process numbers left, or was started anew, is one whose numbers the test sets."""
+"""Every reason that an agent says is caused by real means in a test: a process, a disk, a server. Those of `NUMBERS`
+are not: there the machine is one whose numbers the test sets."""
 
 from __future__ import annotations
 
@@ -71,6 +71,20 @@ TABLE: dict[str, tuple[str, str]] = {
     ),
     "UserNotPermitted": (REASONS_PY, SAYS_WHY),
 }
+#: Tests whose machine is numbers that they set, and what those cause. A small disk might cause the end of its pressure.
+#: The others are of the whole machine: memory and process numbers run out for all that runs there (a cgroup's bound is
+#: not what the agent reads, and `pid_max` is no namespace's own before Linux 6.14), and a boot has one id.
+SET_BY_TESTS = {
+    "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more",
+    "test_a_machine_that_was_started_anew_is_told",
+}
+NUMBERS = {
+    "NodeHasInsufficientPID",
+    "NodeHasNoDiskPressure",
+    "NodeHasSufficientMemory",
+    "NodeHasSufficientPID",
+    "Rebooted",
+}
 #: Types of events, by the names that stand for them, and what makes a refusal or a transition.
 TYPES, MAKERS = {"NORMAL", "WARNING"}, {"Problem", "Refusal", "Transition"}
 REASON = re.compile(r"[A-Z][A-Za-z]+(-[a-z]+)?")
@@ -108,6 +122,10 @@ def test_a_test_causes_it_and_asks_for_it(reason: str) -> None:
     text = (ROOT / path).read_text()
     assert f"def {name}(" in text
     assert f'"{reason}"' in text
+
+
+def test_no_other_reason_hangs_on_numbers_that_a_test_sets() -> None:
+    assert {reason for reason, (_, name) in TABLE.items() if name in SET_BY_TESTS} == NUMBERS
 
 
 def test_no_reason_of_the_table_is_one_that_nobody_says() -> None:
