@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -87,7 +88,19 @@ def up(
     os.environ.update(read_env_file(procfile.parent / ".env") if procfile else {})
     settings = Settings.from_environ(os.environ)
     commands = read_procfile(procfile) if procfile else {}
+    if procfile is None and _has_programs(Path("Procfile")):
+        click.echo("up: the Procfile here is left alone; --procfile Procfile runs its lines, too", err=True)
     ports = metrics_options(metrics)
     backoff = partial(RestartBackoff, SystemClock(), backoff_base, backoff_max)
     with Everything(settings, commands, state_dir, ports, api_options(api), backoff) as everything:
         sys.exit(0 if everything.run() else 1)
+
+
+def _has_programs(procfile: Path) -> bool:
+    """Return True if there is such a file, with lines that are no workers."""
+    from eventbus.process.procfile import read_procfile
+
+    commands: dict[str, str] = {}
+    with suppress(ConfigError):
+        commands = read_procfile(procfile) if procfile.is_file() else {}
+    return any(not command.startswith("eventbus worker ") for command in commands.values())

@@ -33,7 +33,10 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
         "refused the user or the password: correct the url (a password alone: redis://:PASSWORD@host), or set "
         "EVENTBUS_REDIS_PASSWORD",
     ),
-    "NOPERM": (BusRefused, "does not permit this to the user: extend its ACL"),
+    "NOPERM": (
+        BusRefused,
+        "does not permit this to the user: extend its ACL (`eventbus acl --role …` prints a whole one)",
+    ),
     "DENIED": (BusRefused, "is in protected mode: set a password there, or connect from its own machine"),
     "WRONGTYPE": (
         EventBusError,

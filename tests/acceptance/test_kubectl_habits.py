@@ -211,6 +211,15 @@ def test_buses_have_names_and_a_namespace_each(env: dict[str, str], tmp_path: Pa
     assert run("config", "current-context", env=nameless).returncode == 2
 
 
+@pytest.mark.parametrize("bus", ["--redis-url=htp://redis-1/0", "--url=events.example.com"])
+def test_a_slip_in_the_url_of_a_context_is_refused_at_once(bus: str, env: dict[str, str], tmp_path: Path) -> None:
+    ours = env | {"EVENTBUS_CONFIG": str(tmp_path / "config.json")}
+    made = run("config", "set-context", "prod", bus, env=ours)
+    assert (made.returncode, made.stdout) == (2, "")
+    assert " must be http" in made.stderr or "valid are redis://" in made.stderr
+    assert not (tmp_path / "config.json").exists()
+
+
 def test_a_named_context_wins_over_the_environment_and_the_current_one_gives_way(
     env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -342,6 +342,17 @@ def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: 
         assert program.stop() == 0
 
 
+def test_a_procfile_that_nobody_named_is_left_alone_and_said(
+    env: dict[str, str], procfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    procfile.write_text("web: echo never")
+    monkeypatch.chdir(tmp_path)
+    with Program(*UP, env=env, folder=tmp_path) as program:
+        eventually(lambda: "--procfile Procfile runs its lines, too" in program.err)
+        assert program.stop() == 0
+        assert "never" not in program.out
+
+
 def test_ports_begin_at_the_one_of_the_env_file(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("web: echo port $PORT\nwork: echo port $PORT")
     (procfile.parent / ".env").write_text("# as honcho's\nexport PORT=7000\n")

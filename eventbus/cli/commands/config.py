@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -65,6 +65,7 @@ def set_context(name: str | None, current: bool, namespace: str | None, **bus: s
         raise click.UsageError("give the NAME of a context, or --current")
     if namespace and not is_dns_label(namespace):
         raise click.BadParameter(f"{namespace!a} is not a DNS label", param_hint="--namespace")
+    _check(bus)
     contexts = read_contexts(os.environ)
     name = name if name is not None else _current(contexts) or FIRST
     known = next((one for one in contexts.contexts if one.name == name), None)
@@ -74,6 +75,19 @@ def set_context(name: str | None, current: bool, namespace: str | None, **bus: s
         changed = msgspec.structs.replace(changed, current_context=name)
     write_contexts(changed, os.environ)
     click.echo(f'Context "{name}" {"created" if known is None else "modified"}.')
+
+
+def _check(bus: Mapping[str, str | None]) -> None:
+    """Refuse a slip in a url now, not at the first command that uses it. Raises: ConfigError."""
+    if bus["redis_url"] and bus["redis_url"].lower() != "none":
+        from eventbus.broker.connection.address import parse_address
+
+        parse_address(bus["redis_url"])
+    if bus["url"]:
+        from eventbus.remote.address import parse_api_url
+        from eventbus.settings import Settings
+
+        parse_api_url(bus["url"], Settings())
 
 
 @click.command()
