@@ -338,13 +338,29 @@ def test_others_cloud_events_are_told_by_subject_type_and_data(bus: Bus, api: Ap
         (b"{}", {"Content-Type": "application/cloudevents+json"}, 422),
         (b"[", {"Content-Type": "application/cloudevents+json"}, 422),
         (b"{}", {"Content-Type": "application/cloudevents-batch+json"}, 422),
-        (b"[1]", {"Content-Type": "application/cloudevents-batch+json"}, 422),
         (b"{}", {"Content-Type": "application/json"}, 415),
         (b"\xff", {"ce-id": "1", "ce-source": "/", "ce-type": "t", "ce-specversion": "9"}, 422),
     ],
 )
 def test_what_is_no_cloud_event_is_refused(api: ApiConnection, body: bytes, headers: dict[str, str], code: int) -> None:
     assert send(api, body, headers).status == code
+
+
+def test_a_batch_is_taken_but_for_the_members_that_are_none(bus: Bus, api: ApiConnection) -> None:
+    good = structured(make_event(), "/a").body
+    body = b"[%s,1,{},%s]" % (good, good.replace(b"/a", b"/b"))
+    answers = [send(api, body, {"Content-Type": "application/cloudevents-batch+json"}) for _ in range(2)]
+    told = json.loads(answers[0].body)
+    assert (told["accepted"], [one["index"] for one in told["refused"]]) == (2, [1, 2])
+    assert all(one["reason"].startswith("event: is no CloudEvent: ") for one in told["refused"])
+    assert answers[1].body == answers[0].body
+    assert len(stored(bus)) == 2
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "record"), ("POST", "status"), ("PUT", "dead/0/1-0")])
+def test_a_path_that_is_served_in_another_way_says_so(api: ApiConnection, method: str, path: str) -> None:
+    answer = api.request(method, f"{ROOT}/{path}")
+    assert (answer.status, json.loads(answer.body)["reason"]) == (405, "MethodNotAllowed")
 
 
 def test_a_time_ago_is_a_time(bus: Bus, api: ApiConnection) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api.authentication import Authenticator
+from eventbus.api.kubernetes import refuse_method
 from eventbus.api.own.cloud_events import CloudEvents
 from eventbus.api.own.dead import discard_dead, list_dead, replay_dead, show_dead
 from eventbus.api.own.histogram import histogram
@@ -56,6 +57,8 @@ def add_own_routes(app: web.Application, authenticator: Authenticator) -> None:
     ]
     for method, path, handler in routes:
         app.router.add_route(method, f"{ROOT}/{path}", handler)
+    for path in {path: None for _, path, _ in routes}:
+        app.router.add_route("*", f"{ROOT}/{path}", refuse_method)
 
     async def end_streams(_app: web.Application) -> None:
         raw.close()
