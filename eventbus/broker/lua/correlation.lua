@@ -94,12 +94,14 @@ end
 local function take_token(bucket, at_ms, burst, qps)
   local tokens = burst
   if bucket[TOKENS] then
-    local elapsed_ms = math.max(0, at_ms - bucket[ACCEPTED])
-    local seconds = math.floor(elapsed_ms / 1000)
-    tokens = math.min(bucket[TOKENS] + (seconds + (elapsed_ms - seconds * 1000) * 1000000 / 1e9) * qps, burst)
+    local elapsed_ms = at_ms - bucket[ACCEPTED]
+    if elapsed_ms < 0 then elapsed_ms = 0 end
+    local seconds = floor(elapsed_ms / 1000)
+    tokens = bucket[TOKENS] + (seconds + (elapsed_ms - seconds * 1000) * 1000000 / 1e9) * qps
+    if tokens > burst then tokens = burst end
   end
   tokens = tokens - 1
-  if burst < 1 or tokens < 0 and math.floor(-tokens / qps * 1e9) > 0 then return false end
+  if burst < 1 or tokens < 0 and floor(-tokens / qps * 1e9) > 0 then return false end
   bucket[TOKENS], bucket[ACCEPTED] = tokens, at_ms
   return true
 end
@@ -117,11 +119,6 @@ local function new_object(o, existed)
     r.former, r.o, r.present, o[HELD] = { o = o, dirty = false }, o[HELD], false, false
   end
   return r
-end
-
--- Returns whether events of this object were counted before.
-local function was_seen(r)
-  return r.o[COUNT] and r.o[COUNT] ~= 0
 end
 
 -- Made anew with room for all its fields: a table that grows is copied again and again.
@@ -148,11 +145,11 @@ local function patch(r, entry, message, last)
   return false
 end
 
--- Counted and not written: readers shall see it all the same, soon.
+-- Counted and not written: readers shall see it all the same, soon. *last*: µs or ''.
 local function count_unwritten(r, last)
   local o = r.o
   o[ONCE], r.refresh = false, true
-  if type(last) == 'number' and last > (o[SEEN] or tonumber(o[LAST] or o[FIRST]) or 0) then o[SEEN] = last end
+  if last ~= '' and last > (o[SEEN] or tonumber(o[LAST] or o[FIRST]) or 0) then o[SEEN] = last end
 end
 
 -- Leaves the stored event as it is, though it is no longer the one that counts.
@@ -186,7 +183,9 @@ local function new_decision(given)
     local r = object_of(report_at + subjects[s + REPORT])
     local o = r.o
     -- The bucket is forgotten long before the report's count is: that goes on, not back.
-    local total = math.min(MOST_COUNT, math.max(bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)))
+    local total, counted = bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)
+    if counted > total then total = counted end
+    if total > MOST_COUNT then total = MOST_COUNT end
     bucket[SUPPRESSED], o[COUNT], o[ENTRY] = total, total, entry
     if closing or not r.present or r.dirty or at_ms - bucket[REPORTED_MS] >= REPORT_EVERY_MS then
       if r.present then
@@ -228,9 +227,10 @@ local function new_decision(given)
   local function count(s, at_ms, aggregated, key, name, first, times)
     local i = aggregated and report_at + subjects[s + AGGREGATE] or key
     local r = object_of(i)
-    local seen = was_seen(r)
+    local before = r.o[COUNT]
+    local seen = before and before ~= 0
     if seen then
-      r.o[COUNT] = r.o[COUNT] < MOST_COUNT and r.o[COUNT] + 1 or -MOST_COUNT - 1
+      r.o[COUNT] = before < MOST_COUNT and before + 1 or -MOST_COUNT - 1
     else
       -- It takes the place of one that counts as never seen (count 0), under a new name, as soon as it gets through.
       if r.present then set_aside(r) end
@@ -248,8 +248,7 @@ local function new_decision(given)
     tally.suppressed = tally.suppressed + 1
     note('S', s)
     bucket[SUPPRESSED] = (bucket[SUPPRESSED] or 0) + 1
-    bucket[REPORTED] = bucket[REPORTED] or 0
-    bucket[REPORTED_MS] = bucket[REPORTED_MS] or 0
+    if not bucket[REPORTED] then bucket[REPORTED], bucket[REPORTED_MS] = 0, 0 end
     if rules.reporting and (not full or object_of(report_at + subjects[s + REPORT]).stored) then
       report_suppressed(bucket, s, at_ms, entry, body, false)
     end

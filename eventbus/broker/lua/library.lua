@@ -1,7 +1,7 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 13
+local BUILD = 14
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 
@@ -10,7 +10,7 @@ local ID_CHARS = 18
 
 -- What each event needs several times: a global costs two look-ups each time. There is none yet when the library is
 -- loaded, so `naming_spoiled`, through which every function goes that needs them, fetches them.
-local pack, sub, find
+local pack, sub, find, floor
 
 local function id_of(text)
   return sub(text, -ID_CHARS)

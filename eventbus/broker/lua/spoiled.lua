@@ -45,7 +45,7 @@ end
 local function naming_spoiled(run, counted_at)
   return function(keys, args)
     spoiled, told, told_in = {}, 0, keys[counted_at]
-    pack, sub, find = cmsgpack.pack, string.sub, string.find
+    pack, sub, find, floor = cmsgpack.pack, string.sub, string.find, math.floor
     local reply = run(keys, args)
     if #spoiled == 0 then return reply end
     local command = counting_spoiled()
