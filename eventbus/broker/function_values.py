@@ -131,7 +131,7 @@ LONGEST_BUCKET_S = 10 * 366 * 86_400
 
 @cache
 def option_arguments(options: Options) -> tuple[Any, ...]:
-    """ARGV[3] to ARGV[14] of record."""
+    """ARGV[3] to ARGV[16] of record."""
     return (
         options.burst,
         f"{options.qps:.17g}",
@@ -141,6 +141,7 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
         options.event_ttl_s * 1000,
         options.record_ttl_s * 1000,
         int(options.report_suppressed),
+        *subject_lives_ms(options),
         options.refresh_s * 1000,
         options.occurrences_s * 1000,
         report_message(options),
@@ -154,15 +155,15 @@ def report_message(options: Options) -> str:
     return f"events held back as spam (burst {options.burst}, then {then}); count says how many"
 
 
-def subject_life_ms(options: Options) -> int:
-    """Return how long a set of similar messages and its token bucket are kept after their last use.
+def subject_lives_ms(options: Options) -> tuple[int, int]:
+    """Return how long Redis keeps a set of similar messages, and a token bucket, after their last use.
 
-    That is counted by the clock of Redis, and the rules by that of the entries, which workers may read as late as the
-    stream is held for them: what an entry that waits may still need is not collected.
+    Redis counts by its own clock and the rules by that of the entries, which workers may read as late as the stream
+    is held for them: what an entry that waits may still need is not collected.
     """
     refill_s = options.burst / options.qps if options.qps else math.inf
     bucket_s = math.ceil(min(2 * max(1, refill_s), LONGEST_BUCKET_S))
-    return 1000 * (max(2 * options.max_interval_s, bucket_s) + options.hold_s)
+    return 1000 * (2 * options.max_interval_s + options.hold_s), 1000 * (bucket_s + options.hold_s)
 
 
 def pack_argument(value: Any) -> bytes:

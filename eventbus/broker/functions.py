@@ -26,7 +26,7 @@ from eventbus.broker.function_values import (
     Written,
     option_arguments,
     pack_argument,
-    subject_life_ms,
+    subject_lives_ms,
     unpack_versions,
 )
 from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
@@ -238,7 +238,7 @@ class Functions:
         keys = self._keys
         pairs = [key for one in subjects for key in (keys.aggregate + one[:ID_CHARS], keys.spam + one[ID_CHARS:])]
         fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS), keys.spoiled)
-        reply = self._call("eb2_forget", (*fixed, *pairs), options.max_records, subject_life_ms(options))
+        reply = self._call("eb2_forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
         return int(reply[0])
 
     def refresh(self, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
@@ -384,5 +384,5 @@ __all__ = [
     "load",
     "option_arguments",
     "pack_argument",
-    "subject_life_ms",
+    "subject_lives_ms",
 ]

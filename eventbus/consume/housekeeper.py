@@ -14,7 +14,7 @@ from typing import Any
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
-from eventbus.broker.functions import REFRESHED_A_SECOND, subject_life_ms
+from eventbus.broker.functions import REFRESHED_A_SECOND, subject_lives_ms
 from eventbus.broker.health.export_status import forget_silent_sinks
 from eventbus.broker.keys import EVENTS, OPERATED
 from eventbus.broker.redis_errors import redis_errors
@@ -167,7 +167,7 @@ class Housekeeper:
         """Let go of sets of similar messages and token buckets beyond their time or bound. Returns how many."""
         keys, options, total = self._bus.keys[partition], self._bus.options, 0
         for _ in range(SWEEP_CALLS):
-            oldest = self._clock.time_ns() // 1_000_000 - subject_life_ms(options)
+            oldest = self._clock.time_ns() // 1_000_000 - max(subject_lives_ms(options))
             with redis_errors():
                 over = client.zcard(keys.index_subject) - options.max_records
                 found: Any = client.zrange(keys.index_subject, 0, SWEEP_CANDIDATES - 1, withscores=True)

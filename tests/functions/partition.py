@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import msgpack
 import msgspec
 import redis
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.function_values import GroupPolicy, pack_argument
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Functions, Swept
-from eventbus.broker.keys import ID_CHARS, version_in
+from eventbus.broker.keys import version_in
 from eventbus.broker.publish_call import PublishReply, PublishState, parse_reply, publish_command
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream import Delivery, GroupReader
@@ -190,13 +189,6 @@ class Partition:
         first = self._first.get(producer, 1)
         self._first[producer] = first + len(packed)
         return self.publish_raw(first, len(packed), pack_batch(producer, first, packed), producer=producer)
-
-    def age_subject(self, subject: bytes, ms: int) -> None:
-        """Make the last use of a set of similar messages and of its bucket longer ago."""
-        self.admin.zincrby(self.keys.index_subject, -ms, subject)
-        bucket = self.keys.spam + subject[ID_CHARS:]
-        *tokens, used_ms = msgpack.unpackb(self._value(bucket))
-        self.admin.set(bucket, pack_argument((*tokens, used_ms - ms)))
 
     def forget_producers(self) -> None:
         """The next batch of each is its first, as under a fresh id."""

@@ -233,11 +233,8 @@ def inconsistencies(partition: Partition, state: State) -> list[str]:
     if not members(keys.index_refresh) <= stored:
         found.append(f"{keys.index_refresh.decode()} has {members(keys.index_refresh)}, stored are {stored}")
     found += [f"a note is left: {name}" for name in state if name.startswith("note:")]
-    used = admin.zrange(keys.index_subject, 0, -1)
-    swept = {"aggregate:" + one[:18].decode() for one in used} | {"spam:" + one[18:].decode() for one in used}
     for name, (_, life_ms) in state.items():
-        is_mortal = name in swept if name.startswith(("aggregate:", "spam:")) else life_ms >= 0
-        if name.startswith(("aggregate:", "spam:", "producer:", "exported:", "occurrences:")) and not is_mortal:
+        if name.startswith(("aggregate:", "spam:", "producer:", "exported:", "occurrences:")) and life_ms < 0:
             found.append(f"{name} lives for ever")
     return found
 

@@ -407,7 +407,7 @@ def _beyond_the_bound(partition: Partition) -> None:
     for rank, key in enumerate(sorted(partition.admin.zrange(partition.keys.index_expiry, 0, -1))[:5]):
         partition.admin.zincrby(partition.keys.index_expiry, rank - 1_000_000, key)
     for rank, key in enumerate(sorted(partition.admin.zrange(partition.keys.index_subject, 0, -1))[:5]):
-        partition.age_subject(key, 1_000_000 - rank)
+        partition.admin.zincrby(partition.keys.index_subject, rank - 1_000_000, key)
 
 
 def _counts_only(partition: Partition) -> None:

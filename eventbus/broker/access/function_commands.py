@@ -51,6 +51,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "occurrences": "TYPE HMGET HLEN HSET PEXPIRE",
         "aggregate spam object": "MGET EXISTS",
         "aggregate spam object note": "MSET",
+        "aggregate spam": "PEXPIRE",
         "note version": "MGET",
         "attempts note": "EXISTS",
         "version": "EXISTS SET",
@@ -130,6 +131,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "forget": {
         "meta": "TYPE HGET HMGET HSET",
         "index_subject": "TYPE ZCARD ZSCORE ZREM",
+        "spam": "PTTL",
         "aggregate spam": "EXISTS MGET DEL",
         "note": "EXISTS MGET MSET SET DEL",
         "spoiled": "TYPE HGET HSET",

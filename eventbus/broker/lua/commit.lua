@@ -7,7 +7,7 @@
 local TYPES = {
   XADD = 'stream', XACK = 'stream', XDEL = 'stream', XTRIM = 'stream', XGROUP = 'stream', RELEASE = 'stream',
   BURY = 'stream', STREAM = 'stream', GROUP = 'stream', APPEND = 'stream', ZADD = 'zset', ZREM = 'zset',
-  HSET = 'hash', HDEL = 'hash', HSETNX = 'hash', PEXPIRE = 'any', DEL = 'any', USED = 'zset', DUE = 'zset', CHANGES = 'any',
+  HSET = 'hash', HDEL = 'hash', HSETNX = 'hash', PEXPIRE = 'any', DEL = 'any', LIVES = 'zset', DUE = 'zset', CHANGES = 'any',
 }
 
 -- One more command of the note. A command costs more than a member, and is one more line of the AOF.
@@ -81,11 +81,24 @@ local function noted_changes(noted)
   return c
 end
 
--- Gives each of *members* the *score* in an index: sets of similar messages and token buckets that of their last use, and
--- what was written that when it has to go.
-local function score_each(index, score, members)
+-- Sets of similar messages and token buckets live on from their last use; *score* '' leaves the index as it is.
+local function keep_alive(command)
+  local _, index, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects, score = unpack(command)
   local scored = {}
-  for n = 1, #members do scored[2 * n - 1], scored[2 * n] = score, members[n] end
+  for n, member in ipairs(subjects) do
+    redis.call('PEXPIRE', set_prefix .. string.sub(member, 1, ID_CHARS), set_life_ms)
+    redis.call('PEXPIRE', bucket_prefix .. id_of(member), bucket_life_ms)
+    scored[2 * n - 1], scored[2 * n] = score, member
+  end
+  if score == '' then return end
+  for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
+end
+
+-- What was written has to go some day.
+local function expire_later(command, c)
+  local _, index, score = unpack(command)
+  local scored, ids = {}, c and c.written or {}
+  for n = 1, #ids do scored[2 * n - 1], scored[2 * n] = score, ids[n] end
   for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
 end
 
@@ -118,8 +131,8 @@ end
 -- *finishing*: the command may have been done before.
 local function perform(command, finishing, c)
   local verb = command[1]
-  if verb == 'USED' then score_each(command[2], command[3], command[4])
-  elseif verb == 'DUE' then score_each(command[2], command[3], c and c.written or {})
+  if verb == 'LIVES' then keep_alive(command)
+  elseif verb == 'DUE' then expire_later(command, c)
   elseif verb == 'RELEASE' then release_pending(command)
   elseif verb == 'BURY' then redis.call('XADD', unpack(command, 2))
   elseif verb == 'STREAM' then make_stream(command)
@@ -200,10 +213,10 @@ local function are_steps(steps)
   for _, command in ipairs(steps) do
     if type(command) ~= 'table' or not TYPES[command[1]] then return false end
     for n = 2, #command do
-      local is_list = command[1] == 'USED' and n == 4
+      local is_list = command[1] == 'LIVES' and n == 7
       if is_list ~= (type(command[n]) == 'table') or type(command[n]) == 'boolean' then return false end
     end
-    if #command < (command[1] == 'USED' and 4 or 2) then return false end
+    if #command < (command[1] == 'LIVES' and 8 or 2) then return false end
   end
   return true
 end

@@ -2,15 +2,14 @@
 -- the filter holds the event back. Nothing is written here, which record.lua does, and nothing is read but by *given*.
 
 local SIMILAR_LAST = 1
--- USED: when, by the server's clock, a call used the bucket last that has put its subject into index:subject.
-local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS, USED = 1, 2, 3, 4, 5, 6
+local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
 local REPORT_EVERY_MS = 60000
 
 -- A subject is nine values in one array of all, an event eight: a table each would cost more than what is decided.
 local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
 local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
-local NIL, ONE, NONE = '\192', '\1', '\194\194\194' -- NONE: three that are not set
+local NIL, ONE = '\192', '\1'
 
 -- The body of a report of suppression: what the event held back says of its object, type and source.
 local function report_body(namespace, body, rules)
@@ -30,40 +29,30 @@ local function is_similar(s)
   return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
 end
 
--- What is not set is nil or false.
 local function is_bucket(b)
   if type(b) ~= 'table' then return false end
-  for n = TOKENS, USED do
-    if b[n] and type(b[n]) ~= 'number' then return false end
+  for n = TOKENS, REPORTED_MS do
+    if b[n] ~= nil and type(b[n]) ~= 'number' then return false end
   end
-  return not b[TOKENS] == not b[ACCEPTED] and not b[REPORTED] == not b[REPORTED_MS]
+  return (b[TOKENS] == nil) == (b[ACCEPTED] == nil) and (b[REPORTED] == nil) == (b[REPORTED_MS] == nil)
 end
 
--- Most sets and buckets of a call hold the same few numbers: *known* has what each is packed.
-local function pack_number(known, n)
-  local packed = known[n]
+-- Packs a short array of numbers and a text of eight bytes, as cmsgpack does: of most sets and buckets the numbers are
+-- the same in a call. *packed_numbers* is kept for it.
+local function pack_pair(packed_numbers, pair)
+  local one, two = pair[1], pair[2]
+  local packed = packed_numbers[one]
   if not packed then
-    packed = pack(n)
-    known[n] = packed
+    packed = pack(one)
+    packed_numbers[one] = packed
   end
-  return packed
-end
-
--- As cmsgpack packs them, but for the usual ones at a third of what a table costs there.
-local function pack_similar(known, s)
-  if #s ~= 2 or #s[2] ~= 8 then return pack(s) end
-  return '\146' .. pack_number(known, s[SIMILAR_LAST]) .. '\168' .. s[2]
-end
-
-local function pack_bucket(known, b, used)
-  if not b[TOKENS] or b[SUPPRESSED] then
-    return pack({
-      b[TOKENS] or false, b[ACCEPTED] or false, b[SUPPRESSED] or false, b[REPORTED] or false, b[REPORTED_MS] or false,
-      used or false,
-    })
+  if type(two) == 'string' then return '\146' .. packed .. '\168' .. two end
+  local behind = packed_numbers[two]
+  if not behind then
+    behind = pack(two)
+    packed_numbers[two] = behind
   end
-  return '\150' .. pack_number(known, b[TOKENS]) .. pack_number(known, b[ACCEPTED]) .. NONE
-    .. pack_number(known, used or false)
+  return '\146' .. packed .. behind
 end
 
 local function unpack_as(is_ours, packed)

@@ -2,7 +2,7 @@
 -- used beyond a bound. Checks every one that it is given again.
 -- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<what> STRING   KEYS[4] spoiled HASH
 -- KEYS[5…] aggregate:…, spam:… STRING   in pairs, least recently used first, at most 100 pairs
--- ARGV[1] max_subjects  bound   ARGV[2] life_ms  after their last use, by the server's clock
+-- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as record gives them
 -- Reply   {let go, of these beyond the bound}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
@@ -10,31 +10,30 @@ local FIXED_FORGET = 4
 
 local function forget(keys, args)
   local meta, index_subject, note = keys[1], keys[2], keys[3]
-  local max_subjects, life_ms = number(args[1], 'max_subjects'), number(args[2], 'life')
+  local max_subjects, bucket_life_ms = number(args[1], 'max_subjects'), number(args[3], 'bucket_life')
   finish_noted(note)
-  local over_ms = math.floor(now_us() / 1000) - life_ms
+  local now_ms = math.floor(now_us() / 1000)
+  local over_ms = now_ms - math.max(number(args[2], 'set_life'), bucket_life_ms)
 
   local subjects = ask('ZCARD', index_subject)
-  local gone, members, used, evicted, looked_at = {}, {}, {}, 0, {}
+  local gone, members, evicted, looked_at = {}, {}, 0, {}
   for k = FIXED_FORGET + 1, #keys, 2 do
     local similar, bucket = keys[k], keys[k + 1]
     local member = id_of(similar) .. id_of(bucket)
     local used_ms = tonumber(ask('ZSCORE', index_subject, member) or nil)
     if used_ms and (subjects > max_subjects or used_ms <= over_ms) then
       if used_ms > over_ms then evicted = evicted + 1 end
+      gone[#gone + 1] = similar
       looked_at[#looked_at + 1], looked_at[#looked_at + 2] = similar, bucket
-      subjects, members[#members + 1], used[#used + 1] = subjects - 1, member, used_ms
+      -- Other reasons share the bucket: it goes if none of them has used it since. Five ms, since a call takes time.
+      local life_ms = redis.call('PTTL', bucket)
+      if life_ms <= bucket_life_ms - (now_ms - used_ms) + 5 then gone[#gone + 1] = bucket end
+      subjects, members[#members + 1] = subjects - 1, member
     end
   end
   if #members == 0 then return { 0, 0 } end
-  local found = redis.call('MGET', unpack(looked_at))
-  for n, used_ms in ipairs(used) do
-    local similar, bucket = looked_at[2 * n - 1], looked_at[2 * n]
-    ours(similar, found[2 * n - 1], unpack_similar)
-    local tokens = ours(bucket, found[2 * n], unpack_bucket)
-    gone[#gone + 1] = similar
-    -- Other reasons share the bucket: it goes if none of them has used it since.
-    if (tokens and tokens[USED] or 0) <= used_ms then gone[#gone + 1] = bucket end
+  for n, packed in ipairs(redis.call('MGET', unpack(looked_at))) do
+    ours(looked_at[n], packed, n % 2 == 1 and unpack_similar or unpack_bucket)
   end
   local steps = {}
   step_each(steps, gone, 'DEL')

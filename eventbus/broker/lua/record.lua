@@ -10,14 +10,15 @@
 -- ARGV[1] group   ARGV[2] consumer
 -- ARGV[3] burst   ARGV[4] qps %.17g   ARGV[5] max_events   ARGV[6] max_interval_ms   ARGV[7] aggregate message prefix
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
--- ARGV[11] refresh_ms    ARGV[12] occurrences_ms  life of a minute's occurrences, 0 counts none
--- ARGV[13] report_message   ARGV[14] report_type  of a report of suppression; '' is that of the event held back
--- ARGV[15] bus       id of the bus that the worker has opened, '' does not ask
--- ARGV[16] subjects  msgpack [sets, buckets, events, others: how many keys, [local key of each event key], [subject, …]]
+-- ARGV[11] set_life_ms   ARGV[12] bucket_life_ms  of aggregate:…, spam:… after their last use, by the server's clock
+-- ARGV[13] refresh_ms    ARGV[14] occurrences_ms  life of a minute's occurrences, 0 counts none
+-- ARGV[15] report_message   ARGV[16] report_type  of a report of suppression; '' is that of the event held back
+-- ARGV[17] bus       id of the bus that the worker has opened, '' does not ask
+-- ARGV[18] subjects  msgpack [sets, buckets, events, others: how many keys, [local key of each event key], [subject, …]]
 --           subject  nine in a row, not a table each: set, bucket, aggregate, report, exempt 0|1, namespace, object name,
 --                    /kind/name, component\0kind\0type\0reason
--- ARGV[17] bodies    how many bodies follow, each once
--- ARGV[18…] the bodies, then
+-- ARGV[19] bodies    how many bodies follow, each once
+-- ARGV[20…] the bodies, then
 --           batches  msgpack [id, clock ms, next, [[cause, deaths, bytes], …], start, occurrences, [event, …]]
 --           next   '' acknowledges; else the batch is worked one event at a time and this is the next position
 --           start  position of the first event in its batch; what lies before the noted next has been recorded
@@ -192,33 +193,37 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
   end
 end
 
--- Sets of similar messages and token buckets: their strings, and in *steps* that they were used. Where there is no memory,
--- what is new is not written.
+-- Sets of similar messages and token buckets: their strings, and their lives in *steps*.
 local function write_subjects(state, keys, places, subjects, used, strings, steps, given)
-  local found, full, buckets, now_ms = state.packed, given.full, state.buckets, given.now_ms
-  local sets_at, buckets_at, last, known, members = places.sets, places.buckets, #strings, {}, {}
+  local found, full, packed_numbers, last = state.packed, given.full, {}, #strings
+  local function put(records, used_records, before)
+    for n in pairs(used_records) do
+      if not full or found[before + n] then
+        local one = records[n]
+        strings[last + 1] = keys[before + n]
+        strings[last + 2] = #one == 2 and pack_pair(packed_numbers, one) or pack(one)
+        last = last + 2
+      end
+    end
+  end
+  put(state.similars, state.used_sets, places.sets)
+  put(state.buckets, state.used_buckets, places.buckets)
+  local members, unscored = {}, {}
   for n in pairs(used) do
     local s = (n - 1) * SUBJECT_FIELDS
-    local set, bucket = subjects[s + SET], subjects[s + BUCKET]
-    if not full or found[sets_at + set] then
-      members[#members + 1] = id_of(keys[sets_at + set]) .. id_of(keys[buckets_at + bucket])
-      if full and buckets[bucket] then buckets[bucket][USED] = now_ms end
-    end
+    local set, bucket = places.sets + subjects[s + SET], places.buckets + subjects[s + BUCKET]
+    local to = (not full or found[set]) and members or unscored
+    to[#to + 1] = id_of(keys[set]) .. id_of(keys[bucket])
   end
-  for n in pairs(state.used_sets) do
-    if not full or found[sets_at + n] then
-      strings[last + 1], strings[last + 2] = keys[sets_at + n], pack_similar(known, state.similars[n])
-      last = last + 2
-    end
+  local set_prefix = prefix_of(keys[places.sets + 1] or '')
+  local bucket_prefix = prefix_of(keys[places.buckets + 1] or '')
+  local lives = { given.set_life_ms, given.bucket_life_ms }
+  if #members > 0 then
+    step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], members, given.used_at)
   end
-  for n in pairs(state.used_buckets) do
-    if not full or found[buckets_at + n] then
-      local bucket = buckets[n]
-      strings[last + 1], strings[last + 2] = keys[buckets_at + n], pack_bucket(known, bucket, full and bucket[USED] or now_ms)
-      last = last + 2
-    end
+  if #unscored > 0 then
+    step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], unscored, '')
   end
-  if #members > 0 then step(steps, 'USED', given.index_subject, given.used_at, members) end
 end
 
 -- Where each group of keys begins, and the last one of those that every event needs.
@@ -232,9 +237,9 @@ end
 
 -- Returns what the arguments hold: the places of the keys, local keys, subjects, bodies, batches.
 local function unpack_call(args)
-  local about, bodies, batches = cmsgpack.unpack(args[16]), {}, {}
-  local last_body = 17 + number(args[17], 'bodies')
-  for i = 18, last_body do bodies[i - 17] = args[i] end
+  local about, bodies, batches = cmsgpack.unpack(args[18]), {}, {}
+  local last_body = 19 + number(args[19], 'bodies')
+  for i = 20, last_body do bodies[i - 19] = args[i] end
   for i = last_body + 1, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
   return places_of(about), about[5], about[6], bodies, batches
 end
@@ -247,7 +252,7 @@ local function record(keys, args)
   local rules = {
     burst = number(args[3], 'burst'), qps = number(args[4], 'qps'), max_events = number(args[5], 'max_events'),
     max_interval_ms = number(args[6], 'max_interval'), prefix = args[7], reporting = args[10] == '1',
-    report_message = args[13], report_type = args[14],
+    report_message = args[15], report_type = args[16],
   }
   local event_ttl_ms, record_ttl_ms = number(args[8], 'event_ttl'), number(args[9], 'record_ttl')
   local places, locals, subjects, bodies, batches = unpack_call(args)
@@ -283,9 +288,11 @@ local function record(keys, args)
 
   -- Write.
   local given = {
-    now_ms = now_ms, full = full, refresh_ms = number(args[11], 'refresh'), used_at = integer_text(now_ms),
+    now_ms = now_ms, full = full, refresh_ms = number(args[13], 'refresh'), used_at = integer_text(now_ms),
     expire_at = integer_text(now_ms + event_ttl_ms), forget_at = integer_text(now_ms + record_ttl_ms),
-    index_subject = index_subject, index_expiry = index_expiry, index_forget = index_forget,
+    set_life_ms = integer_text(number(args[11], 'set_life')),
+    bucket_life_ms = integer_text(number(args[12], 'bucket_life')), index_subject = index_subject,
+    index_expiry = index_expiry, index_forget = index_forget,
   }
   local rv, bytes = last_version(version, head[2], changes, us)
   local prefix = #subjects > 0 and prefix_of(keys[places.events + 1]) or ''
@@ -300,7 +307,7 @@ local function record(keys, args)
   step_each(steps, indexes.refresh, 'ZADD', index_refresh)
   write_subjects(state, keys, places, subjects, used, strings, steps, given)
   tally.stale, tally.events = stale, decided
-  local occurrences_ms = integer_text(number(args[12], 'occurrences'))
+  local occurrences_ms = integer_text(number(args[14], 'occurrences'))
   for i, counts in pairs(occurrences) do
     step_minute(steps, keys[places.minutes + i], counts, occurrences_ms, full)
   end
@@ -312,7 +319,7 @@ local function record(keys, args)
     end
     for field, n in pairs(burials.raised) do tally[field] = n end
   end
-  step_raised(steps, meta, tally, args[15])
+  step_raised(steps, meta, tally, args[17])
   step_by_subject(steps, suppressed, by_subject)
   if full then step_within(steps, c, 0, true) end -- else `trim` does
   commit(note, strings, c, steps)
