@@ -75,6 +75,12 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
             self.source[1] if instance is None else instance,
         )
 
+    @property
+    def has_more(self) -> bool:
+        """Return True if it has something behind the reporter, which few events have."""
+        few = self.event_us is not None or self.action or self.series or self.related is not None
+        return bool(few or self.annotations or self.labels or self.generate_name)
+
 
 _unpack_array = msgspec.msgpack.Decoder(decodable(WireEvent)).decode
 

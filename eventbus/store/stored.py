@@ -142,6 +142,7 @@ def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
     first_at = from_microseconds(first_us)
     source = _source(*wire.source)
     text = _text(message) if type(message) is bytes else wire.message
+    component, instance = wire.reporting_component, wire.reporting_instance
     if len(_messages) >= _MOST_MESSAGES:
         _messages.clear()
     event = Event(
@@ -162,15 +163,14 @@ def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
         count=count,
         type=intern(wire.type),
         # client-go's aggregate is a fresh event: it keeps only some fields of the one it was made from.
-        reporting_component="" if form else source.component,
-        reporting_instance="" if form else source.host,
+        reporting_component="" if form else source.component if component is None else intern(component),
+        reporting_instance="" if form else source.host if instance is None else intern(instance),
     )
-    return event if form or body[0] == _USUAL_BODY else _with_more(event, wire)
+    return event if form or body[0] == _USUAL_BODY or not wire.has_more else _with_more(event, wire)
 
 
 def _with_more(event: Event, wire: WireEvent) -> Event:
     """Return *event* with the fields of *wire* that few events have."""
-    component, instance = wire.reporter
     return msgspec.structs.replace(
         event,
         metadata=msgspec.structs.replace(event.metadata, **more_metadata(wire)),
@@ -178,8 +178,6 @@ def _with_more(event: Event, wire: WireEvent) -> Event:
         series=EventSeries(wire.series[0], from_microseconds(wire.series[1])) if wire.series else None,
         action=intern(wire.action),
         related=None if wire.related is None else _reference(*wire.related),
-        reporting_component=intern(component),
-        reporting_instance=intern(instance),
     )
 
 
