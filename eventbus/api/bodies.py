@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -91,18 +93,28 @@ class Body(msgspec.Struct, frozen=True):
             raise ValueError("nested too deeply") from None
 
     def doubles(self) -> list[str]:
-        """Keys that an object of this JSON has twice."""
-        found: list[str] = []
+        """The paths of keys that an object of this JSON has twice."""
+        return list(_doubles(json.loads(self.data, object_pairs_hook=_Object))) if self.media_type == JSON else []
 
-        def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            if len(keys := dict(pairs)) < len(pairs):
-                seen: set[str] = set()
-                found.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            return keys
 
-        if self.media_type == JSON:
-            json.loads(self.data, object_pairs_hook=note)
-        return found
+class _Object(dict[str, Any]):
+    """An object of JSON, and the keys that it has *twice*."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counted = Counter(key for key, _ in pairs) if len(self) < len(pairs) else {}
+        self.twice = [key for key, times in counted.items() if times > 1]
+
+
+def _doubles(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, _Object):
+        below = f"{path}." if path else ""
+        yield from (below + key for key in value.twice)
+        for key, inner in value.items():
+            yield from _doubles(inner, below + key)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _doubles(inner, f"{path}[{place}]")
 
 
 def media_type_of(header: str | None, accepted: tuple[str, ...] = READ) -> str:

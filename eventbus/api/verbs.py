@@ -152,7 +152,7 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
         raise status.bad_request(str(error)) from None
     applied = _patcher(body.media_type, value)
     version = _version(value)
-    warnings = _warnings(asked, value, (), options) if isinstance(value, Mapping) else ()
+    warnings = _warnings(asked, value, (), options, patch=True) if isinstance(value, Mapping) else ()
     admitted = False
 
     def change(former: Any) -> Any:
@@ -164,9 +164,7 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
         try:
             new = kind.decode(applied(kind.encode(former)))
         except (InvalidEvent, InvalidObject) as error:
-            shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
-            cause = Cause("FieldValueInvalid", f'Invalid value: "{shown}": {error}', "patch")
-            raise status.invalid("", "", [cause]) from None
+            raise _bad_patch(value, str(error)) from None
         _check_name(asked, new)
         if new.metadata.namespace != asked.namespace:
             raise status.bad_request("the namespace of the object does not match the namespace on the request")
@@ -246,9 +244,9 @@ _TELLING = ("Strict", "Warn")
 
 
 def _warnings(
-    asked: Asked, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions
+    asked: Asked, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
 ) -> tuple[str, ...]:
-    """Of fields that nobody knows. Raises: Refusal: 400, where they are refused."""
+    """Of fields that nobody knows. Raises: Refusal: 400, of a patch 422, where they are refused."""
     if options.validation not in _TELLING:
         return ()
     found = [f'unknown field "{path}"' for path in unknown_fields(asked.resource.kind, plain)]
@@ -256,6 +254,8 @@ def _warnings(
     if found and options.validation == "Strict":
         kind = asked.resource.kind
         problem = f"strict decoding error: {', '.join(found)}"
+        if patch:
+            raise _bad_patch(plain, problem)
         version = kind.api_version.rpartition("/")[2]
         raise status.bad_request(f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {problem}')
     return tuple(found)
@@ -335,6 +335,11 @@ def _fitting(apply: Callable[[], Any]) -> Any:
         raise _unfit() from None
     except (BadDirective, RecursionError, TypeError) as error:
         raise status.bad_request(f"the patch cannot be applied: {error}") from None
+
+
+def _bad_patch(value: Any, problem: str) -> status.Refusal:
+    shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
+    return status.invalid("", "", [Cause("FieldValueInvalid", f'Invalid value: "{shown}": {problem}', "patch")])
 
 
 def _unfit() -> status.Refusal:

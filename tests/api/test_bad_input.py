@@ -252,6 +252,21 @@ def test_a_double_field_is_refused_where_that_is_asked(worker: ApiWorker) -> Non
     warned = worker.call("POST", f"{EVENTS}?fieldValidation=Warn", body, Content_Type=JSON)
     assert (warned.status, warned.headers["Warning"]) == (201, '299 - "duplicate field \\"reason\\""')
     assert worker.call("DELETE", f"{EVENTS}/d").status == 200
+    deep = b'{"metadata":{"name":"d","name":"e","ownerReferences":[{"uid":"a","uid":"b"}]}}'
+    told = worker.call("POST", f"{EVENTS}?fieldValidation=Strict", deep, Content_Type=JSON).json["message"]
+    assert told.endswith('duplicate field "metadata.name", duplicate field "metadata.ownerReferences[0].uid"')
+
+
+def test_a_patch_with_a_field_that_nobody_knows_is_invalid_where_that_is_asked(worker: ApiWorker) -> None:
+    about = {"metadata": {"name": "p"}, "involvedObject": {"namespace": "default"}}
+    assert worker.call("POST", EVENTS, about).status == 201
+    for kind in ("merge-patch", "strategic-merge-patch"):
+        media_type = f"application/{kind}+json"
+        path = f"{EVENTS}/p?fieldValidation=Strict"
+        answer = worker.call("PATCH", path, {"bogus": 1}, Content_Type=media_type)
+        assert (answer.status, answer.json["details"]["causes"][0]["field"]) == (422, "patch")
+        assert answer.json["message"].endswith('strict decoding error: unknown field "bogus"')
+    assert worker.call("DELETE", f"{EVENTS}/p").status == 200
 
 
 def test_a_body_without_an_end_is_answered_and_cut_off(worker: ApiWorker) -> None:
