@@ -78,5 +78,7 @@ def check_spool(spool: str) -> Finding:
         more = f"; {len(bad) - 3} more" if len(bad) > 3 else ""
         return warning("spool", f"{text}{more}", f"look into {spool}, and remove what is of no use")
     if waiting := sum(each.events for each in found if each.state is State.WAITING):
-        return warning("spool", f"{waiting} events of processes that are gone wait in {spool}", "eventbus spool send")
+        gone = "1 event of a process that is gone waits"
+        wait = gone if waiting == 1 else f"{waiting} events of processes that are gone wait"
+        return warning("spool", f"{wait} in {spool}", "eventbus spool send")
     return ok("spool", f"{len(found)} in use in {spool}" if found else f"nothing waits in {spool}")

@@ -89,7 +89,7 @@ def send_spooled(ctx: click.Context, folder: Path | None, any_bus: bool, output:
         write(f"{sent} event{'' if sent == 1 else 's'} sent\n")
         for each in left:
             why = each.problem or "it is for another bus: --any-bus sends it to this one"
-            click.echo(f"left: {each.name}, {each.events} events: {why}", err=True)
+            click.echo(f"left: {each.name}, {each.events} event{'s' * (each.events != 1)}: {why}", err=True)
     ctx.exit(1 if left else 0)
 
 

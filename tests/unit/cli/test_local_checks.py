@@ -28,8 +28,12 @@ def lay_down(root: Path, name: str, data: bytes) -> None:
 
 
 def two_events() -> bytes:
+    return some_events(2)
+
+
+def some_events(number: int) -> bytes:
     identity = ProducerIdentity("0123456789abcdef", "AbC-_fghijklmnop")
-    batch = KeptBatch(0, identity, 1, "", Stamp(1_763_700_000_000, 0), (), pack_events([b"\x80", b"\x80"]))
+    batch = KeptBatch(0, identity, 1, "", Stamp(1_763_700_000_000, 0), (), pack_events([b"\x80"] * number))
     return encode_file(Header("bus", "redis://h", "eb", 1, "boot", "host", 7, 1), [batch])
 
 
@@ -54,6 +58,11 @@ def test_events_of_processes_that_are_gone_wait_for_the_command_that_sends_them(
     found = check_spool(str(root))
     assert (found.severity, found.cure) == (Severity.WARNING, "eventbus spool send")
     assert found.message == f"4 events of processes that are gone wait in {root}"
+
+
+def test_one_event_that_is_left_is_said_as_one(root: Path) -> None:
+    lay_down(root, "1-1-000000", some_events(1))
+    assert check_spool(str(root)).message == f"1 event of a process that is gone waits in {root}"
 
 
 def test_what_nobody_can_read_is_named_before_what_waits_and_three_at_the_most(root: Path) -> None:
