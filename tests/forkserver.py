@@ -2,7 +2,7 @@
 
 Importing takes ten times as long as what most commands do, and took most of the time that all tests take. What is
 forked is a process like any other, with its own descriptors, environment, folder and signals; only the imports are
-shared. The other side is `starting.py`.
+shared, and at the end no module is taken down. The other side is `starting.py`.
 
 Each start is a byte on the control socket, with four descriptors: standard input, output and error, and a socket of
 its own. On that comes an `Order`, and back go the process id and, at its end, the exit code as `subprocess` has it.
