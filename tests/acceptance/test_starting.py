@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal
 from tests.starting import STRICT, Forked, Process, start
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 AFRESH = pytest.mark.parametrize("afresh", [False, True], ids=["forked", "afresh"])
 #: Everything that a process has from its starter.
@@ -57,7 +57,7 @@ def tell(folder: Path, env: dict[str, str], *words: str, afresh: bool) -> tuple[
             afresh=afresh,
         )
         assert isinstance(process, Forked) is not afresh
-        code = process.wait(30)
+        code = process.wait(PATIENCE_S)
         return code, _all(out.fileno()), _all(err.fileno())
 
 
@@ -116,7 +116,7 @@ def test_what_may_be_read_by_an_import_is_not_forked(env: dict[str, str]) -> Non
         words = [sys.executable, "-m", "workers", "--version"]
         with tempfile.TemporaryFile() as out:
             process = start(words, env=env | more, stdout=out, stderr=out)
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE_S) == 0
         return process
 
     assert isinstance(started(), Forked)
