@@ -14,13 +14,16 @@ PAUSED_MS, PAUSED_LONG_MS = 60_000, 600_000
 
 def check_exports(sinks: Sequence[SinkStatus], now_ms: int) -> Iterator[Finding]:
     """Find sinks that do not get what they should. *now_ms*: since 1970."""
-    well = 0
+    well = waiting = 0
     for sink in sinks:
         found = [*_paused(sink, now_ms), *_without_worker(sink)]
-        well += not found
+        waiting += not found and bool(sink.paused_since_ms)
+        well += not found and not sink.paused_since_ms
         yield from found
     if well:
         yield ok("exports", f"{well} sink{'s' * (well != 1)} being written to")
+    if waiting:
+        yield ok("exports", f"{waiting} sink{'s' * (waiting != 1)} that did not answer just now; each is tried again")
 
 
 def _paused(sink: SinkStatus, now_ms: int) -> Iterator[Finding]:
