@@ -200,8 +200,8 @@ def test_a_group_reads_and_acknowledges_in_as_many_commands_as_there_are_reads(b
 @pytest.mark.parametrize(
     ("load", "most_calls", "most_commands", "most_bytes", "most_python"),
     [
-        ("distinct", BATCHES, 1.6, 620, 33),
-        ("zipf", BATCHES, 1.2, 510, 26),
+        ("distinct", BATCHES, 3.6, 620, 33),
+        ("zipf", BATCHES, 2.8, 510, 26),
         ("hot", 2, 0.2, 80, 8),
     ],
 )
