@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgpack
 import pytest
 
 from eventbus.encoding.wire import pack_batch, pack_event
@@ -119,6 +120,15 @@ def test_workers_that_stood_still_decide_by_the_clock_of_the_entries(make_partit
     time.sleep(2.2)  # more than twice the interval, and than twice the refill
     assert partition.record(*messages[2:], at_ms=T0 + 1) == "CP"
     assert partition.record(make_event(message="many"), at_ms=T0 + 1) == "s"
+
+
+def test_a_set_with_a_digest_of_another_length_stays_as_it_is(make_partition: MakePartition) -> None:
+    partition = make_partition(max_events=1)
+    partition.record(make_event())
+    (similar,) = partition.admin.keys(partition.keys.aggregate + b"*")
+    partition.admin.set(similar, msgpack.packb([T0, "not eight bytes"]))
+    partition.record(make_event(), at_ms=T0 + 1)
+    assert msgpack.unpackb(partition.admin.get(similar)) == [T0 + 1, "not eight bytes"]
 
 
 @pytest.fixture

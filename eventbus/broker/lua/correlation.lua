@@ -46,7 +46,7 @@ local function pack_pair(packed_numbers, pair)
     packed = pack(one)
     packed_numbers[one] = packed
   end
-  if type(two) == 'string' then return '\146' .. packed .. '\168' .. two end
+  if type(two) == 'string' and #two == 8 then return '\146' .. packed .. '\168' .. two end
   local behind = packed_numbers[two]
   if not behind then
     behind = pack(two)
