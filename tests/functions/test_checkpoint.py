@@ -42,7 +42,14 @@ def test_versions_are_joined_and_the_number_grows_by_what_their_sum_does(partiti
 
 
 @pytest.mark.parametrize(
-    "fault", ["a version that jumped", "a version that is lost", "a library loaded anew", "rubbish"]
+    "fault",
+    [
+        "a version that jumped",
+        "a version that is lost",
+        "a library loaded anew",
+        "rubbish",
+        "a line that is lost, and was ahead of the clock",
+    ],
 )
 def test_what_cannot_be_gone_on_with_is_begun_anew_above_all_that_was_given(partition: Partition, fault: str) -> None:
     first, _ = begin(partition, 7, 8)
@@ -53,6 +60,10 @@ def test_what_cannot_be_gone_on_with_is_begun_anew_above_all_that_was_given(part
         lost, versions = first, (7, 2)
     elif fault == "a library loaded anew":
         partition.admin.function_load(functions.library(), replace=True)
+    elif fault == "a line that is lost, and was ahead of the clock":
+        first, _ = begin(partition, 7, 8 + 10_000_000)
+        partition.admin.delete(partition.keys.checkpoints)
+        versions = (1, 1)
     else:
         partition.admin.xadd(partition.keys.checkpoints, {"v": "?"}, id=f"{first + 1}-0")
     assert partition.call.checkpoint(versions, lost=lost) is None
@@ -70,10 +81,20 @@ def test_what_somebody_else_has_begun_anew_is_not_begun_again(partition: Partiti
     assert partition.call.checkpoint([7, 2], whole=True, lost=first) == second
 
 
+def test_a_line_below_what_a_caller_knows_is_begun_anew_above_that(partition: Partition) -> None:
+    first, _ = begin(partition, 7, 8)
+    known = first + 30_000_000
+    assert partition.call.checkpoint([7, 9], after=known) is None
+    found = partition.call.checkpoint([7, 9], after=known, whole=True)
+    assert found is not None
+    assert found.oldest > known
+    assert found.entries == ((found.oldest, (7, 9)),)
+
+
 def test_many_are_read_in_pages(partition: Partition) -> None:
     first, _ = begin(partition, 7)
     for version in range(8, 610):
-        partition.call.checkpoint([version], after=first + version)
+        partition.call.checkpoint([version], after=first + version - 8)
     found = partition.call.checkpoint([0], after=first)
     assert found is not None
     assert [number for number, _ in found.entries] == list(range(first + 1, first + 501))

@@ -8,7 +8,7 @@
 -- Writes  KEYS[1]; allowed when memory is full, since it is bounded. An entry's id is <number>-0, and `v` holds the versions,
 --         msgpack: never lower than in the entry before, and the number grows by as much as their sum. A line that cannot
 --         be gone on with is made anew, of one entry, with a number above all that were ever given: after a restart, a
---         promotion or a flush, where a version has jumped, and where one has gone back.
+--         promotion or a flush, where a version has jumped or gone back, and where the caller knows a higher number.
 
 local PAGE = 500
 -- A version that grew by more has jumped: see last_version.
@@ -48,21 +48,22 @@ local function checkpoint(keys, args)
   local key, after, is_whole, lost = keys[1], args[1], args[2] == '1', args[3]
   local versions = {}
   for i = 4, #args do versions[i - 3] = whole(args[i], 'version', 0, MOST) end
+  local known = after ~= '' and whole(after, 'after', 0, MOST) or 0
   check_type(key, 'stream')
   local number, former = last_checkpoint(key, #versions)
   local higher, grown
-  if former and written_rv[key] == number and lost ~= integer_text(number) then
+  if former and written_rv[key] == number and known <= number and lost ~= integer_text(number) then
     higher, grown = joined(former, versions)
   end
   if not higher then
     if not is_whole then return { 'READ' } end
-    local last = entry_id(last_id(key))
+    local last = math.max(entry_id(last_id(key)), written_rv[key] or 0, known)
     add_checkpoint(key, math.max(last > 0 and last + JUMP or 0, now_us()), versions, 1)
   elseif grown > 0 then
     add_checkpoint(key, number + grown, higher, math.min(ENTRIES, math.floor(BYTES / (9 * #versions + 40))))
   end
   local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1][1]
-  local from = after == '' and '-' or '(' .. integer_text(whole(after, 'after', 0, MOST)) .. '-0'
+  local from = after == '' and '-' or '(' .. integer_text(known) .. '-0'
   return { 'OK', string.match(oldest, '^%d+'), redis.call('XRANGE', key, from, '+', 'COUNT', PAGE) }
 end
 
