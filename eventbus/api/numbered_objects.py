@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from eventbus.api.numbering import Numbering
+from eventbus.api.numbering import Numbering, read_again
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.event import Event
@@ -40,6 +40,9 @@ class NumberedStorage:
         return self._storage.index(partition, selection)
 
     def find(self, namespace: str, name: str) -> Found[Event] | None:
+        return read_again(lambda: self._find(namespace, name))
+
+    def _find(self, namespace: str, name: str) -> Found[Event] | None:
         found = self._storage.find(namespace, name)
         if found is None:
             return None
@@ -90,9 +93,12 @@ class NumberedObjects(ObjectWriter[T]):
 
     def newest(self) -> Versions:
         """The newest checkpoint, once it covers all that is there. Redis: GET on version, FCALL checkpoint."""
-        return Versions(self._numbering.newest(self._client))
+        return Versions(read_again(lambda: self._numbering.newest(self._client)))
 
     def list(self, options: ListOptions | None = None) -> ObjectList[T]:
+        return read_again(lambda: self._list(options))
+
+    def _list(self, options: ListOptions | None) -> ObjectList[T]:
         found = super().list(options)
         items = (numbered for numbered, _ in self._numbered(found.items))
         return ObjectList(tuple(items), found.resource_version, found.continue_, found.remaining)
@@ -101,6 +107,9 @@ class NumberedObjects(ObjectWriter[T]):
         return [numbered for numbered, _ in self._numbered(_tagged(partition, one) for partition, one in found)]
 
     def _list_first(self, options: ListOptions) -> tuple[tuple[T, ...], tuple[int, ...], str]:
+        return read_again(lambda: self._read_first(options))
+
+    def _read_first(self, options: ListOptions) -> tuple[tuple[T, ...], tuple[int, ...], str]:
         found = super().list(options)
         pairs = sorted(self._numbered(found.items), key=lambda pair: int(pair[0].metadata.resource_version))
         return tuple(item for item, _ in pairs), tuple(own for _, own in pairs), found.resource_version

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from eventbus.api.checkpoint_line import CheckpointLine, Vector
 from eventbus.broker.bus import Bus
@@ -19,13 +19,29 @@ PARTITION: Final = 0
 #: Rounds in which somebody else may have begun the line anew meanwhile.
 ATTEMPTS: Final = 5
 
+R = TypeVar("R")
+
+
+class MadeAnew(Expired):
+    """What was read or written is lost, and has no number. Cure: call again."""
+
+
+def read_again(read: Callable[[], R]) -> R:
+    """Return what *read* does, which is called again where it has read what is lost. Raises: MadeAnew: each time."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return read()
+        except MadeAnew:
+            continue
+    return read()
+
 
 class Numbering:
     """Keeps the line of checkpoints of a bus, and adds to it what is not on it yet. Thread-safe.
 
     One call at a time: who waits for it has mostly been covered by it.
 
-    Raises, from what calls: BusUnavailable, BusRefused.
+    Raises, from what calls: BusUnavailable, BusRefused; MadeAnew.
     Redis: FCALL checkpoint, on the partition 0.
     """
 
@@ -104,7 +120,7 @@ class Numbering:
             self._ask(wanted)
         with self._reading:
             if not self._line.covers(versions):
-                raise Expired("the store was made anew meanwhile")
+                raise MadeAnew("the store was made anew meanwhile")
 
     def _call(self, versions: Sequence[int], *, whole: bool = False, lost: int | None = None) -> None:
         with self._calling:
@@ -128,4 +144,4 @@ class Numbering:
             lost, more = None, bool(reply.entries)
 
 
-__all__ = ["Numbering"]
+__all__ = ["MadeAnew", "Numbering", "read_again"]

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
+from eventbus.api.numbering import MadeAnew
 from eventbus.errors import (
     AlreadyExists,
     BusFull,
@@ -162,7 +163,7 @@ def too_many(message: str, retry_after_s: float = RETRY_AFTER_S) -> Refusal:
 
 
 def unavailable(message: str) -> Refusal:
-    """503, and when to come again: Redis does not answer."""
+    """503, and when to come again: Redis does not answer, or has lost it meanwhile."""
     return Refusal(503, "ServiceUnavailable", message, retry_after_s=RETRY_AFTER_S)
 
 
@@ -184,6 +185,8 @@ def refusal_of(error: EventBusError) -> Refusal:
             return Refusal(409, "Conflict", message, details=details)
         case AheadOfStore():
             return _too_large_version(message)
+        case MadeAnew():  # nobody has asked for what is lost
+            return unavailable(message)
         case Expired():
             return Refusal(410, "Expired", message)
         case InvalidSelector():
