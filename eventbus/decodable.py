@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Final, TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 
 _ready: set[Any] = set()
-#: Not to be held by another thread at a fork: the child would find a type that is never finished.
-_LOCK: Final = threading.RLock()
-os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+_lock = threading.RLock()
 
 
 def decodable(shape: T) -> T:
@@ -23,10 +22,29 @@ def decodable(shape: T) -> T:
     segmentation fault: the second uses what the first has half built. So whatever decodes says `type=decodable(…)`.
     """
     if shape not in _ready:
-        with _LOCK:
+        with _lock:
             msgspec.json.Decoder(shape)
             _ready.add(shape)
     return shape
 
+
+# A fork waits for a type that is half built: in the child it would never be finished. `process_hooks` takes its lock
+# before this one, as who imports does: its hooks are registered later, so they are called earlier.
+
+
+def _after_fork_in_parent() -> None:
+    with suppress(RuntimeError):  # this module was imported while the fork was being prepared
+        _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _lock.acquire(), after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
 
 __all__ = ["decodable"]

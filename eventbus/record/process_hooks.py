@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import eventbus.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
 from eventbus.errors import ConfigError
 from eventbus.record.signal_waker import SignalWaker
 from eventbus.record.thread_support import describe_thread_support
