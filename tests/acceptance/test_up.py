@@ -348,7 +348,8 @@ def test_a_procfile_that_nobody_named_is_left_alone_and_said(
     procfile.write_text("web: echo never")
     monkeypatch.chdir(tmp_path)
     with Program(*UP, env=env, folder=tmp_path) as program:
-        eventually(lambda: "--procfile Procfile runs its lines, too" in program.err)
+        eventually(lambda: all(line in program.out for line in READY))
+        assert "--procfile Procfile runs its lines, too" in program.err
         assert program.stop() == 0
         assert "never" not in program.out
 
