@@ -26,6 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Where a page signs in and out: whoever does the one has no name yet, and the other may have lost it.
 SESSION_PATH: Final = "/eventbus/v1/session"
 _BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
+_IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "groups"), ("Impersonate-Uid", "uids"))
 
 
 @web.middleware
@@ -74,6 +75,7 @@ class Access:
         _check_origin(request)
         if not is_open(request):
             request[USER] = self._authenticator.user(request)
+            _check_impersonation(request)
         return await handler(request)
 
     def _check_host(self, request: web.Request) -> None:
@@ -102,6 +104,14 @@ def _check_origin(request: web.Request) -> None:
     same = origin is None or origin in (f"http://{request.host}", f"https://{request.host}")
     if not same or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         raise status.Refusal(403, "Forbidden", "a page of another origin may not use this server")
+
+
+def _check_impersonation(request: web.Request) -> None:
+    """Refuse to be asked in another's name: if that were not minded, a proxy's users would have all its rights."""
+    for header, resource in _IMPERSONATION:
+        if header in request.headers:
+            why = f'User "{request[USER].name}" cannot impersonate resource "{resource}" in API group ""'
+            raise status.forbidden(resource, request.headers[header], f"{why} at the cluster scope: nobody can here")
 
 
 def host_of(header: str) -> str:

@@ -53,6 +53,16 @@ def test_a_reader_reads_and_writes_nothing(users_worker: ApiWorker) -> None:
         assert 'User "reader" cannot' in answer.json["message"]
 
 
+@pytest.mark.parametrize("header", ["Impersonate_User", "Impersonate_Group", "Impersonate_Uid"])
+def test_nobody_can_ask_as_somebody_else(users_worker: ApiWorker, header: str) -> None:
+    resource = header.partition("_")[2].lower() + "s"
+    answer = users_worker.call("DELETE", f"{EVENTS}/x", **{header: "reader"})
+    assert answer.status == 403
+    assert answer.json["message"].startswith(
+        f'{resource} "reader" is forbidden: User "admin" cannot impersonate resource "{resource}" in API group ""'
+    )
+
+
 def test_a_changed_token_file_is_read_again(embedded_url: str, prefix: str, tmp_path: Path) -> None:
     options = with_users(tmp_path)
     with api_worker(embedded_url, prefix, tmp_path, *options, token="admin-token") as worker:
