@@ -19,7 +19,7 @@ AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"
 #: What is served besides resources, that everybody with a name may read.
 _PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
-METRICS_PATH: Final = "/metrics"
+_METRICS: Final = "/metrics"
 
 
 class Reviews:
@@ -77,7 +77,7 @@ class Reviews:
                 if resources:
                     rules.append({"verbs": sorted(rule.verbs), "apiGroups": [ANY], "resources": resources})
         paths = [f"{path}/*" if path in ("/api", "/apis", "/openapi") else path for path in _PATHS]
-        paths += [METRICS_PATH] if _may_read(request, METRICS_PATH) else []
+        paths += [_METRICS] if _may_read(request, _METRICS) else []
         found = {
             "resourceRules": rules,
             "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": paths}],
@@ -133,7 +133,7 @@ def _info(user: User) -> dict[str, Any]:
 
 
 def _may_read(request: web.Request, path: str) -> bool:
-    if path == METRICS_PATH:
+    if path == _METRICS:
         return request.app[API].access.allowed(request[USER], "get", "metrics")
     return any(path == served or path.startswith(f"{served}/") for served in _PATHS)
 
