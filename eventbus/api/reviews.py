@@ -19,7 +19,6 @@ AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"
 #: What is served besides resources, that everybody with a name may read.
 _PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
-_METRICS: Final = "/metrics"
 
 
 class Reviews:
@@ -53,7 +52,7 @@ class Reviews:
         elif "nonResourceAttributes" in spec and spec["nonResourceAttributes"] is not None:
             asked = _mapping(spec, "nonResourceAttributes")
             path, verb = str(asked.get("path", "")), str(asked.get("verb", ""))
-            allowed, reason = verb.lower() == "get" and _may_read(request, path), ""
+            allowed, reason = verb.lower() == "get" and path.startswith(_PATHS), ""
         else:
             problem = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
             cause = status.Cause("FieldValueInvalid", problem, "spec.resourceAttributes")
@@ -77,7 +76,6 @@ class Reviews:
                 if resources:
                     rules.append({"verbs": sorted(rule.verbs), "apiGroups": [ANY], "resources": resources})
         paths = [f"{path}/*" if path in ("/api", "/apis", "/openapi") else path for path in _PATHS]
-        paths += [_METRICS] if _may_read(request, _METRICS) else []
         found = {
             "resourceRules": rules,
             "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": paths}],
@@ -130,12 +128,6 @@ class Reviews:
 
 def _info(user: User) -> dict[str, Any]:
     return {"username": user.name} | ({"uid": user.uid} if user.uid else {}) | {"groups": list(user.groups)}
-
-
-def _may_read(request: web.Request, path: str) -> bool:
-    if path == _METRICS:
-        return request.app[API].access.allowed(request[USER], "get", "metrics")
-    return any(path == served or path.startswith(f"{served}/") for served in _PATHS)
 
 
 async def _read(request: web.Request, version: str, kind: str) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker
 
-ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ABOUT = {"kind": "Pod", "namespace": "default", "name": "web-0"}
@@ -33,24 +32,6 @@ def test_the_rules_of_a_user_are_those_of_its_role(users_worker: ApiWorker) -> N
     assert verbs("reader-token") == {"get", "list", "watch"}
     assert verbs("admin-token") & {"*", "delete"}
     assert verbs("nobody-token") == set()
-
-
-def test_a_path_may_be_read_by_whom_it_is_served(users_worker: ApiWorker) -> None:
-    def may(token: str, path: str) -> bool:
-        asked = {"spec": {"nonResourceAttributes": {"path": path, "verb": "get"}}}
-        reply = users_worker.call("POST", ACCESS, asked, **as_user(token))
-        allowed: bool = reply.json["status"]["allowed"]
-        return allowed
-
-    def named(token: str) -> bool:
-        reply = users_worker.call("POST", RULES, {"spec": {"namespace": "default"}}, **as_user(token))
-        return any("/metrics" in rule["nonResourceURLs"] for rule in reply.json["status"]["nonResourceRules"])
-
-    for token, expected in (("reader-token", True), ("nobody-token", False)):
-        assert (users_worker.call("GET", "/metrics", **as_user(token)).status == 200) is expected
-        assert may(token, "/metrics") is named(token) is expected
-        assert may(token, "/api/v1")
-        assert not may(token, "/apiary")
 
 
 def test_a_token_is_reviewed_for_admins_alone(users_worker: ApiWorker) -> None:
