@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,7 @@ class AgentMachine:
     ) -> None:
         for program in self._programs:
             program.__exit__(kind, error, traceback)
+            sys.stderr.write(f"--- an agent\n{program.err[-4000:]}\n")  # shown if the test failed
         for pod in self._pods():
             pids = [run.pid for run in pod.containers if run.running]
             for pid in [*pids, pod.sandbox.shim_pid if pod.sandbox is not None and pod.sandbox.ready else 0]:
