@@ -46,6 +46,7 @@ class ApiConnection:
         self._line: http.client.HTTPConnection | None = None
         self._pid = os.getpid()
         self._user = 0  #: the thread that is in the middle of using the line; 0: none is
+        self._ended = False
         self._token = ""
 
     def request(
@@ -107,6 +108,11 @@ class ApiConnection:
                 line.close()
         # Else whoever is using it finds it broken, and closes the rest: http.client is not made for two threads.
 
+    def end(self) -> None:
+        """Hang up for good: a request that is about to connect ends with an error, too. Idempotent."""
+        self._ended = True
+        self.close()
+
     def __del__(self) -> None:
         # A child after fork drops what was its parent's, and nobody there is left to close it.
         with suppress(Exception):
@@ -124,6 +130,8 @@ class ApiConnection:
             self.close()
         if self._line is None:
             self._line, self._pid = self._connect(), os.getpid()
+        if self._ended:  # looked at behind the line, as `end` sets it before: one of the two hangs up
+            raise BusUnavailable(f"{self.address}: the connection was ended")
         every = {"User-Agent": "eventbus", "Accept": "application/json", **(headers or {})}
         if self._token:
             every["Authorization"] = f"Bearer {self._token}"
@@ -142,6 +150,7 @@ class ApiConnection:
             line = http.client.HTTPSConnection(address.host, address.port, timeout=self._timeout_s, context=self._tls)
         else:
             line = http.client.HTTPConnection(address.host, address.port, timeout=self._timeout_s)
+        line.auto_open = 0  # or a line that another thread has closed would come to life again, unknown to anybody
         line.connect()
         if not address.socket:
             _keep_alive(line.sock)

@@ -68,9 +68,9 @@ class RemoteStream:
                 self._connection.close()
 
     def close(self) -> None:
-        """End a read under way. Idempotent."""
+        """End a read under way, and any to come. Idempotent."""
         self._closed = True
-        self._connection.close()
+        self._connection.end()
 
     def _take(self, line: bytes) -> Event | None:
         try:

@@ -75,3 +75,19 @@ def test_each_event_is_heard_once_across_a_line_that_broke() -> None:
         thread.join()
     assert heard == ["a", "b", "c", "d"]
     assert Handler.asked == ["0", "1"]
+
+
+def test_a_stream_that_was_closed_before_it_was_read_is_not_opened_again() -> None:
+    """As by a watcher that is stopped as soon as it was started: its thread would read for ever."""
+    Handler.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        stream = RemoteStream(parse_api_url(f"http://127.0.0.1:{server.server_port}", Settings()))
+        stream.close()
+        with pytest.raises(BusUnavailable, match="the connection was ended"):
+            next(stream.read())
+        assert Handler.asked == []
+    finally:
+        server.shutdown()
+        server.server_close()
