@@ -160,7 +160,11 @@ def test_a_full_stream_is_named_with_who_holds_it(env: dict[str, str]) -> None:
             recorder.event(
                 ObjectReference("Pod", "default", f"web-{number}"), "Normal", "Tested", secrets.token_hex(5_000)
             )
-        assert not broadcaster.flush(2)
+            # A batch is small, so that the one that finds no room finds the stream nearly full.
+            if number % 8 == 7 and not broadcaster.flush(2):
+                break
+        else:
+            pytest.fail("there was room for all of them")
     code, found = look(env)
     assert (code, found["stream"]["severity"]) == (2, "error")
     assert "group sink holds it" in found["stream"]["message"]

@@ -68,8 +68,11 @@ def kill_while_redis_is_frozen(scene: Scene) -> tuple[int, float]:
     """The second half goes into sockets that nobody reads, and into the spool. Returns what was promised, and when."""
     scene.worker()
     victim = record_half(scene)
+    until(
+        lambda: not sum(each.events for each in contents(scene))
+    )  # on a busy machine the first half may have been in it for a while
     with frozen(scene.server.pid):
-        until(lambda: sum(each.events for each in contents(scene)) >= EVENTS // 2)
+        until(lambda: victim.events + sum(each.events for each in contents(scene)) >= EVENTS)
         victim.signal(signal.SIGKILL)
         victim.wait()
     scene.drain_sockets()  # what the victim had written to its socket is in the stream now
@@ -83,7 +86,7 @@ def test_what_a_frozen_redis_had_not_acknowledged_is_sent_once(scene: MakeScene,
     send(here)
     verdict = here.verdict(since=died)
     note(SPOOLED, verdict)
-    assert promised == EVENTS // 2
+    assert promised > 0
     assert verdict.accepted == EVENTS
     assert verdict.clean, verdict
     assert contents(here) == []
