@@ -439,8 +439,12 @@ def test_while_the_command_runs_nothing_of_ours_stays_but_a_small_process(
 def test_a_recording_process_that_dies_is_told_in_one_line(env: dict[str, str]) -> None:
     # It stays as long as the bus is away.
     process = lean("--", "sh", "-c", "read line; exit 4", env=env | {"EVENTBUS_REDIS_URL": AWAY})
-    eventually(lambda: len(children(process.pid)) == 2)
-    (helper,) = [pid for pid in children(process.pid) if b"exec_recorder" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def helpers() -> list[int]:
+        return [pid for pid in children(process.pid) if b"exec_recorder" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    eventually(lambda: len(children(process.pid)) == 2 and helpers(), despite=OSError)
+    (helper,) = helpers()
     os.kill(helper, signal.SIGKILL)
     eventually(lambda: helper not in children(process.pid))
     _, said = process.communicate(b"go\n", timeout=PATIENCE_S)
