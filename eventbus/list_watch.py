@@ -59,7 +59,9 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a list or watch. Change them with `msgspec.structs.replace`.
 
     *resource_version* of a list: "" the newest, "0" any, else not older than it (or exactly it, by *version_match*).
-    Of a watch: everything behind it; "" or "0": first ADDED for all there is.
+    Of a watch: everything behind it; "" or "0": first ADDED for all there is. *send_initial_events* of a watch goes
+    with the match NOT_OLDER_THAN. True: these come first whatever the version is, then a bookmark, if *allow_bookmarks*.
+    False: they do not come, and "" or "0" is everything from now on.
     """
 
     namespace: str = ""  #: "" is every namespace
@@ -71,7 +73,7 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     continue_: str = ""  #: from the page before
     timeout_s: float | None = None  #: a watch ends by itself after so long
     allow_bookmarks: bool = False
-    send_initial_events: bool = False
+    send_initial_events: bool | None = None
 
 
 class ObjectList(msgspec.Struct, Generic[T], frozen=True):

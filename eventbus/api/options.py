@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from multidict import MultiMapping
 
 from eventbus.api import status
-from eventbus.api.request_info import is_true
+from eventbus.api.request_info import is_true, is_true_or_none
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
 from eventbus.list_watch import ListOptions, VersionMatch
 from eventbus.store.continue_token import Continue
-from eventbus.store.list_validation import check_list, check_watch
+from eventbus.store.list_validation import list_problems, watch_problems
 
 #: A watch that names no end has one all the same, so that its clients spread anew over several workers.
 WATCH_S: Final = (1800.0, 3600.0)
@@ -25,6 +25,7 @@ _PROPAGATIONS: Final = ("Background", "Foreground", "Orphan")
 _MAX_MANAGER: Final = 128
 #: The largest that etcd has.
 _MOST_VERSION: Final = (1 << 63) - 1
+_MATCHES: Final = frozenset(VersionMatch)
 _VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
 
@@ -49,28 +50,28 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
         namespace=namespace,
         label_selector=query.get("labelSelector", ""),
         field_selector=fields,
-        resource_version=_version(query.get("resourceVersion", "")),
+        resource_version=query.get("resourceVersion", ""),
         version_match=_match(query.get("resourceVersionMatch", "")),
         limit=0 if watch else max(0, _number(query, "limit")),  # less than none is all, as there
-        continue_="" if watch else query.get("continue", ""),
+        continue_=query.get("continue", ""),
         timeout_s=_timeout(query) if watch else None,
         allow_bookmarks=is_true(query.get("allowWatchBookmarks")),
-        send_initial_events=is_true(query.get("sendInitialEvents")),
+        send_initial_events=is_true_or_none(query.get("sendInitialEvents")),
     )
-    if not watch:
-        _number(query, "timeoutSeconds")  # read there as well, where it means nothing
+    for name in ("limit", "timeoutSeconds"):
+        _number(query, name)  # read there as well where it means nothing
+    problems = watch_problems(options) if watch else list_problems(options)
+    if causes := [Cause(status.reason_of(problem), problem, field) for field, problem in problems]:
+        raise status.invalid("ListOptions", "", causes, group=_META)
+    version = _version(options.resource_version)
+    if watch:
+        return msgspec.structs.replace(options, resource_version=version, continue_="")
     if options.continue_:
         try:
             Continue.parse(options.continue_)
         except InvalidObject as error:
             raise status.bad_request(f"invalid continue token: {error}") from None
-    try:
-        (check_watch if watch else check_list)(options)
-    except InvalidObject as error:
-        field, _, problem = str(error).partition(": ")
-        reason = "FieldValueForbidden" if problem.startswith("Forbidden") else "FieldValueInvalid"
-        raise status.invalid("ListOptions", "", [Cause(reason, problem, field)], group=_META) from None
-    return options
+    return msgspec.structs.replace(options, resource_version=version)
 
 
 def check_version(query: Mapping[str, str]) -> None:
@@ -143,12 +144,8 @@ def _version(text: str) -> str:
 
 
 def _match(text: str) -> VersionMatch:
-    try:
-        return VersionMatch(text)
-    except ValueError:
-        problem = f'Unsupported value: "{text}": supported values: "Exact", "NotOlderThan", ""'
-        cause = Cause("FieldValueNotSupported", problem, "resourceVersionMatch")
-        raise status.invalid("ListOptions", "", [cause], group=_META) from None
+    """What is none stays text, and is a problem among others."""
+    return VersionMatch(text) if text in _MATCHES else cast(VersionMatch, text)
 
 
 def _number(query: Mapping[str, str], name: str) -> int:

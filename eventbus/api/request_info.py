@@ -62,6 +62,11 @@ def is_true(value: str | None) -> bool:
     return value is not None and value.lower() not in ("0", "false")
 
 
+def is_true_or_none(value: str | None) -> bool | None:
+    """The same, where what is not given means something of its own."""
+    return None if value is None else is_true(value)
+
+
 def _segments(raw_path: str) -> list[str]:
     """The parts of a path, each decoded by itself, so that no %2f makes two of one.
 
@@ -106,4 +111,4 @@ def _find(parts: list[str], resources: Resources) -> tuple[Resource, str, str, s
     return resource, namespace, name, subresource, old_watch
 
 
-__all__ = ["NAMESPACES", "Asked", "is_true", "read_request"]
+__all__ = ["NAMESPACES", "Asked", "is_true", "is_true_or_none", "read_request"]

@@ -241,7 +241,7 @@ def _invalid(message: str) -> Refusal:
     kind, _, name = about.partition(" ") if said else ("", "", "")
     kind, _, group = kind.partition(".")
     field, _, problem = (rest if said else message).partition(": ")
-    cause = Cause(_reason_of(problem), problem or message, field if problem else "")
+    cause = Cause(reason_of(problem), problem or message, field if problem else "")
     return Refusal(
         422,
         "Invalid",
@@ -253,7 +253,8 @@ def _invalid(message: str) -> Refusal:
     )
 
 
-def _reason_of(problem: str) -> str:
+def reason_of(problem: str) -> str:
+    """The reason of a cause, by how its text begins."""
     reasons = {
         "Required value": "FieldValueRequired",
         "Forbidden": "FieldValueForbidden",
@@ -276,6 +277,7 @@ __all__ = [
     "no_such_path",
     "not_acceptable",
     "not_found",
+    "reason_of",
     "refusal_of",
     "refusal_of_http",
     "response",

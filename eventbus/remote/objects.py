@@ -172,8 +172,9 @@ def watch_query(options: ListOptions) -> dict[str, str]:
         query["timeoutSeconds"] = str(max(1, math.ceil(options.timeout_s)))
     if options.allow_bookmarks:
         query["allowWatchBookmarks"] = "true"
-    if options.send_initial_events:
-        query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    if options.send_initial_events is not None:
+        sends = "true" if options.send_initial_events else "false"
+        query |= {"sendInitialEvents": sends, "resourceVersionMatch": str(options.version_match)}
     return query
 
 

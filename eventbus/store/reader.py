@@ -127,17 +127,24 @@ class ObjectReader(Generic[T]):
         version = options.resource_version
         items: tuple[T, ...] = ()
         own: tuple[int, ...] = ()
-        if version in _ANY_VERSION or options.send_initial_events:
+        sends = version in _ANY_VERSION if options.send_initial_events is None else options.send_initial_events
+        if sends:
             listed = msgspec.structs.replace(
-                options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=False
+                options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=None
             )
             items, own, version = self._list_first(listed)
         newest = self.newest()
-        after = self._parse(version, newest)
+        after = newest if version in _ANY_VERSION else self._parse(version, newest)
         state = WatchState(
             selection=selection,
             options=options,
-            begin=Begin(after=after, newest=newest.counters, items=items, own=own, told=options.send_initial_events),
+            begin=Begin(
+                after=after,
+                newest=newest.counters,
+                items=items,
+                own=own,
+                told=bool(options.send_initial_events and options.allow_bookmarks),
+            ),
             now=self._clock.monotonic(),
             ready=ready,
         )

@@ -194,8 +194,11 @@ class FakeWatchSource(Generic[T]):
 
     def _first_events(self, options: ListOptions, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
         version = options.resource_version
-        if version in ("", "0") or options.send_initial_events:
+        sends = version in ("", "0") if options.send_initial_events is None else options.send_initial_events
+        if sends:
             return self._initial_events(options, selection)
+        if version in ("", "0"):
+            return ()
         if version == UNFINISHED or int(version) < self._floor:
             raise Expired(f"too old resource version: {version} ({self._floor})")
         seen = (change.seen_by(selection) for change in self._changes if change.version > int(version))
@@ -206,7 +209,7 @@ class FakeWatchSource(Generic[T]):
         found = [one for one in self._objects.values() if selection.matches(one)]
         places = [UNFINISHED] * (len(found) - 1) + [self.version]
         told = [WatchEvent(WatchEventType.ADDED, one, place) for one, place in zip(found, places, strict=False)]
-        if options.send_initial_events:
+        if options.send_initial_events and options.allow_bookmarks:
             told.append(WatchEvent(WatchEventType.BOOKMARK, position=self.version, initial_events_end=True))
         return tuple(told)
 

@@ -482,11 +482,12 @@ def test_the_version_of_another_bus_is_expired(nodes: ObjectWriter[Node]) -> Non
 
 def test_initial_events_are_asked_for_in_a_watch_and_with_their_match(nodes: ObjectWriter[Node]) -> None:
     match = VersionMatch.NOT_OLDER_THAN
-    with pytest.raises(InvalidObject, match=r"^sendInitialEvents: Forbidden: .* for list$"):
-        nodes.list(ListOptions(send_initial_events=True, version_match=match))
-    for other in (VersionMatch.UNSET, VersionMatch.EXACT):
-        with pytest.raises(InvalidObject, match=r"requires setting resourceVersionMatch to NotOlderThan$"):
-            nodes.watch(ListOptions(send_initial_events=True, version_match=other))
+    for sends in (True, False):
+        with pytest.raises(InvalidObject, match=r"^sendInitialEvents: Forbidden: .* for list$"):
+            nodes.list(ListOptions(send_initial_events=sends, resource_version="0", version_match=match))
+        for other in (VersionMatch.UNSET, VersionMatch.EXACT):
+            with pytest.raises(InvalidObject, match=r"requires setting resourceVersionMatch to NotOlderThan$"):
+                nodes.watch(ListOptions(send_initial_events=sends, version_match=other))
     with pytest.raises(InvalidObject, match=r"is forbidden for watch unless sendInitialEvents is provided$"):
         nodes.watch(ListOptions(resource_version="1", version_match=match))
 
@@ -635,6 +636,42 @@ def test_initial_events_end_with_a_bookmark_that_says_so(nodes: ObjectWriter[Nod
     assert (first.type, first.initial_events_end) == (WatchEventType.ADDED, False)
     assert (end.type, end.initial_events_end) == (WatchEventType.BOOKMARK, True)
     assert end.position == nodes.list().resource_version
+
+
+@over_both
+@pytest.mark.parametrize("version", ["", "0"])
+def test_a_watch_that_wants_no_initial_events_begins_now(nodes: ObjectWriter[Node], version: str) -> None:
+    nodes.create(node("a"))
+    watch = nodes.watch(
+        ListOptions(
+            resource_version=version,
+            send_initial_events=False,
+            allow_bookmarks=True,
+            version_match=VersionMatch.NOT_OLDER_THAN,
+        )
+    )
+    nodes.create(node("b"))
+    assert told(watch, 1) == ["ADDED b"]
+    watch.stop()
+
+
+@over_both
+def test_a_watch_that_wants_no_initial_events_goes_on_from_its_version(nodes: ObjectWriter[Node]) -> None:
+    begin = nodes.list().resource_version
+    nodes.create(node("a"))
+    match = VersionMatch.NOT_OLDER_THAN
+    watch = nodes.watch(ListOptions(resource_version=begin, send_initial_events=False, version_match=match))
+    assert told(watch, 1) == ["ADDED a"]
+    watch.stop()
+
+
+@over_both
+def test_no_bookmark_ends_the_initial_events_of_who_wants_none(nodes: ObjectWriter[Node]) -> None:
+    nodes.create(node("a"))
+    watch = nodes.watch(ListOptions(send_initial_events=True, version_match=VersionMatch.NOT_OLDER_THAN))
+    nodes.create(node("b"))
+    assert told(watch, 2) == ["ADDED a", "ADDED b"]
+    watch.stop()
 
 
 def test_a_watch_ends_in_time_with_a_bookmark_behind_what_it_passed_over(nodes: ObjectWriter[Node]) -> None:

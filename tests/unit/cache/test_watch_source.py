@@ -52,7 +52,7 @@ def test_initial_events_end_with_a_bookmark_and_cannot_be_resumed_in_their_middl
 ) -> None:
     for name in "abc":
         source.add(make_thing(name))
-    options = ListOptions(resource_version=source.version, send_initial_events=True)
+    options = ListOptions(resource_version=source.version, send_initial_events=True, allow_bookmarks=True)
     first, second, last, end = told = list(_closed(source.watch(options)))
     assert [event.initial_events_end for event in told] == [False, False, False, True]
     for event in (first, second):
@@ -60,6 +60,14 @@ def test_initial_events_end_with_a_bookmark_and_cannot_be_resumed_in_their_middl
             source.watch(ListOptions(resource_version=event.resource_version))
     for event in (last, end):
         assert list(_closed(source.watch(ListOptions(resource_version=event.resource_version)))) == []
+
+
+@pytest.mark.parametrize("version", ["", "0"])
+def test_without_initial_events_a_watch_of_any_version_begins_now(source: FakeWatchSource[Event], version: str) -> None:
+    source.add(make_thing("a"))
+    watch = source.watch(ListOptions(resource_version=version, send_initial_events=False))
+    source.add(make_thing("b"))
+    assert [event.object.metadata.name for event in _closed(watch) if event.object] == ["b"]
 
 
 def _closed(watch: FakeWatch[Event]) -> FakeWatch[Event]:
