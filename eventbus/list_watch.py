@@ -60,7 +60,7 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     *resource_version* of a list: "" the newest, "0" any, else not older than it (or exactly it, by *version_match*).
     Of a watch: everything behind it; "" or "0": first ADDED for all there is. *send_initial_events* of a watch goes
-    with the match NOT_OLDER_THAN. True: these come first whatever the version is, then a bookmark, if *allow_bookmarks*.
+    with the match NOT_OLDER_THAN. True: these come first whatever the version is, then a bookmark, if that is allowed.
     False: they do not come, and "" or "0" is everything from now on.
     """
 
