@@ -50,7 +50,6 @@ EVENTS_V1_SHAPE: Final = _EventsV1
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _CORE: Final = msgspec.json.Decoder(decodable(Event))
-_EVENTS_V1: Final = msgspec.json.Decoder(decodable(_EventsV1))
 
 
 def encode_core(event: Event) -> bytes:
@@ -59,11 +58,6 @@ def encode_core(event: Event) -> bytes:
     Raises:   InvalidEvent: a value has the wrong type, a time no zone, a text a lone surrogate or NUL.
     """
     return _ENCODE(to_core(event))
-
-
-def encode_events_v1(event: Event) -> bytes:
-    """Return *event* as events.k8s.io/v1 JSON (UTF-8, one line). Raises: as `encode_core`."""
-    return _ENCODE(to_events_v1(event))
 
 
 def decode_core(data: bytes | str) -> Event:
@@ -76,12 +70,6 @@ def decode_core(data: bytes | str) -> Event:
     """
     shape = decode_fast(_CORE, data, CORE_VERSION)
     return from_core(load(data)) if shape is None else _finish(shape)
-
-
-def decode_events_v1(data: bytes | str) -> Event:
-    """Read one events.k8s.io/v1 JSON object; otherwise as `decode_core`."""
-    shape = decode_fast(_EVENTS_V1, data, EVENTS_VERSION)
-    return from_events_v1(load(data)) if shape is None else _finish(_from_shape(shape))
 
 
 def to_core(event: Event) -> dict[str, Any]:
@@ -122,7 +110,7 @@ def to_core(event: Event) -> dict[str, Any]:
 def to_events_v1(event: Event) -> dict[str, Any]:
     """Return *event* as the plain dict that is its events.k8s.io/v1 JSON, times as strings. Raises: as `encode_core`.
 
-    An unset event_time is null, as Go writes it; clients of this version refuse that: give them `with_event_time`.
+    An unset event_time is null, as Go writes it.
     """
     check_values(event)
     new: dict[str, Any] = {"kind": KIND, "apiVersion": EVENTS_VERSION, "metadata": metadata_to_json(event.metadata)}
@@ -141,19 +129,6 @@ def to_events_v1(event: Event) -> dict[str, Any]:
     new["deprecatedLastTimestamp"] = seconds_to_json(event.last_timestamp)
     _put(new, deprecatedCount=event.count)
     return new
-
-
-def with_event_time(event: Event) -> Event:
-    """Return *event* with an event_time, as clients of events.k8s.io/v1 need it.
-
-    An unset event_time becomes the first timestamp, else the creation time, in whole seconds.
-
-    For what is handed out only: sent back, it would be an event that has an event_time of its own.
-    """
-    if _in_utc(event.event_time) is not None:
-        return event
-    time = _in_utc(event.first_timestamp) or _in_utc(event.metadata.creation_timestamp)
-    return event if time is None else msgspec.structs.replace(event, event_time=time.replace(microsecond=0))
 
 
 def from_core(mapping: Mapping[str, Any]) -> Event:

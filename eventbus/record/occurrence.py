@@ -24,8 +24,6 @@ from eventbus.record.pending import Pending, pack
 
 log = logging.getLogger("eventbus")
 
-#: For so long a repeat of the same occurrence is recognised, seconds.
-REMEMBERED_S = 2 * 3600
 #: Occurrences that wait for Redis; beyond it the oldest is dropped, counted and logged.
 MOST_WAITING = 10_000
 
@@ -104,9 +102,4 @@ class OccurrenceRecorder:
         raise BusUnavailable("the stream was made anew just now; try again")
 
 
-def reference_of(kind: str, name: str, uid: str, api_version: str = "v1", namespace: str = "") -> ObjectReference:
-    """Make the reference by which an event names a stored object."""
-    return ObjectReference(kind=kind, namespace=namespace, name=name, uid=uid, api_version=api_version)
-
-
-__all__ = ["REMEMBERED_S", "OccurrenceRecorder", "reference_of"]
+__all__ = ["OccurrenceRecorder"]

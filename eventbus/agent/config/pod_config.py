@@ -5,11 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from eventbus.agent.pods.updates import Op, PodUpdate, Source
 from eventbus.objects.pod import Pod
-from eventbus.objects.pod_status import PodStatus
 
 #: As it is sent: what leaves, what comes, what changed, what is to end, what only its status says otherwise.
 _ORDER = (Op.REMOVE, Op.ADD, Op.UPDATE, Op.DELETE, Op.RECONCILE)
@@ -75,9 +72,4 @@ def _wanted(pod: Pod) -> tuple[object, ...]:
     return pod.spec, metadata.labels, metadata.annotations, metadata.deletion_grace_period_seconds
 
 
-def without_status(pod: Pod) -> Pod:
-    """Return *pod* as it is wanted, whatever somebody said of how it is."""
-    return msgspec.structs.replace(pod, status=PodStatus())
-
-
-__all__ = ["PodConfig", "without_status"]
+__all__ = ["PodConfig"]

@@ -1,7 +1,7 @@
 """The rights that each kind of user needs, and no more: derived from `Keys`, the functions and this package's calls.
 
 Each key pattern is a selector of its own, with only the commands that are used on it. So whoever may run `publish`,
-which is passed the partition's meta, still cannot write that hash by himself. What no ACL can give, ROLE_HELP says.
+which is passed the partition's meta, still cannot write that hash by himself. What no ACL can give, SECURITY.md says.
 """
 
 from __future__ import annotations
@@ -27,16 +27,6 @@ class Role(StrEnum):
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
     DEPLOY = "deploy"  #: makes the bus, loads functions, sets options, looks after groups and the dead letter
 
-
-ROLE_HELP: Mapping[Role, str] = {
-    Role.PRODUCER: "records events; can read none. Could still fill the stream, or empty it, past publish",
-    Role.READER: "lists and watches the store and the stream; writes nothing",
-    Role.WORKER: "works for any group: correlates, logs, exports, keeps nodes and leases; also records and reads",
-    Role.AGENT: "keeps nodes and their leases, those of others too, and no other kind; also records",
-    Role.OPERATOR: "owns pods, config maps and secrets, and so runs programs as agents; also what agent and reader may",
-    Role.METRICS: "reads the numbers of status and doctor; sees the streams, not the store; writes nothing",
-    Role.DEPLOY: "makes the bus, loads functions, sets options, deletes groups, replays; also records and reads",
-}
 
 #: What API workers call besides.
 _OVER_HTTP = frozenset({"checkpoint", "take_tokens"})
@@ -292,7 +282,6 @@ def _word(command: str) -> str:
 
 __all__ = [
     "READS",
-    "ROLE_HELP",
     "Role",
     "acl_rules",
     "acl_setuser",
