@@ -6,7 +6,6 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol
@@ -123,16 +122,16 @@ class Identity(msgspec.Struct, frozen=True):
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386"}
 
 
-def local_identity(system: Callable[[], str] = platform.system) -> Identity:
+def local_identity() -> Identity:
     """This machine's."""
     version = metadata.version("eventbus")
-    machine = platform.machine().lower()
+    machine, system = platform.machine().lower(), platform.system()
     return Identity(
         machine_id=next(filter(None, map(_read, _MACHINE_IDS)), ""),
         system_uuid=_read(_SYSTEM_UUID),
         kernel=platform.release(),
-        os_image=_os_image(system()),
-        operating_system=system().lower() or sys.platform,
+        os_image=_os_image(system),
+        operating_system=system.lower() or sys.platform,
         architecture=_ARCHITECTURES.get(machine, machine),
         agent=f"v{version}",
         runtime=f"process://{version}",

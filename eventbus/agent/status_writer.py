@@ -47,7 +47,6 @@ class NodeStatusWriter:
         labels: Callable[[], dict[str, str]],
         status_of: Callable[[Node], Node],
         tell: Callable[[Node, Transition], object],
-        report_every_s: float = REPORT_EVERY_S,
     ) -> None:
         self.written = 0
         self._nodes = nodes
@@ -56,7 +55,6 @@ class NodeStatusWriter:
         self._labels = labels
         self._status_of = status_of
         self._tell = tell
-        self._report_every_s = report_every_s
         self._written_at = -math.inf
         self._unsure: tuple[Node, NodeStatus] | None = None  # a write without an answer: of what, and what
 
@@ -109,7 +107,7 @@ class NodeStatusWriter:
         found = self._nodes.get(self._name)
         self._settle(found)
         new = self._status_of(found)
-        is_old = self._clock.monotonic() - self._written_at >= self._report_every_s
+        is_old = self._clock.monotonic() - self._written_at >= REPORT_EVERY_S
         if not is_old and not differs_beyond_heartbeats(found.status, new.status):
             return False
         self._put(found, new)

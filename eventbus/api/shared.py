@@ -81,7 +81,7 @@ class BlockingPool:
     Args: numbering: of events, where the bus has several partitions.
     """
 
-    def __init__(self, *, bus: Bus, hub: FanHub, numbering: Numbering | None = None, threads: int = THREADS) -> None:
+    def __init__(self, *, bus: Bus, hub: FanHub, numbering: Numbering | None = None) -> None:
         self.hub = hub
         self._bus = bus
         self._bases = Bases(bus)
@@ -89,7 +89,7 @@ class BlockingPool:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._desks: list[Desk] = []
-        self._threads = Threads(threads, "eventbus-api")
+        self._threads = Threads(THREADS, "eventbus-api")
 
     async def run(self, work: Callable[[Desk], R]) -> R:
         """Return or raise what *work* does. It goes on to its end though the caller is cancelled."""

@@ -93,9 +93,9 @@ def bad_request(message: str) -> Refusal:
     return Refusal(400, "BadRequest", message)
 
 
-def unauthorized(headers: Mapping[str, str] | None = None) -> Refusal:
+def unauthorized() -> Refusal:
     """401: nobody is known by that."""
-    return Refusal(401, "Unauthorized", "Unauthorized", headers=headers)
+    return Refusal(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(resource: str, name: str, why: str) -> Refusal:

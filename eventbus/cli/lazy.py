@@ -36,9 +36,9 @@ class LazyGroup(click.Group):
     *reworded* returns the words of a command that is typed in another way.
     """
 
-    def __init__(self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.lazy = dict(lazy or {})
+        self.lazy: dict[str, Lazy] = {}
         self.aliases: dict[str, str] = {}
         self.unknown: Callable[[str, Sequence[str]], str] = lambda word, commands: ""
         self.reworded: Callable[[list[str]], list[str]] = list

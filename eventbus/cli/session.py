@@ -6,7 +6,7 @@ Where EVENTBUS_URL names an API worker there is only the store, and a command th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -134,14 +134,14 @@ class Session:
 
 
 @contextmanager
-def open_session(environ: Mapping[str, str] | None = None) -> Iterator[Session]:
-    """Open the bus that *environ* (default: the process's) names, for the time of the block.
+def open_session() -> Iterator[Session]:
+    """Open the bus that the environment names, for the time of the block.
 
     Errors of the bus may leave the block: `Program` prints them as one line, `error: …`, and exits with their code.
 
     Raises: ConfigError: a setting cannot be used, or there is no bus.  BusUnavailable, BusRefused: see `open_bus`.
     """
-    settings = Settings.from_environ(os.environ if environ is None else environ)
+    settings = Settings.from_environ(os.environ)
     if settings.url:
         from eventbus.remote.address import parse_api_url
         from eventbus.remote.store import RemoteStore
@@ -154,7 +154,7 @@ def open_session(environ: Mapping[str, str] | None = None) -> Iterator[Session]:
         return
     from eventbus.broker.bus import open_bus
 
-    bus = open_bus(find_url(settings, environ), settings)
+    bus = open_bus(find_url(settings), settings)
     client = bus.client(name="eventbus-cli")
     session = Session(settings=settings, bus=bus, client=client)
     try:
@@ -163,14 +163,14 @@ def open_session(environ: Mapping[str, str] | None = None) -> Iterator[Session]:
         session.close()
 
 
-def find_url(settings: Settings, environ: Mapping[str, str] | None = None) -> str:
+def find_url(settings: Settings) -> str:
     """Return the url of the bus; start the embedded server if it is missing. May hold a password: show `safe_url`.
 
     Raises: ConfigError: there is none (`EVENTBUS_REDIS_URL=none`), or it cannot be used.
     """
     from eventbus.broker.connection.client import resolve_url
 
-    url = resolve_url(settings.redis_url or None, os.environ if environ is None else environ)
+    url = resolve_url(settings.redis_url or None, os.environ)
     if url is None:
         raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none): set it to redis://host:6379/0, or unset it")
     return url

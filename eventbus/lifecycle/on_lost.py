@@ -25,10 +25,9 @@ class LostCommand:
     process, or was decided by a worker that died, is not run: an event says the same, and is not lost.
     """
 
-    def __init__(self, command: str, *, longest_s: float = LONGEST_S) -> None:
+    def __init__(self, command: str) -> None:
         self.runs = self.failures = 0
         self._command = command
-        self._longest_s = longest_s
         self._waiting: queue.SimpleQueue[tuple[str, str, str] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="eventbus-on-lost", daemon=True)
 
@@ -66,11 +65,11 @@ class LostCommand:
         except OSError as error:
             return f"cannot be started: {error.strerror or error}"
         try:
-            code = process.wait(self._longest_s)
+            code = process.wait(LONGEST_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            return f"killed, it took longer than {self._longest_s:g} s"
+            return f"killed, it took longer than {LONGEST_S:g} s"
         return f"ended with exit code {code}" if code else ""
 
 

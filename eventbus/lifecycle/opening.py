@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,8 +17,6 @@ from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.monitor import COMPONENT, NodeMonitor, Pace
 from eventbus.lifecycle.on_lost import LostCommand
 from eventbus.lifecycle.runner import LifecycleRunner
-from eventbus.objects.conditions import Transition
-from eventbus.objects.node import Node
 from eventbus.record.occurrence import OccurrenceRecorder
 
 
@@ -29,14 +27,12 @@ def open_lifecycle(
     pace: Pace | None = None,
     election_s: int = LEASE_S,
     on_lost: str = "",
-    followers: Sequence[Callable[[Node, Transition], object]] = (),
     clock: Clock | None = None,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> LifecycleRunner:
     """A lifecycle worker; nothing is sent before its `start`.
 
     Args: identity: who it is, other than all others.  on_lost: a shell command, run once a lost node.
-          followers: called with each node that is lost or back.
     """
     clock, pace = clock or SystemClock(), pace or Pace()
     client = bus.client(name=COMPONENT)
@@ -61,7 +57,7 @@ def open_lifecycle(
         identity=identity,
         pace=pace,
         lost_pods=LostPods(open_objects(bus, client, POD, clock), now),
-        followers=[*followers, *([command] if command is not None else [])],
+        followers=[command] if command is not None else [],
     )
     return LifecycleRunner(
         monitor=monitor,

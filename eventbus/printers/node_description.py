@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -163,10 +163,10 @@ def _part(found: object, *path: str) -> Any:
     return found
 
 
-def _section(title: str, rows: Sequence[tuple[str, str]], label: Callable[[str], str] = printable) -> str:
+def _section(title: str, rows: Sequence[tuple[str, str]]) -> str:
     if not rows:
         return ""
-    labels = [f"{label(name)}:" for name, _ in rows]
+    labels = [f"{printable(name)}:" for name, _ in rows]
     width = max(map(len, labels)) + 2
     lines = [f"  {name:<{width}}{printable(value)}".rstrip() for name, (_, value) in zip(labels, rows, strict=True)]
     return f"{title}:\n" + "".join(f"{line}\n" for line in lines)

@@ -39,9 +39,8 @@ class ApiConnection:
     Every problem of the network becomes BusUnavailable; a certificate that will not do becomes BusRefused.
     """
 
-    def __init__(self, address: ApiAddress, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, address: ApiAddress) -> None:
         self.address = address
-        self._timeout_s = timeout_s
         self._tls: ssl.SSLContext | None = None
         self._line: http.client.HTTPConnection | None = None
         self._pid = os.getpid()
@@ -74,13 +73,13 @@ class ApiConnection:
             self.close()  # the next one reads the token anew
         raise error_of_reply(reply.status, reply.headers, reply.body, where=str(self.address))
 
-    def open_stream(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
+    def open_stream(self, path: str) -> Iterator[bytes]:
         """GET what does not end. Returns: its bytes as they come; each blocks until there are some.
 
         Raises: as `call`. The iterator: BusUnavailable: the line broke; it ends where the API ended it.
         """
         with self._errors():
-            response = self._ask("GET", path, None, headers)
+            response = self._ask("GET", path, None, None)
             if response.status != 200:
                 raise error_of_reply(
                     response.status, _lower(response.headers), response.read(MAX_REPLY_BYTES), where=str(self.address)
@@ -144,12 +143,12 @@ class ApiConnection:
         self._token = address.token()
         line: http.client.HTTPConnection
         if address.socket:
-            line = _UnixConnection(address.socket, self._timeout_s)
+            line = _UnixConnection(address.socket, TIMEOUT_S)
         elif address.tls:
             self._tls = self._tls or address.tls_context()
-            line = http.client.HTTPSConnection(address.host, address.port, timeout=self._timeout_s, context=self._tls)
+            line = http.client.HTTPSConnection(address.host, address.port, timeout=TIMEOUT_S, context=self._tls)
         else:
-            line = http.client.HTTPConnection(address.host, address.port, timeout=self._timeout_s)
+            line = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
         line.auto_open = 0  # or a line that another thread has closed would come to life again, unknown to anybody
         line.connect()
         if not address.socket:

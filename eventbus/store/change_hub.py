@@ -11,8 +11,6 @@ from eventbus.kinds import Kind
 from eventbus.store.feed import Feed, Subscriber
 from eventbus.store.storage import Storage
 
-BLOCK_MS = 500
-
 
 class Hub(Protocol):
     """The part of a `ChangeHub` that watches use; also what stands between one and a process's watches."""
@@ -29,9 +27,8 @@ class Hub(Protocol):
 class ChangeHub:
     """One reader of changes a kind, however many watch. Thread-safe."""
 
-    def __init__(self, bus: Bus, *, block_ms: int = BLOCK_MS) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._block_ms = block_ms
         self._lock = threading.Lock()
         self._feeds: dict[Kind[Any], Feed] = {}
 
@@ -50,7 +47,7 @@ class ChangeHub:
         with self._lock:
             feed = self._feeds.get(storage.kind)
             if feed is None:
-                feed = self._feeds[storage.kind] = Feed(bus=self._bus, storage=storage, block_ms=self._block_ms)
+                feed = self._feeds[storage.kind] = Feed(bus=self._bus, storage=storage)
         return feed.attach(subscriber, newest)
 
     def detach(self, subscriber: Subscriber, kind: Kind[Any]) -> None:

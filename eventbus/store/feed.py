@@ -17,6 +17,7 @@ from eventbus.store.storage import Storage
 
 log = logging.getLogger("eventbus")
 
+BLOCK_MS = 500
 PAUSE_S = 0.5
 #: How often partitions on which nothing comes are looked at while others are busy.
 CHECK_S = 1.0
@@ -42,12 +43,11 @@ class Feed:
     Changes lost: everybody is told Expired, also when nothing follows the loss. Thread-safe.
     """
 
-    def __init__(self, *, bus: Bus, storage: Storage[Any], block_ms: int) -> None:
+    def __init__(self, *, bus: Bus, storage: Storage[Any]) -> None:
         self.reads = 0  #: XREADs so far
         self._bus = bus
         self._storage = storage
         self._plural = storage.kind.plural
-        self._block_ms = block_ms
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._subscribers: set[Subscriber] = set()
@@ -96,10 +96,10 @@ class Feed:
         for thread in threads:
             # One that Ctrl-C has kept from starting cannot be joined.
             if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(self._block_ms / 1000 + 1)
+                thread.join(BLOCK_MS / 1000 + 1)
 
     def _run(self, reader: _ReaderThread) -> None:
-        client = self._bus.client(block_ms=self._block_ms, name="eventbus-hub")
+        client = self._bus.client(block_ms=BLOCK_MS, name="eventbus-hub")
         try:
             while self._go_on(reader):
                 try:
@@ -123,7 +123,7 @@ class Feed:
         after = [f"{self._positions[partition]}-0" for partition in reader.partitions]
         with redis_errors():
             reply: Any = client.execute_command(
-                "XREAD", "COUNT", READ_COUNT, "BLOCK", self._block_ms, "STREAMS", *keys, *after
+                "XREAD", "COUNT", READ_COUNT, "BLOCK", BLOCK_MS, "STREAMS", *keys, *after
             )
         self.reads += 1
         found = dict(reply or ())

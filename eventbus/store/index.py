@@ -8,13 +8,15 @@ from typing import Any
 from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
 
+_PAGE = 500
+
 
 def range_command(index: bytes, low: bytes, high: bytes, page: int) -> tuple[Any, ...]:
     """Return the ZRANGE that reads at most *page* members of *index* from *low* to *high*."""
     return ("ZRANGE", index, low, high, "BYLEX", "LIMIT", 0, page)
 
 
-def members(client: Client, index: bytes, start: bytes, *, page: int = 500) -> Iterator[bytes]:
+def members(client: Client, index: bytes, start: bytes) -> Iterator[bytes]:
     """Read the members that begin with *start*; in pages, so that a long list blocks nobody.
 
     Raises: BusUnavailable.
@@ -23,9 +25,9 @@ def members(client: Client, index: bytes, start: bytes, *, page: int = 500) -> I
     low, high = bounds(start)
     while True:
         with redis_errors():
-            found: Any = client.execute_command(*range_command(index, low, high, page))
+            found: Any = client.execute_command(*range_command(index, low, high, _PAGE))
         yield from found
-        if len(found) < page:
+        if len(found) < _PAGE:
             return
         low = b"(" + found[-1]
 

@@ -6,6 +6,7 @@ partition; all others of a minute are one row.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,6 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.clock import Clock, SystemClock
 
 #: Namespace, kind of object, type, reason, source: what is counted is told apart by these.
 Words = tuple[str, str, str, str, str]
@@ -69,9 +69,7 @@ class Minutes(msgspec.Struct, frozen=True):
         return [(_moment(minute), count) for minute, count in sorted(self.counts.get(words, {}).items())]
 
 
-def read_occurrences(
-    bus: Bus, client: Client, since: datetime, until: datetime, *, clock: Clock | None = None
-) -> OccurrencesRead:
+def read_occurrences(bus: Bus, client: Client, since: datetime, until: datetime) -> OccurrencesRead:
     """Read the counts from the minute of *since* to that of *until*, both included, summed over all partitions.
 
     Times are aware. What is asked of before `begins`, or of later than now, is not there; minutes in which nothing
@@ -80,7 +78,7 @@ def read_occurrences(
     Raises: BusUnavailable: call again.
     Redis:  HGETALL on occurrences of each minute and partition, in rounds of 200.
     """
-    begins, asked = _asked(bus, since, until, clock)
+    begins, asked = _asked(bus, since, until)
     counts: Counter[tuple[int, Words]] = Counter()
     for minute, fields in _read(bus, client, asked, lambda pipe, key: pipe.hgetall(key)):
         for field, count in fields.items():
@@ -89,15 +87,13 @@ def read_occurrences(
     return OccurrencesRead(tuple(rows), _moment(begins))
 
 
-def read_minutes(
-    bus: Bus, client: Client, words: Collection[Words], since: datetime, until: datetime, *, clock: Clock | None = None
-) -> Minutes:
+def read_minutes(bus: Bus, client: Client, words: Collection[Words], since: datetime, until: datetime) -> Minutes:
     """Read how often each of *words* happened from the minute of *since* to that of *until*; as `read_occurrences`.
 
     Raises: BusUnavailable: call again.
     Redis:  HMGET on occurrences of each minute and partition, in rounds of 200.
     """
-    begins, asked = _asked(bus, since, until, clock)
+    begins, asked = _asked(bus, since, until)
     named = list(words)
     fields = ["\0".join(one).encode("utf-8", "surrogatepass") for one in named]
     counts: dict[Words, dict[int, int]] = {one: {} for one in named}
@@ -108,13 +104,13 @@ def read_minutes(
                 counts[one][minute] = counts[one].get(minute, 0) + n
         if found[-1] is not None:
             unknown.add(minute)
-    read = datetime.fromtimestamp((clock or SystemClock()).time_ns() / 1e9, UTC)
+    read = datetime.fromtimestamp(time.time_ns() / 1e9, UTC)
     return Minutes(counts, tuple(map(_moment, sorted(unknown))), _moment(begins), min(until, read))
 
 
-def _asked(bus: Bus, since: datetime, until: datetime, clock: Clock | None) -> tuple[int, Sequence[int]]:
+def _asked(bus: Bus, since: datetime, until: datetime) -> tuple[int, Sequence[int]]:
     """Return the first minute that is known, and those to be read."""
-    now = (clock or SystemClock()).time_ns() // 1_000_000_000
+    now = time.time_ns() // 1_000_000_000
     # One more would be half gone: a minute's counts live from their first on.
     first = (now - bus.options.occurrences_s) // MINUTE_S + 1
     begins = min(first, now // MINUTE_S)

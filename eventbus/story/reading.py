@@ -104,16 +104,14 @@ def _rhythms(bus: Bus, client: Client, events: Sequence[Event]) -> tuple[Rhythm,
     return rhythms_of(events, read_minutes(bus, client, {words_of(event) for event in events}, since, now))
 
 
-def read_verdicts(
-    bus: Bus, client: Client, objects: Sequence[ObjectReference], *, now: datetime | None = None
-) -> list[Verdict]:
+def read_verdicts(bus: Bus, client: Client, objects: Sequence[ObjectReference]) -> list[Verdict]:
     """Judge each of *objects*, which need what `read_story` asks for; those without a Warning are left out.
 
     Raises: BusUnavailable, BusRefused.
     Redis:  as `read_events_about`.
     """
-    at = now or datetime.now(UTC)
-    found = (verdict_of(events, at) for events in read_events_about(bus, client, objects))
+    now = datetime.now(UTC)
+    found = (verdict_of(events, now) for events in read_events_about(bus, client, objects))
     return [verdict for verdict in found if verdict is not None]
 
 

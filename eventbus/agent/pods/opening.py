@@ -62,7 +62,6 @@ def open_pods(
     node: str = "",
     labels: Mapping[str, str],
     standalone: bool,
-    clock: Clock | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> OpenedPods:
     """Return what runs pods; nothing runs before its agent's `start`.
@@ -71,7 +70,7 @@ def open_pods(
 
     Raises: ConfigError: psutil is missing, a pattern, the URL or the folder will not do.
     """
-    clock = clock or SystemClock()
+    clock = SystemClock()
     folder = agent_folder(settings, environ)
     make_folder(folder)
     machine = _describe_machine(folder, node, labels, options, clock)

@@ -57,7 +57,7 @@ def describe(
         if len(object) == 1 and "/" not in object[0]:
             found = _find_kind(session, object[0], place)
         else:
-            found = _find(session, object_from_words(object, ""), place)
+            found = _find(session, object_from_words(object), place)
         hint = waiting(session)
     _write(found, show_events=show_events, output=output)
     if hint:
@@ -90,7 +90,7 @@ def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Desc
     found = describe_objects((one for one in events if one.involved_object.kind.lower() in kinds), itself)
     if not found:
         if kind is None and not kinds & frozenset(known_kinds()):
-            object_from_words((typed,), "")  # a name without its kind
+            object_from_words((typed,))  # a name without its kind
         place = "" if namespace is None else f" in namespace {namespace}"
         hint = f": {waiting(session)}" if waiting(session) else ""
         raise NotFound(f"no event about any {typed} is stored{place}{hint}; one of them: {typed}/NAME")

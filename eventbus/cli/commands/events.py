@@ -75,7 +75,7 @@ def events(
     from eventbus.printers.object_printer import PrintedChange
 
     place = None if all_namespaces else namespace
-    reference = None if about is None else object_from_words((about,), "")
+    reference = None if about is None else object_from_words((about,))
     asked = GetOptions(output=output, no_headers=no_headers, sort_by=sort_by)
     rows = _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
     printer: Printer = printer_option(EVENT, asked) if output else rows

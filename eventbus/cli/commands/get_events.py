@@ -76,7 +76,7 @@ def get_events(
         raise click.UsageError("--until is about what has been: it does not go with -w")
     if since is not None and until is not None and since > until:
         raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
-    reference = None if about is None else object_from_words((about,), "")
+    reference = None if about is None else object_from_words((about,))
     request = Request(
         kind=EVENT,
         asked=asked,

@@ -47,7 +47,7 @@ def why(object: tuple[str, ...], namespace: str, before: str, output: str | None
     from eventbus.printers.yaml import dump_yaml
     from eventbus.story.story import story_to_json
 
-    typed = object_from_words(object, "")
+    typed = object_from_words(object)
     about = recorded_reference(f"{typed.kind}/{typed.name}", namespace)
     kind = KINDS.named(about.kind)
     if kind is not None and not kind.namespaced:

@@ -98,7 +98,7 @@ def recorded_reference(text: str, namespace: str) -> ObjectReference:
     return reference
 
 
-def object_from_words(words: tuple[str, ...], namespace: str) -> ObjectReference:
+def object_from_words(words: tuple[str, ...]) -> ObjectReference:
     """Parse `pod/web-0`, or `pod web-0` as in kubectl; the kind stays as typed.
 
     Raises: InvalidEvent: neither.
@@ -107,14 +107,14 @@ def object_from_words(words: tuple[str, ...], namespace: str) -> ObjectReference
         raise InvalidEvent("object", f"{words[0]!r} needs its kind: KIND/NAME, like pod/{words[0]}")
     if len(words) > 2:
         raise InvalidEvent("object", f"{' '.join(words)!r} is not of the form KIND/NAME, like pod/web-0")
-    return reference_from_text("/".join(words), namespace)
+    return reference_from_text("/".join(words))
 
 
 def objects_from_words(words: tuple[str, ...]) -> list[ObjectReference]:
     """Parse `node/a node/b`, or `node a b`. Raises: InvalidEvent: neither."""
     if "/" in words[0]:
-        return [object_from_words((word,), "") for word in words]
-    return [object_from_words((words[0], name), "") for name in words[1:]] or [object_from_words(words, "")]
+        return [object_from_words((word,)) for word in words]
+    return [object_from_words((words[0], name)) for name in words[1:]] or [object_from_words(words)]
 
 
 def meant_kinds(typed: str) -> Iterator[str]:

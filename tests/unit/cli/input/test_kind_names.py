@@ -34,11 +34,11 @@ def test_the_kind_as_typed_comes_first() -> None:
 
 @pytest.mark.parametrize("words", [("pod/web-0",), ("pod", "web-0")])
 def test_both_forms_of_kubectl_name_the_object(words: tuple[str, ...]) -> None:
-    found = object_from_words(words, "")
+    found = object_from_words(words)
     assert (found.kind, found.name) == ("pod", "web-0")
 
 
 @pytest.mark.parametrize("words", [("web-0",), ("pod", "web-0", "web-1"), ("pod/", "web-0"), ("pod/web-0", "x")])
 def test_anything_else_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(InvalidEvent):
-        object_from_words(words, "")
+        object_from_words(words)
