@@ -85,7 +85,7 @@ class Everything:
     def __enter__(self) -> Self:
         with ExitStack() as ends:
             ends.callback(self._output.finish)
-            log_with(self._tell)
+            _log_with(self._tell)
             self._begin(ends)
             self._ends = ends.pop_all()
         return self
@@ -163,7 +163,7 @@ class Everything:
         """Make the workers, and the lines of the Procfile; a line that is named as a worker is one."""
         environ = environment(os.environ, self._url)
         python = (sys.executable, "-P", "-m", "eventbus_command", "worker")
-        workers = {name: (*python, name, *self._ports[name]) for name in WORKERS if can_run(name)}
+        workers = {name: (*python, name, *self._ports[name]) for name in WORKERS if _can_run(name)}
         if self._api is not None:
             workers[API] = (*python, API, *self._api)
         lines = [
@@ -221,7 +221,7 @@ class _OnOutput(Screen):
         self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
 
-def can_run(name: str) -> bool:
+def _can_run(name: str) -> bool:
     """True if what the worker *name* needs besides ourselves is installed."""
     return name not in NEEDS or find_spec(NEEDS[name]) is not None
 
@@ -254,7 +254,7 @@ def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
     return {"PYTHONUNBUFFERED": "1"} | dict(environ) | {"EVENTBUS_REDIS_URL": url, "PATH": path}
 
 
-def log_with(tell: Callable[[str], object]) -> None:
+def _log_with(tell: Callable[[str], object]) -> None:
     """Have the library's log printed as lines of ours."""
     logger = logging.getLogger("eventbus")
     logger.addHandler(_Teller(tell))

@@ -38,10 +38,10 @@ _UID_OF_JSON = re.compile(rb'\A\{"kind":"Event",.*?"uid":"((?:[^"\\]|\\.)*)"')
 
 def formatter(form: Format) -> Callable[[Event], str]:
     """Return the function from an event to its line, which ends with a newline."""
-    return {Format.TEXT: text_line, Format.JSON: json_line, Format.LOGFMT: logfmt_line}[form]
+    return {Format.TEXT: _text_line, Format.JSON: json_line, Format.LOGFMT: _logfmt_line}[form]
 
 
-def text_line(event: Event) -> str:
+def _text_line(event: Event) -> str:
     """Format for eyes: time, namespace, type, reason, object, source, message, uid; two spaces between them."""
     about, source = event.involved_object, event.source
     who = f"{source.component}, {source.host}" if source.host else source.component
@@ -62,7 +62,7 @@ def json_line(event: Event) -> str:
     return json.dumps(core_of(event), ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def logfmt_line(event: Event) -> str:
+def _logfmt_line(event: Event) -> str:
     """Format as key=value, the uid first; values in JSON's quotes where they need some."""
     about, source = event.involved_object, event.source
     pairs = {

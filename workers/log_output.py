@@ -125,7 +125,7 @@ class FileOutput:
             ours = [batch for batch in batches if batch.id in still]
             there: Set[str] = frozenset()
             if again:
-                there = find_uids(descriptor, {line.uid for batch in ours for line in batch.lines})
+                there = _find_uids(descriptor, {line.uid for batch in ours for line in batch.lines})
             for batch in ours:
                 self._append(descriptor, b"".join(line.text for line in batch.lines if line.uid not in there))
         return [batch.id for batch in ours]
@@ -208,7 +208,7 @@ def open_output(path: str | None) -> Output:
     return file
 
 
-def find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
+def _find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
     """Return those of *wanted* that have a line in the file's last `TAIL_BYTES`; stops when all are found."""
     found: set[str] = set()
     for line in _lines_backwards(descriptor):

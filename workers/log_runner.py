@@ -27,7 +27,7 @@ class LogRunner(GroupRunner):
     """A worker of the group `log`, from the oldest entry at first. The group never holds the stream (DROP)."""
 
     def __init__(self, context: Context, *, output: Output, form: Format, take_over_s: float) -> None:
-        handler = LogHandler(context, output=output, form=form)
+        handler = _LogHandler(context, output=output, form=form)
 
         def make(partition: int, start: str) -> Consumer:
             return Consumer(
@@ -61,7 +61,7 @@ class LogRunner(GroupRunner):
         super().__init__("log", group.loops, beside=[*group.beside, housekeeper], loop_health=group.loop_health)
 
 
-class LogHandler:
+class _LogHandler:
     """Formats deliveries as lines and has them written; what cannot be decoded is buried. Any thread."""
 
     def __init__(self, context: Context, *, output: Output, form: Format) -> None:

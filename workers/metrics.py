@@ -102,7 +102,7 @@ class Health:
         return not waiting, "\n".join(waiting) or "ok"
 
 
-class Collector:
+class _Collector:
     """Turns the loops' health into metrics at each scrape."""
 
     def __init__(self, component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -> None:
@@ -197,7 +197,7 @@ def _renderer(component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -
     except ImportError as error:
         raise ConfigError("--metrics-port needs prometheus-client: pip install 'eventbus[metrics]'") from error
     registry = CollectorRegistry()
-    registry.register(Collector(component, loop_health))
+    registry.register(_Collector(component, loop_health))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return lambda: generate_latest(registry)

@@ -53,22 +53,22 @@ class Reached(NamedTuple):
     close: Callable[[], object]
 
 
-def reach_redis(bus: Bus, clock: Clock) -> Reached:
+def _reach_redis(bus: Bus, clock: Clock) -> Reached:
     """Reach *bus* itself; the lease has a connection of its own."""
     clients = [bus.client(name=f"{COMPONENT}-{part}") for part in ("status", "lease")]
     nodes = open_objects(bus, clients[0], NODE, clock)
     leases = open_objects(bus, clients[1], LEASE, clock)
     occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
-    return Reached(nodes, leases, nodes.delete, occurrences, lambda: close_all(clients))
+    return Reached(nodes, leases, nodes.delete, occurrences, lambda: _close_all(clients))
 
 
-def reach_api(address: ApiAddress, clock: Clock) -> Reached:
+def _reach_api(address: ApiAddress, clock: Clock) -> Reached:
     """Reach the bus through an API worker. Raises: BusUnavailable, BusRefused."""
     lines = [ApiConnection(address) for _ in ("status", "lease")]
     nodes = RemoteObjects(address, lines[0], NODE)
     leases = RemoteObjects(address, lines[1], LEASE)
     occurrences = OccurrenceRecorder(clock=clock, component=COMPONENT, transport=open_http_transport(address))
-    return Reached(nodes, leases, nodes.delete, occurrences, lambda: close_all(lines))
+    return Reached(nodes, leases, nodes.delete, occurrences, lambda: _close_all(lines))
 
 
 def open_agent(
@@ -107,7 +107,7 @@ def open_agent(
         thresholds=thresholds,
         max_pods=max_pods,
     )
-    reached = reach_redis(bus, clock) if isinstance(bus, Bus) else reach_api(bus, clock)
+    reached = _reach_redis(bus, clock) if isinstance(bus, Bus) else _reach_api(bus, clock)
     return Agent(
         name=name,
         nodes=reached.nodes,
@@ -153,10 +153,10 @@ def open_objects(bus: Bus, client: Client, kind: Kind[T], clock: Clock) -> Objec
     return ObjectWriter(bus=bus, client=client, hub=ChangeHub(bus), kind=kind, clock=clock)
 
 
-def close_all(clients: Iterable[Client | ApiConnection]) -> None:
+def _close_all(clients: Iterable[Client | ApiConnection]) -> None:
     """Close the connections of *clients*."""
     for client in clients:
         client.close()
 
 
-__all__ = ["close_all", "node_labels", "node_name", "open_agent", "open_objects"]
+__all__ = ["node_labels", "node_name", "open_agent", "open_objects"]

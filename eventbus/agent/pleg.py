@@ -47,7 +47,7 @@ class Pleg:
         self._every_s = every_s
         self._records: dict[PodUid, _Record] = {}
         self._told: dict[PodUid, PodRuntimeStatus] = {}
-        self._watched = ProcessWatch()
+        self._watched = _ProcessWatch()
         self._thread = threading.Thread(target=self._run, name="eventbus-pleg", daemon=True)
         self._stopping = threading.Event()
         self._last_relist = clock.monotonic()
@@ -119,7 +119,7 @@ class Pleg:
                         self.relist()
 
 
-class ProcessWatch:
+class _ProcessWatch:
     """Waits for the end of processes, by their pidfds. One thread uses it; `wake` is any thread's."""
 
     def __init__(self) -> None:
@@ -205,4 +205,4 @@ def _differences(uid: PodUid, before: _Record | None, now: _Record | None) -> It
         yield PodLifecycleEvent(uid, Change.CONTAINER_CHANGED)
 
 
-__all__ = ["DEAD_AFTER_S", "RELIST_EVERY_S", "Pleg", "ProcessWatch"]
+__all__ = ["DEAD_AFTER_S", "RELIST_EVERY_S", "Pleg"]

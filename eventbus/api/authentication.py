@@ -115,7 +115,7 @@ class Authenticator:
 
     def signed_in(self, request: web.Request) -> User | None:
         """The user of the cookie; None: there is none, or nobody is known by it any more."""
-        token = cookie_token(request)
+        token = _cookie_token(request)
         return self.tokens.user(token) if self.tokens is not None and token is not None else None
 
     def _is_own_process(self, request: web.Request) -> bool:
@@ -154,7 +154,7 @@ def cookie_value(token: str) -> str:
     return base64.urlsafe_b64encode(token.encode("utf-8", "surrogateescape")).decode().rstrip("=")
 
 
-def cookie_token(request: web.Request) -> str | None:
+def _cookie_token(request: web.Request) -> str | None:
     """The token in the cookie of *request*; None: there is none."""
     value = request.cookies.get(cookie_name(request))
     return _decoded(value) if value else None
@@ -205,6 +205,5 @@ __all__ = [
     "Authenticator",
     "TokenFile",
     "cookie_name",
-    "cookie_token",
     "cookie_value",
 ]

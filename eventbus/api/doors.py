@@ -83,7 +83,7 @@ class Access:
         connection = request.get_extra_info("socket")
         if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
             return
-        host = host_of(request.host).encode(errors="replace").decode()
+        host = _host_of(request.host).encode(errors="replace").decode()
         if host not in self._names and not _is_address(host):
             raise status.Refusal(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
 
@@ -114,7 +114,7 @@ def _check_impersonation(request: web.Request) -> None:
             raise status.forbidden(resource, request.headers[header], f"{why} at the cluster scope: nobody can here")
 
 
-def host_of(header: str) -> str:
+def _host_of(header: str) -> str:
     """The host of a Host header, without its port."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
@@ -130,4 +130,4 @@ def _is_address(host: str) -> bool:
     return True
 
 
-__all__ = ["SESSION_PATH", "Access", "errors", "host_of", "is_from_browser", "is_open"]
+__all__ = ["SESSION_PATH", "Access", "errors", "is_from_browser", "is_open"]

@@ -22,7 +22,7 @@ from eventbus.store.writer import ObjectWriter
 T = TypeVar("T", bound=HasMetadata)
 
 
-class NumberedStorage:
+class _NumberedStorage:
     """Implements `Storage` over the one of events: what is found and written has a number as version."""
 
     def __init__(self, storage: EventStorage, numbering: Numbering) -> None:
@@ -80,7 +80,7 @@ class NumberedStorage:
         return with_metadata(found, resource_version=str(number))
 
 
-class NumberedObjects(ObjectWriter[T]):
+class _NumberedObjects(ObjectWriter[T]):
     """Reads and writes as `ObjectWriter` does; of lists and watches only what is inside has numbers."""
 
     def __init__(
@@ -88,7 +88,7 @@ class NumberedObjects(ObjectWriter[T]):
     ) -> None:
         super().__init__(bus=bus, client=client, hub=hub, kind=kind, remember=remember)
         self._numbering = numbering
-        numbered = NumberedStorage(cast("EventStorage", self._storage), numbering)
+        numbered = _NumberedStorage(cast("EventStorage", self._storage), numbering)
         self._storage = cast("Storage[T]", numbered)
 
     def newest(self) -> Versions:
@@ -157,7 +157,7 @@ def open_objects(
     """Objects of *kind* for a server; with a *numbering* its versions are numbers."""
     if numbering is None:
         return ObjectWriter(bus=bus, client=client, hub=hub, kind=kind, remember=True)
-    return NumberedObjects(bus=bus, client=client, hub=hub, kind=kind, numbering=numbering, remember=True)
+    return _NumberedObjects(bus=bus, client=client, hub=hub, kind=kind, numbering=numbering, remember=True)
 
 
-__all__ = ["NumberedObjects", "NumberedStorage", "open_objects"]
+__all__ = ["open_objects"]

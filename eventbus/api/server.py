@@ -128,7 +128,7 @@ class ApiServer:
         ordered = OrderedHub(hub, numbering)
         pool = BlockingPool(bus=self._bus, hub=FanHub(ordered, self._loop), numbering=numbering)
         options = self._options
-        app = make_app(Api(bus=self._bus, pool=pool, access=options.access, rates=options.rates), options)
+        app = _make_app(Api(bus=self._bus, pool=pool, access=options.access, rates=options.rates), options)
         runner = Runner(
             app,
             access_log=None,
@@ -172,7 +172,7 @@ class ApiServer:
             log.debug("the API goes on: %s", error)
 
 
-def make_app(api: Api, options: ApiOptions) -> web.Application:
+def _make_app(api: Api, options: ApiOptions) -> web.Application:
     """The application of all routes: those of the Kubernetes API take what no other has taken."""
     access = doors.Access(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
@@ -205,4 +205,4 @@ def make_app(api: Api, options: ApiOptions) -> web.Application:
     return app
 
 
-__all__ = ["ApiOptions", "ApiServer", "make_app"]
+__all__ = ["ApiOptions", "ApiServer"]

@@ -133,7 +133,7 @@ class Watcher:
                 await self._wait(step, outlet.taker)
                 await outlet.drain()  # of what was written meanwhile, with others
         if failure is not None:
-            await outlet.send(error_frame(failure))
+            await outlet.send(_error_frame(failure))
 
     def stop(self) -> None:
         """End soon, without an error: clients go on elsewhere from their last position."""
@@ -262,7 +262,7 @@ class ChunkedOutlet:
         await self.response.write_eof()
 
 
-def error_frame(error: EventBusError) -> bytes:
+def _error_frame(error: EventBusError) -> bytes:
     """The last line of a watch that cannot go on."""
     plain = status.refusal_of(error).to_json()
     return msgspec.json.encode({"type": "ERROR", "object": plain}) + b"\n"
@@ -279,4 +279,4 @@ def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Cal
     return begin
 
 
-__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch", "error_frame"]
+__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch"]

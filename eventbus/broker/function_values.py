@@ -144,12 +144,12 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
         *subject_lives_ms(options),
         options.refresh_s * 1000,
         options.occurrences_s * 1000,
-        report_message(options),
+        _report_message(options),
         "" if options.spam_key is not SpamKey.OBJECT else EventType.NORMAL.value,
     )
 
 
-def report_message(options: Options) -> str:
+def _report_message(options: Options) -> str:
     """Return what a report of suppression says."""
     then = f"one every {round(1 / options.qps, 3):g} s" if options.qps else "none"
     return f"events held back as spam (burst {options.burst}, then {then}); count says how many"

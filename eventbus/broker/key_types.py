@@ -74,7 +74,7 @@ KEY_TYPES: Final[Mapping[str, Expected]] = {
 
 def expected(keys: Keys) -> dict[bytes, Expected]:
     """Return what each key of a partition must be whose name is known beforehand."""
-    plurals = plurals_of(keys)
+    plurals = _plurals_of(keys)
     fixed = (
         *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "spoiled", "index_object"),
         *("index_expiry", "index_forget", "index_subject", "index_refresh"),
@@ -102,13 +102,13 @@ def expected_of_names(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, Ex
 
 def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
     """Name the keys in which a call of each sort leaves its note; groups and sinks as *meta* knows them."""
-    what = [*plurals_of(keys), "bus:incoming", "bus:dead"]
+    what = [*_plurals_of(keys), "bus:incoming", "bus:dead"]
     own = [keys.note_of(one) for one in what]
     start_of = {"floor": b"group:", "export": b"export:"}
     return own + [keys.note_of("") + start_of[start] + name for start, name in _named_in(meta)]
 
 
-def plurals_of(keys: Keys) -> list[str]:
+def _plurals_of(keys: Keys) -> list[str]:
     """Events are everywhere, other kinds on the first partition. Who looks here may not see what operators own."""
     return [EVENTS] if keys.partition else [kind.plural for kind in KINDS if kind.plural not in OPERATED]
 
@@ -146,4 +146,4 @@ def _named_in(meta: Mapping[bytes, bytes]) -> Iterator[tuple[str, bytes]]:
             yield start.decode(), name
 
 
-__all__ = ["KEY_TYPES", "Expected", "expected", "expected_of", "expected_of_names", "notes", "plurals_of"]
+__all__ = ["KEY_TYPES", "Expected", "expected", "expected_of", "expected_of_names", "notes"]

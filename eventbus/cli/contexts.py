@@ -85,7 +85,7 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return Contexts(current_context=current, contexts=kept)
 
 
-def config_file(environ: Mapping[str, str]) -> Path:
+def _config_file(environ: Mapping[str, str]) -> Path:
     """Return the path of the file: EVENTBUS_CONFIG, or in the user's folder for configuration."""
     if named := environ.get(FILE_VARIABLE):
         return Path(named)
@@ -95,7 +95,7 @@ def config_file(environ: Mapping[str, str]) -> Path:
 
 def read_contexts(environ: Mapping[str, str]) -> Contexts:
     """Read the file; without one there are no contexts. Raises: ConfigError: it cannot be read."""
-    path = config_file(environ)
+    path = _config_file(environ)
     try:
         return msgspec.json.decode(path.read_bytes(), type=decodable(Contexts))
     except (FileNotFoundError, NotADirectoryError):
@@ -109,7 +109,7 @@ def write_contexts(contexts: Contexts, environ: Mapping[str, str]) -> None:
     """Write the file, whole or not at all, for this user alone. Raises: OSError."""
     import tempfile  # most commands only read
 
-    path = config_file(environ)
+    path = _config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".config-")  # mode 0600
     try:

@@ -50,7 +50,7 @@ class LaterModule(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
-class LaterForRedis(LaterModule):
+class _LaterForRedis(LaterModule):
     """A stand-in that gives redis-py the names it needs for its definitions; anything else loads the module."""
 
     def __getattr__(self, name: str) -> Any:
@@ -87,7 +87,7 @@ def run_short(program: Callable[[], Any]) -> None:
 def leave_to_redis() -> None:
     """Put a stand-in in the place of what redis-py imports for its definitions alone. For processes of our own."""
     for name in _FOR_REDIS if find_spec("_ssl") else ():
-        _put_off(LaterForRedis(name))
+        _put_off(_LaterForRedis(name))
 
 
 def _is_done() -> bool:

@@ -60,12 +60,12 @@ class EventHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Record an event for *record*; `logging` calls it with the handler's lock held."""
-        if is_of_eventbus(record):
+        if _is_of_eventbus(record):
             return
         try:
             if self._limit.allows():
                 self._tell_held_back()
-                self._record(record.levelno, reason_of(record), message_of(record))
+                self._record(record.levelno, reason_of(record), _message_of(record))
             else:
                 self._tell_soon()
         except Exception:
@@ -127,7 +127,7 @@ class _Limit:
         return held_back
 
 
-def is_of_eventbus(record: logging.LogRecord) -> bool:
+def _is_of_eventbus(record: logging.LogRecord) -> bool:
     """Return True if the record is eventbus's own: to record it could make more of its kind."""
     name = record.name
     return name == "eventbus" or name.startswith("eventbus.") or threading.current_thread().name == SENDER
@@ -143,7 +143,7 @@ def reason_of(record: logging.LogRecord) -> str:
     return cut_bytes("".join(word[0].upper() + word[1:] for word in words), MAX_REASON) or "Logged"
 
 
-def message_of(record: logging.LogRecord) -> str:
+def _message_of(record: logging.LogRecord) -> str:
     """Return the message that was logged, with the exception's own text."""
     message = record.getMessage()
     error = record.exc_info[1] if record.exc_info else None

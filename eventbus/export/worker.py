@@ -81,12 +81,12 @@ class ExportRunner(GroupRunner):
         super().__init__(
             "export",
             loops,
-            beside=[housekeeper, SinkWorkerMonitor(bus)],
+            beside=[housekeeper, _SinkWorkerMonitor(bus)],
             loop_health=lambda: [exporter.loop_health() for exporter in self.exporters],
         )
 
 
-class SinkWorkerMonitor:
+class _SinkWorkerMonitor:
     """Warns while a partition has no living sink worker: then nothing is correlated, and no sink gets anything."""
 
     def __init__(self, bus: Bus) -> None:

@@ -26,7 +26,7 @@ class Group(msgspec.Struct, kw_only=True):
     objects: set[tuple[str, str]] = msgspec.field(default_factory=set)
 
 
-def group_events(events: Iterable[Event]) -> list[Group]:
+def _group_events(events: Iterable[Event]) -> list[Group]:
     """Group events, in the order of *events*: the group whose last event comes last is last."""
     groups: dict[tuple[str, str, str], Group] = {}
     for event in events:
@@ -54,6 +54,6 @@ def groups_table(events: Iterable[Event], *, now: datetime, no_headers: bool, co
             str(group.events),
             str(group.count),
         )
-        for group in group_events(events)
+        for group in _group_events(events)
     ]
     return format_table(HEADERS, rows, no_headers=no_headers)

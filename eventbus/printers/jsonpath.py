@@ -84,7 +84,7 @@ def in_braces(text: str) -> str:
     return f"{{{text if text.startswith(('.', '[', '$')) else f'.{text}'}}}"
 
 
-def value_text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Format a value as kubectl prints it: a string as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -100,7 +100,7 @@ def go_text(value: Any) -> str:
             return f"[{' '.join(map(go_text, value))}]"
         case None:
             return "<nil>"
-    return value_text(value)
+    return _value_text(value)
 
 
 def _parse(text: str) -> tuple[_Node, ...]:
@@ -138,7 +138,7 @@ def _render(nodes: Iterable[_Node], value: Any) -> str:
         if node.path is None:
             parts.append(node.text)
         elif node.inside is None:
-            parts.append(" ".join(map(value_text, node.path.find(value))))
+            parts.append(" ".join(map(_value_text, node.path.find(value))))
         else:
             parts += [_render(node.inside, found) for found in node.path.find(value)]
     return "".join(parts)
@@ -242,4 +242,4 @@ def _unquoted(text: str) -> str:
     return str(value)
 
 
-__all__ = ["Path", "Template", "go_text", "in_braces", "relaxed_path", "value_text"]
+__all__ = ["Path", "Template", "go_text", "in_braces", "relaxed_path"]

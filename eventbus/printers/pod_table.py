@@ -24,7 +24,7 @@ def pod_row(pod: Pod, now: datetime, wide: bool, _colour: bool) -> Row:
     row = (
         pod.metadata.name,
         f"{ready if counted is status.container_statuses else 0}/{len(pod.spec.containers)}",
-        pod_reason(pod),
+        _pod_reason(pod),
         _restarts(counted, now),
         age(now, pod.metadata.creation_timestamp),
     )
@@ -33,7 +33,7 @@ def pod_row(pod: Pod, now: datetime, wide: bool, _colour: bool) -> Row:
     return (*row, status.pod_ip or NONE, pod.spec.node_name or NONE, status.nominated_node_name or NONE, NONE)
 
 
-def pod_reason(pod: Pod) -> str:
+def _pod_reason(pod: Pod) -> str:
     """Return what stands under STATUS: why it does not run, else its phase."""
     status = pod.status
     reason = _begun_reason(pod)
@@ -86,4 +86,4 @@ def _restarts(statuses: Sequence[ContainerStatus], now: datetime) -> str:
     return f"{restarts} ({age(now, last)} ago)" if restarts and last is not None else str(restarts)
 
 
-__all__ = ["HEADERS", "WIDE_HEADERS", "pod_reason", "pod_row"]
+__all__ = ["HEADERS", "WIDE_HEADERS", "pod_row"]

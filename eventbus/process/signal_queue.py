@@ -101,7 +101,7 @@ class SignalQueue:
             return
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._caught.append(Caught(number, number in OF_TERMINAL and in_foreground()))
+        self._caught.append(Caught(number, number in OF_TERMINAL and _in_foreground()))
 
     def _sort(self, numbers: frozenset[int]) -> None:
         """Have a thread take *numbers* one by one, with what the kernel knows of each, which a handler is not given."""
@@ -123,7 +123,7 @@ def passed_on() -> frozenset[int]:
     return frozenset(int(number) for number in signal.valid_signals() if number not in _OURS)
 
 
-def in_foreground() -> bool:
+def _in_foreground() -> bool:
     """Return True if this process belongs to the group that the terminal sends its signals to."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)

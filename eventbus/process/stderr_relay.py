@@ -41,7 +41,7 @@ class StderrRelay:
     def __init__(self, *, done: Callable[[], None] = lambda: None) -> None:
         self._target = target = 2
         #: The command's descriptors that `child_end` is for.
-        self.streams = (1, 2) if same_file(1, 2) else (2,)
+        self.streams = (1, 2) if _same_file(1, 2) else (2,)
         self._done = done
         self._tail = b""
         self._left = MOST_AFTER_END
@@ -118,7 +118,7 @@ class StderrRelay:
         return b""
 
 
-def same_file(one: int, other: int) -> bool:
+def _same_file(one: int, other: int) -> bool:
     """Return True if two descriptors are one file, pipe or terminal; a closed one is none."""
     try:
         return os.path.sameopenfile(one, other)

@@ -63,7 +63,7 @@ def register(broadcaster: EventBroadcaster) -> None:
 
     # multiprocessing forgets every finalizer at the beginning of a child.
     multiprocessing.util.register_after_fork(broadcaster, _end_with_child)
-    arm()
+    _arm()
 
 
 def unregister(broadcaster: EventBroadcaster) -> None:
@@ -115,7 +115,7 @@ def install_signal_handlers(*signals: int) -> None:
 def start() -> None:
     """Prepare at the first event: arm a child as well, and log once what is unusual about threads here."""
     global _started
-    arm()
+    _arm()
     if _started:
         return
     _started = True
@@ -130,7 +130,7 @@ def start() -> None:
             _waker.start()
 
 
-def arm() -> None:
+def _arm() -> None:
     """Install the handlers for signals with the default action; outside the main thread log that they are missing."""
     global _said_unarmed
     missing = [number for number in _flushing if signal.getsignal(number) is signal.SIG_DFL]

@@ -33,7 +33,7 @@ class ListMeta(msgspec.Struct, frozen=True, rename={"resource_version": "resourc
     continue_: str = ""
 
 
-class ListBody(msgspec.Struct, frozen=True):
+class _ListBody(msgspec.Struct, frozen=True):
     """A list as it comes. Go writes an empty one as null."""
 
     metadata: ListMeta
@@ -59,7 +59,7 @@ class RemoteObjects(Generic[T]):
     def list(self, options: ListOptions | None = None) -> ObjectList[T]:
         """One page: see `ListerWatcher.list`."""
         options = options or ListOptions()
-        reply = self._connection.call("GET", self._path(options.namespace) + _query(list_query(options)))
+        reply = self._connection.call("GET", self._path(options.namespace) + _query(_list_query(options)))
         try:
             found = _LIST(reply)
             items = tuple(self.kind.decode(one) for one in found.items or ())
@@ -70,7 +70,7 @@ class RemoteObjects(Generic[T]):
     def watch(self, options: ListOptions | None = None) -> RemoteWatch[T]:
         """See `ListerWatcher.watch`. It has a connection of its own."""
         options = options or ListOptions()
-        path = self._path(options.namespace) + _query(watch_query(options))
+        path = self._path(options.namespace) + _query(_watch_query(options))
         return RemoteWatch(connection=ApiConnection(self._address), path=path, kind=self.kind)
 
     def create(self, found: T) -> T:
@@ -155,7 +155,7 @@ class RemoteObjects(Generic[T]):
         return path + "".join(f"/{quote(part, safe='')}" for part in (name, subresource) if part)
 
 
-def list_query(options: ListOptions) -> dict[str, str]:
+def _list_query(options: ListOptions) -> dict[str, str]:
     """The query of a list."""
     query = _selectors(options) | {"resourceVersion": options.resource_version, "continue": options.continue_}
     if options.version_match:
@@ -165,7 +165,7 @@ def list_query(options: ListOptions) -> dict[str, str]:
     return query
 
 
-def watch_query(options: ListOptions) -> dict[str, str]:
+def _watch_query(options: ListOptions) -> dict[str, str]:
     """The query of a watch."""
     query = _selectors(options) | {"watch": "true", "resourceVersion": options.resource_version}
     if options.timeout_s is not None:
@@ -188,7 +188,7 @@ def _query(fields: Mapping[str, str]) -> str:
 
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_LIST: Final = msgspec.json.Decoder(decodable(ListBody)).decode
+_LIST: Final = msgspec.json.Decoder(decodable(_ListBody)).decode
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
-__all__ = ["RemoteObjects", "list_query", "watch_query"]
+__all__ = ["RemoteObjects"]

@@ -20,7 +20,7 @@ from eventbus.remote.lines import LineTooLong, split_lines
 STREAM_PATH = "/eventbus/v1/stream"
 
 
-class StreamLine(msgspec.Struct, frozen=True):
+class _StreamLine(msgspec.Struct, frozen=True):
     """A line of the stream: EVENT *object*, BOOKMARK *position*, MISSED *count*, ERROR *message*."""
 
     type: str
@@ -30,7 +30,7 @@ class StreamLine(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class StreamPosition(msgspec.Struct, frozen=True):
+class _StreamPosition(msgspec.Struct, frozen=True):
     """The place where a stream is to begin: opaque."""
 
     position: str
@@ -106,7 +106,7 @@ class RemoteStream:
             raise
 
 
-_LINE = msgspec.json.Decoder(decodable(StreamLine)).decode
-_POSITION = msgspec.json.Decoder(decodable(StreamPosition)).decode
+_LINE = msgspec.json.Decoder(decodable(_StreamLine)).decode
+_POSITION = msgspec.json.Decoder(decodable(_StreamPosition)).decode
 
-__all__ = ["RemoteStream", "StreamLine"]
+__all__ = ["RemoteStream"]

@@ -34,7 +34,7 @@ class RemoteBus(msgspec.Struct, frozen=True, rename="camel"):
     event_ttl_s: int = 0
 
 
-class Lasts(msgspec.Struct, frozen=True):
+class _Lasts(msgspec.Struct, frozen=True):
     """The last sequence numbers that the bus has, of each producer that was asked for."""
 
     last: list[int | None]
@@ -120,7 +120,7 @@ def _posts(requests: Sequence[PublishRequest]) -> Iterator[Sequence[PublishReque
 
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_LASTS: Final = msgspec.json.Decoder(decodable(Lasts))
+_LASTS: Final = msgspec.json.Decoder(decodable(_Lasts))
 _BUS: Final = msgspec.json.Decoder(decodable(RemoteBus))
 
 __all__ = ["IN_FLIGHT_BATCHES", "HttpTransport", "RemoteBus", "open_http_transport", "read_bus"]

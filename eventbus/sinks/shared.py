@@ -49,7 +49,7 @@ class SharedSink:
                 self._sink.close()
 
 
-class SharedBatchSink(SharedSink):
+class _SharedBatchSink(SharedSink):
     """A `SharedSink` for a sink that writes many at once."""
 
     def __init__(self, sink: BatchSink, users: int) -> None:
@@ -65,4 +65,4 @@ def share(sink: EventSink, users: int) -> EventSink:
     """Return *sink* itself for one user, else an object that *users* threads may call and close."""
     if users == 1:
         return sink
-    return SharedBatchSink(sink, users) if isinstance(sink, BatchSink) else SharedSink(sink, users)
+    return _SharedBatchSink(sink, users) if isinstance(sink, BatchSink) else SharedSink(sink, users)

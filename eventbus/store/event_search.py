@@ -62,7 +62,7 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
     placed: list[tuple[int, Event]] = []
     more = False
     for partition, event in walk.placed():
-        if selection.matches(event) and happened_in(event, search.since, search.until) and has_words(event, words):
+        if selection.matches(event) and happened_in(event, search.since, search.until) and _has_words(event, words):
             if len(placed) == search.limit:
                 more = True
                 break
@@ -72,7 +72,7 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
     return SearchResult(tuple(found), version, more, walk.examined, begins)
 
 
-def has_words(event: Event, words: Sequence[str]) -> bool:
+def _has_words(event: Event, words: Sequence[str]) -> bool:
     """Return True if each of *words*, in lower case, is part of one of the event's texts."""
     if not words:
         return True
@@ -114,4 +114,4 @@ def _stands_as_it_is(value: str) -> bool:
     return value.isascii() and value.isprintable() and bool(value) and not {'"', "\\", "/"} & set(value)
 
 
-__all__ = ["Search", "SearchResult", "has_words", "search_events"]
+__all__ = ["Search", "SearchResult", "search_events"]

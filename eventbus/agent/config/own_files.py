@@ -9,7 +9,7 @@ from pathlib import Path
 from eventbus.errors import ConfigError
 
 
-def check_own(path: Path, found: os.stat_result) -> None:
+def _check_own(path: Path, found: os.stat_result) -> None:
     """Check that *path* is root's or ours, and writable by nobody else. Raises: ConfigError: says what to do."""
     if found.st_uid not in (0, os.geteuid()):
         raise ConfigError(f"{path} belongs to uid {found.st_uid}: pods come only from files of root or our own user")
@@ -32,7 +32,7 @@ def read_own(path: Path, most_bytes: int) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{path} is no file")
-        check_own(path, found)
+        _check_own(path, found)
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise ConfigError(f"{path} is longer than {most_bytes} bytes")
@@ -47,9 +47,9 @@ def check_own_folders(path: Path) -> None:
     here = path.resolve()
     for folder in (here, *here.parents):
         try:
-            check_own(folder, folder.stat())
+            _check_own(folder, folder.stat())
         except OSError as error:
             raise ConfigError(f"{folder} cannot be read: {error.strerror}") from error
 
 
-__all__ = ["check_own", "check_own_folders", "read_own"]
+__all__ = ["check_own_folders", "read_own"]

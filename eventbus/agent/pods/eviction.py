@@ -21,7 +21,7 @@ LOOK_EVERY_S: Final = 10.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class Shortage(NamedTuple):
+class _Shortage(NamedTuple):
     """What is short: the node's condition, a resource of pods, what should be left of it, what is."""
 
     condition: str
@@ -75,17 +75,17 @@ class Eviction:
         except OSError:
             return []
 
-    def _shortages(self) -> list[Shortage]:
+    def _shortages(self) -> list[_Shortage]:
         memory, disk = self._machine.memory(), self._machine.disk()
         found = []
         if memory.available < self._thresholds.memory.least(memory.total):
-            found.append(Shortage(MEMORY_PRESSURE, "memory", self._thresholds.memory.text, memory.available))
+            found.append(_Shortage(MEMORY_PRESSURE, "memory", self._thresholds.memory.text, memory.available))
         if disk.free < self._thresholds.disk.least(disk.total):
-            found.append(Shortage(DISK_PRESSURE, "ephemeral-storage", self._thresholds.disk.text, disk.free))
+            found.append(_Shortage(DISK_PRESSURE, "ephemeral-storage", self._thresholds.disk.text, disk.free))
         return found
 
 
-def _message(pod: Pod, shortage: Shortage, used: float) -> str:
+def _message(pod: Pod, shortage: _Shortage, used: float) -> str:
     asked = requests_of(pod, shortage.resource)
     said = (
         f"The node was low on resource: {shortage.resource}. Threshold quantity: {shortage.threshold}, "

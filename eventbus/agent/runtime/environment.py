@@ -59,10 +59,10 @@ class EnvironmentMaker:
         namespace = pod.metadata.namespace
         if selector := source.config_map_key_ref:
             return _key_of(
-                selector, "configmap", namespace, texts_of(self._configs.config_map(namespace, selector.name))
+                selector, "configmap", namespace, _texts_of(self._configs.config_map(namespace, selector.name))
             )
         if selector := source.secret_key_ref:
-            return _key_of(selector, "secret", namespace, texts_of(self._configs.secret(namespace, selector.name)))
+            return _key_of(selector, "secret", namespace, _texts_of(self._configs.secret(namespace, selector.name)))
         if source.field_ref is not None:
             return self.field(pod, source.field_ref.field_path)
         if source.resource_field_ref is not None:
@@ -73,9 +73,9 @@ class EnvironmentMaker:
     def _all_of(self, pod: Pod, source: EnvFrom) -> dict[str, str]:
         namespace, found = pod.metadata.namespace, None
         if selector := source.config_map_ref:
-            found = texts_of(self._configs.config_map(namespace, selector.name))
+            found = _texts_of(self._configs.config_map(namespace, selector.name))
         elif selector := source.secret_ref:
-            found = texts_of(self._configs.secret(namespace, selector.name))
+            found = _texts_of(self._configs.secret(namespace, selector.name))
         if found is None and selector is not None and not selector.optional:
             word = "configmap" if source.config_map_ref else "secret"
             raise ConfigMissing(f'{word} "{selector.name}" not found')
@@ -109,7 +109,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(put, text)
 
 
-def texts_of(found: ConfigMap | Secret | None) -> dict[str, str] | None:
+def _texts_of(found: ConfigMap | Secret | None) -> dict[str, str] | None:
     """The values of a ConfigMap or Secret as text, by key; None: there is no such object."""
     contents = contents_of(found)
     return None if contents is None else {key: value.decode("utf-8", "replace") for key, value in contents.items()}
@@ -149,4 +149,4 @@ def _resource(container: Container, resource: str, divisor: str | int) -> str:
     return str(math.ceil((amount or 0.0) / unit))
 
 
-__all__ = ["ConfigMissing", "EnvironmentMaker", "contents_of", "expand", "texts_of"]
+__all__ = ["ConfigMissing", "EnvironmentMaker", "contents_of", "expand"]

@@ -52,7 +52,7 @@ def ask(
     return Answer(False, "there is nothing to do: give exec, httpGet or tcpSocket")
 
 
-def port_of(container: Container, port: Port) -> int:
+def _port_of(container: Container, port: Port) -> int:
     """The number of *port*, which may be the name of one of the container's. Raises: ValueError."""
     if isinstance(port, int) or port.isdigit():
         return int(port)
@@ -70,7 +70,7 @@ def _exec(inside: Inside, uid: PodUid, container: Container, command: Sequence[s
 
 
 def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> Answer:
-    host, port = action.host or _HERE, port_of(container, action.port)
+    host, port = action.host or _HERE, _port_of(container, action.port)
     connection: http.client.HTTPConnection
     if action.scheme.upper() == "HTTPS":
         # As the kubelet does: it asks whether somebody answers, not who.
@@ -94,7 +94,7 @@ def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> 
 
 
 def _connect(container: Container, action: TCPSocketAction, timeout_s: float) -> Answer:
-    host, port = action.host or _HERE, port_of(container, action.port)
+    host, port = action.host or _HERE, _port_of(container, action.port)
     try:
         socket.create_connection((host, port), timeout=timeout_s).close()
     except OSError as error:
@@ -106,4 +106,4 @@ def _said(text: str) -> str:
     return printable(text.strip())[:MOST_SAID]
 
 
-__all__ = ["Answer", "Inside", "ask", "port_of"]
+__all__ = ["Answer", "Inside", "ask"]

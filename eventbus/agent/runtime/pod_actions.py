@@ -60,7 +60,7 @@ def _for_containers(pod: Pod, status: PodRuntimeStatus, restart: Collection[Cont
     for container in pod.spec.containers:
         run = status.container(container.name)
         if run is None or run.phase is ContainerPhase.EXITED:
-            if should_start(pod, run, restart):
+            if _should_start(pod, run, restart):
                 start.append(container.name)
         elif run.running and run.hash != container_hash(container):
             # Restarted whatever the policy is: what runs is not what was asked for.
@@ -75,7 +75,7 @@ def _for_containers(pod: Pod, status: PodRuntimeStatus, restart: Collection[Cont
     return PodActions(kill=kill, start=tuple(start), kill_pod=kept == 0 and not start)
 
 
-def should_start(pod: Pod, run: ContainerRuntimeStatus | None, restart: Collection[ContainerId] = ()) -> bool:
+def _should_start(pod: Pod, run: ContainerRuntimeStatus | None, restart: Collection[ContainerId] = ()) -> bool:
     """Return whether a container whose last run was *run* is to be started. Source: ShouldContainerBeRestarted."""
     if pod.metadata.deletion_timestamp is not None:
         return False
@@ -102,7 +102,7 @@ def _afresh(pod: Pod, status: PodRuntimeStatus | None, attempt: int, *, restarta
     start = [
         container.name
         for container in pod.spec.containers
-        if should_start(pod, None if status is None else _as_ended(status.container(container.name)))
+        if _should_start(pod, None if status is None else _as_ended(status.container(container.name)))
     ]
     if not start:
         return PodActions(kill_pod=True)
@@ -159,4 +159,4 @@ def _failed_for_good(pod: Pod, status: PodRuntimeStatus, container: Container) -
     return run is not None and run.exit_code != 0 and pod.spec.restart_policy == NEVER
 
 
-__all__ = ["NEVER", "ON_FAILURE", "PodActions", "pod_actions", "should_start"]
+__all__ = ["NEVER", "ON_FAILURE", "PodActions", "pod_actions"]

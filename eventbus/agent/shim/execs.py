@@ -14,7 +14,7 @@ from eventbus.agent.shim.procfs import all_processes, descendants
 from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process
 
 
-class Exec:
+class _Exec:
     """One command: who asked, what it has said, when it has to be done."""
 
     def __init__(self, asker: int, pid: int, output: Output, deadline: float) -> None:
@@ -29,7 +29,7 @@ class Execs:
     """The commands that run. One thread uses it."""
 
     def __init__(self) -> None:
-        self.running: dict[int, Exec] = {}  #: by pid
+        self.running: dict[int, _Exec] = {}  #: by pid
 
     def start(self, asker: int, process: Process, timeout_s: float) -> dict[str, Any] | None:
         """Start a command for the connection *asker*. Returns: the reply if it could not be started."""
@@ -47,7 +47,7 @@ class Execs:
             os.waitpid(launched.pid, 0)
             output.close()
             return _reply(NOT_STARTED, problem.encode())
-        self.running[launched.pid] = Exec(asker, launched.pid, output, time.monotonic() + timeout_s)
+        self.running[launched.pid] = _Exec(asker, launched.pid, output, time.monotonic() + timeout_s)
         return None
 
     def ended(self, pid: int, code: int) -> tuple[int, dict[str, Any]] | None:
@@ -76,7 +76,7 @@ class Execs:
         due = [one.deadline - now for one in self.running.values() if not one.timed_out]
         return max(0.0, min(due)) if due else None
 
-    def _kill(self, one: Exec) -> None:
+    def _kill(self, one: _Exec) -> None:
         for process in descendants(one.pid, all_processes()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, signal.SIGKILL)

@@ -49,7 +49,7 @@ class CloudEvents:
         )
 
 
-class Received(msgspec.Struct, frozen=True):
+class _Received(msgspec.Struct, frozen=True):
     """One CloudEvent: what names it, and the event that it is; or what is wrong with that."""
 
     source: str
@@ -57,7 +57,7 @@ class Received(msgspec.Struct, frozen=True):
     event: Event | InvalidEvent
 
 
-def _read(request: web.Request, body: bytes) -> list[Received]:
+def _read(request: web.Request, body: bytes) -> list[_Received]:
     """Raises: Refusal, InvalidObject."""
     try:
         from cloudevents.core.bindings.http import HTTPMessage, from_binary, from_structured
@@ -71,14 +71,14 @@ def _read(request: web.Request, body: bytes) -> list[Received]:
     form = JSONFormat()
     wrong = (BaseCloudEventException, ValueError, TypeError, AttributeError, RecursionError, msgspec.DecodeError)
 
-    def member(part: msgspec.Raw) -> Received:
+    def member(part: msgspec.Raw) -> _Received:
         # The SDK has no batches yet; each member of one is a structured event.
         try:
             one = from_structured(HTTPMessage({"content-type": STRUCTURED}, bytes(part)), form, CloudEvent)
             return _received(one.get_attributes(), one.get_data())
         except wrong as error:
             name = blake2b(bytes(part), digest_size=16).hexdigest()
-            return Received("", name, InvalidEvent("event", f"is no CloudEvent: {cut_bytes(str(error), 300)}"))
+            return _Received("", name, InvalidEvent("event", f"is no CloudEvent: {cut_bytes(str(error), 300)}"))
 
     try:
         if request.content_type == BATCH and not any(name.startswith("ce-") for name in headers):
@@ -95,13 +95,13 @@ def _read(request: web.Request, body: bytes) -> list[Received]:
     return [_received(one.get_attributes(), one.get_data())]
 
 
-def _received(attributes: Mapping[str, Any], data: Any) -> Received:
+def _received(attributes: Mapping[str, Any], data: Any) -> _Received:
     source, name = str(attributes["source"]), str(attributes["id"])
     try:
-        return Received(source, name, _event(attributes, data))
+        return _Received(source, name, _event(attributes, data))
     except EventBusError as error:
         wrong = error if isinstance(error, InvalidEvent) else InvalidEvent("data", str(error))
-        return Received(source, name, wrong)
+        return _Received(source, name, wrong)
 
 
 def _event(attributes: Mapping[str, Any], data: Any) -> Event:

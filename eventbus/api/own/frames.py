@@ -72,7 +72,7 @@ class FramePublisher:
             bound_secret(self._user, frame.producer),
             frame.first,
             frame.events,
-            rename_batch(frame.body, bound_id(self._user, batch.producer)),
+            rename_batch(frame.body, _bound_id(self._user, batch.producer)),
             frame.generation,
             frame.silent_ms,
             _known(frame.losses),
@@ -119,7 +119,7 @@ def events_of(frames: Iterable[Frame]) -> Iterator[Event]:
 
 
 @lru_cache(maxsize=65_536)
-def bound_id(user: str, producer: str) -> str:
+def _bound_id(user: str, producer: str) -> str:
     """Return the id that stands in the uids of *producer*'s events: no other user's producer has the same."""
     return _digest(user, producer, b"id", size=8)
 
@@ -139,4 +139,4 @@ def _known(losses: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple((cause if cause in CAUSES else "other", n) for cause, n in losses)
 
 
-__all__ = ["CAUSES", "FramePublisher", "bound_id", "bound_secret", "events_of"]
+__all__ = ["CAUSES", "FramePublisher", "bound_secret", "events_of"]

@@ -70,7 +70,7 @@ class Recording:
         """Record what *read* finds in *body*. *same* is what has to be the same under one *key*; b"": the body."""
         api, user = request.app[API], request[USER]
         refuse_own_export(api.bus, request)
-        may_record, rates = may_record_of(api.access, user), api.rates
+        may_record, rates = _may_record_of(api.access, user), api.rates
         now_ns = self._clock.time_ns()
 
         def work(desk: Desk) -> web.Response:
@@ -124,7 +124,7 @@ class Recording:
     async def _record_frames(self, request: web.Request) -> web.Response:
         api, user = request.app[API], request[USER]
         body = await read_body(request)
-        may_record, rates = may_record_of(api.access, user), api.rates
+        may_record, rates = _may_record_of(api.access, user), api.rates
 
         def work(desk: Desk) -> bytes:
             frames = unpack_frames(body)
@@ -148,7 +148,7 @@ async def describe_bus(request: web.Request) -> web.Response:
     return _json({"id": bus.id, "partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s})
 
 
-def may_record_of(access: Access, user: User) -> Callable[[str], bool]:
+def _may_record_of(access: Access, user: User) -> Callable[[str], bool]:
     """Return a function that tells whether *user* may create events in a namespace; asked once each."""
     known: dict[str, bool] = {}
 
@@ -183,4 +183,4 @@ def _json(found: Any, code: int = 200, headers: Mapping[str, str] | None = None)
     return web.Response(status=code, body=body, headers=dict(headers or {}), content_type="application/json")
 
 
-__all__ = ["Recording", "describe_bus", "may_record_of"]
+__all__ = ["Recording", "describe_bus"]

@@ -42,7 +42,7 @@ _KEYLESS_SHAPES["FUNCTION|DELETE"] = "a"
 NAMED = 4
 
 
-class Right(msgspec.Struct, frozen=True):
+class _Right(msgspec.Struct, frozen=True):
     """One thing to be allowed: a function, or a command on a key."""
 
     what: str
@@ -127,23 +127,23 @@ def _least_lacking(denied: set[str], keys: Keys, prefix: str, ways: Iterable[Ite
     return sorted(sorted(lacking, key=len)[0]) if lacking else []
 
 
-def _rights_of_function(keys: Keys, prefix: str, function: Function) -> list[Right]:
+def _rights_of_function(keys: Keys, prefix: str, function: Function) -> list[_Right]:
     return [_call_of(keys, prefix, function), *_rights_of(keys, prefix, function.uses)]
 
 
-def _call_of(keys: Keys, prefix: str, function: Function) -> Right:
+def _call_of(keys: Keys, prefix: str, function: Function) -> _Right:
     names = [_sample(keys, prefix, name) for name in function.keys]
-    return Right(function.name, ("FCALL", function.name, str(len(names)), *names))
+    return _Right(function.name, ("FCALL", function.name, str(len(names)), *names))
 
 
-def _rights_of(keys: Keys, prefix: str, uses: Iterable[Use]) -> list[Right]:
+def _rights_of(keys: Keys, prefix: str, uses: Iterable[Use]) -> list[_Right]:
     return [_right(keys, prefix, use) for use in uses]
 
 
-def _right(keys: Keys, prefix: str, use: Use) -> Right:
+def _right(keys: Keys, prefix: str, use: Use) -> _Right:
     command = use.command.split("|")
     if not use.keys:
-        return Right(use.command, (*command, *_KEYLESS_SHAPES.get(use.command, "").split()))
+        return _Right(use.command, (*command, *_KEYLESS_SHAPES.get(use.command, "").split()))
     samples = [_sample(keys, prefix, key) for key in use.keys]
     # Commands of several keys are asked with all of them: one selector must give all.
     several = use.command in ("MGET", "DEL", "EXISTS")
@@ -152,7 +152,7 @@ def _right(keys: Keys, prefix: str, use: Use) -> Right:
         words += (samples if several else samples[:1]) if word == "K" else [word]
     if use.command == "MSET":
         words += [part for sample in samples[1:] for part in (sample, "a")]
-    return Right(f"{use.command} {' '.join(use.keys)}", tuple(words))
+    return _Right(f"{use.command} {' '.join(use.keys)}", tuple(words))
 
 
 def _sample(keys: Keys, prefix: str, name: str) -> bytes:
@@ -160,7 +160,7 @@ def _sample(keys: Keys, prefix: str, name: str) -> bytes:
     return key + (b"x" if key.endswith(b":") else b"")
 
 
-def _denied(node: Any, user: str, rights: Sequence[Right]) -> set[str]:
+def _denied(node: Any, user: str, rights: Sequence[_Right]) -> set[str]:
     pipe = node.pipeline(transaction=False)
     for right in rights:
         pipe.execute_command("ACL", "DRYRUN", user, *right.words)

@@ -56,11 +56,11 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         there,
         *check_partitions(partitions, len(primaries(client)) if bus.is_cluster else 1),
         check_memory(status.memory, _machine_memory(client), needed_bytes(options, partitions)),
-        *check_room(status),
-        *check_groups(status),
-        *check_dead(status),
+        *_check_room(status),
+        *_check_groups(status),
+        *_check_dead(status),
         *check_exports(export_status(bus, client), int(time.time() * 1000)),
-        *check_lifecycle(status),
+        *_check_lifecycle(status),
     ]
 
 
@@ -100,7 +100,7 @@ def check_memory(memory: Level, machine: int | None, needed: int) -> Finding:
     return ok("memory", f"no maxmemory; {bounds}" + (f" of {machine // MIB} MiB" if machine else ""))
 
 
-def check_room(status: BusStatus) -> Iterator[Finding]:
+def _check_room(status: BusStatus) -> Iterator[Finding]:
     """Find streams and stores that are about to be full."""
     for partition in status.partitions:
         incoming = partition.incoming
@@ -121,7 +121,7 @@ def check_room(status: BusStatus) -> Iterator[Finding]:
             )
 
 
-def check_groups(status: BusStatus) -> Iterator[Finding]:
+def _check_groups(status: BusStatus) -> Iterator[Finding]:
     """Find groups with waiting events and no living worker."""
     for group in status.groups:
         if group.lag and not group.alive:
@@ -145,7 +145,7 @@ def check_groups(status: BusStatus) -> Iterator[Finding]:
         yield ok("workers", "no sink worker is alive, and nothing waits for one")
 
 
-def check_dead(status: BusStatus) -> Iterator[Finding]:
+def _check_dead(status: BusStatus) -> Iterator[Finding]:
     """Find events that no worker could handle."""
     causes = {cause: count for cause, count in status.buried.items() if count}
     waiting = sum(partition.dead_events or 0 for partition in status.partitions)
@@ -160,7 +160,7 @@ def check_dead(status: BusStatus) -> Iterator[Finding]:
     )
 
 
-def check_lifecycle(status: BusStatus) -> Iterator[Finding]:
+def _check_lifecycle(status: BusStatus) -> Iterator[Finding]:
     """Nodes that nobody would miss."""
     found = status.lifecycle
     if found is None or not (found.nodes or found.alive):

@@ -111,7 +111,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     return BusStatus(
         url=safe_url(bus.url),
         prefix=bus.prefix,
-        server=server_name(server),
+        server=_server_name(server),
         memory=_memory(client, bus.keys),
         options_version=bus.options_version,
         partitions=tuple(partitions),
@@ -142,7 +142,7 @@ def read_unread(bus: Bus, client: Client, name: str) -> int:
     return 0 if found is None or found.alive else found.lag or 0
 
 
-def server_name(server: ServerInfo) -> str:
+def _server_name(server: ServerInfo) -> str:
     """Return name and version, such as `Valkey 9.1.2`."""
     return f"{server.kind.capitalize()} {'.'.join(map(str, server.version))}".strip()
 
@@ -255,5 +255,4 @@ __all__ = [
     "node_of",
     "read_status",
     "read_unread",
-    "server_name",
 ]

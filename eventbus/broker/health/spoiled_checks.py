@@ -24,7 +24,7 @@ NOTE_S: Final = 3.0
 NAMED: Final = 3
 
 
-class Looked(msgspec.Struct, frozen=True):
+class _Looked(msgspec.Struct, frozen=True):
     """One partition's keys as found: the type of each; what `meta` and `spoiled` hold, {} where that is no hash."""
 
     keys: Keys
@@ -90,7 +90,7 @@ def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
     return tuple(_words(key, one.types[key], must) for one in looked for key, must in one.spoiled.items())
 
 
-def _look(client: Client, every: Sequence[Keys]) -> list[Looked]:
+def _look(client: Client, every: Sequence[Keys]) -> list[_Looked]:
     by_node: dict[int, tuple[Any, list[Keys]]] = defaultdict(lambda: (None, []))
     for keys in every:
         node = node_of(client, keys.meta)
@@ -99,7 +99,7 @@ def _look(client: Client, every: Sequence[Keys]) -> list[Looked]:
     return sorted(found, key=lambda looked: looked.keys.partition)
 
 
-def _look_at_node(node: Any, every: Sequence[Keys]) -> Iterator[Looked]:
+def _look_at_node(node: Any, every: Sequence[Keys]) -> Iterator[_Looked]:
     pipe = node.pipeline(transaction=False)
     for keys in every:
         pipe.hgetall(keys.meta)
@@ -110,7 +110,7 @@ def _look_at_node(node: Any, every: Sequence[Keys]) -> Iterator[Looked]:
     types = iter(_types(node, [key for of_one in names for key in of_one]))
     for keys, meta, met, of_one in zip(every, metas, mets, names, strict=True):
         found = dict(zip(of_one, types, strict=False))
-        yield Looked(keys, {key: kind for key, kind in found.items() if kind != "none"}, meta, met)
+        yield _Looked(keys, {key: kind for key, kind in found.items() if kind != "none"}, meta, met)
 
 
 def _types(node: Any, keys: Iterable[bytes]) -> list[str]:
@@ -120,7 +120,7 @@ def _types(node: Any, keys: Iterable[bytes]) -> list[str]:
     return [(reply or b"none").decode("ascii", "replace") for reply in execute(pipe)]
 
 
-def _judge(looked: Looked, noted: set[bytes]) -> Iterator[Finding]:
+def _judge(looked: _Looked, noted: set[bytes]) -> Iterator[Finding]:
     for key, must in looked.spoiled.items():
         yield _other_type(key, looked.types[key], must)
     for key in looked.noted:
@@ -132,7 +132,7 @@ def _judge(looked: Looked, noted: set[bytes]) -> Iterator[Finding]:
         yield _mended(looked, times)
 
 
-def _judge_scanned(looked: Looked, scanned: Scanned) -> Iterator[Finding]:
+def _judge_scanned(looked: _Looked, scanned: Scanned) -> Iterator[Finding]:
     """Judge what was found besides the keys that are looked at by their names."""
     found = [key for key in sorted(scanned.spoiled) if key.startswith(looked.keys.root) and key not in looked.spoiled]
     for key in found[:NAMED]:
@@ -160,7 +160,7 @@ def _words(key: bytes, found: str, must: Expected) -> str:
     return f"{key.decode('utf-8', 'backslashreplace')} is a {found}, and must be a {must.type}"
 
 
-def _cut_off(looked: Looked, key: bytes) -> Finding:
+def _cut_off(looked: _Looked, key: bytes) -> Finding:
     spoiled = [name.decode() for name in looked.spoiled]
     if spoiled:
         cure = f"mend {', '.join(spoiled)}, see above: whoever writes next then finishes that call"
@@ -178,7 +178,7 @@ def _cut_off(looked: Looked, key: bytes) -> Finding:
     )
 
 
-def _met(looked: Looked, times: int) -> Finding:
+def _met(looked: _Looked, times: int) -> Finding:
     last = looked.met.get(b"last_key", b"").decode("utf-8", "replace")
     values = "1 value of the store was" if times == 1 else f"{times} values of the store were"
     return warning(
@@ -188,7 +188,7 @@ def _met(looked: Looked, times: int) -> Finding:
     )
 
 
-def _mended(looked: Looked, times: int) -> Finding:
+def _mended(looked: _Looked, times: int) -> Finding:
     what = looked.meta.get(b"mended_last", b"").decode("utf-8", "replace")
     meta = looked.keys.meta.decode()
     return warning(

@@ -58,7 +58,7 @@ def kubeconfig(
     if not merge:
         click.echo(dump_yaml(made), nl=False)
         return
-    path = kubeconfig_path()
+    path = _kubeconfig_path()
     merged = merge_config(_read(path), made, use=use)
     _write(path, dump_yaml(merged))
     click.echo(f"context {name} is in {path}" + ("" if use else f"; use it with: kubectl --context {name}"))
@@ -92,7 +92,7 @@ def merge_config(held: dict[str, Any], made: dict[str, Any], *, use: bool) -> di
     return merged
 
 
-def kubeconfig_path() -> Path:
+def _kubeconfig_path() -> Path:
     """The first file of $KUBECONFIG, as kubectl writes to, else ~/.kube/config."""
     first = next(filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep)), "")
     return Path(first).expanduser() if first else Path.home() / ".kube" / "config"

@@ -80,7 +80,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
                     colour = wants_colour(sys.stdout)
                     text = format_status(found, wide=output == "wide", colour=colour)
                     text += "\n" * bool(sinks) + format_sinks(sinks, now_ms=int(time.time() * 1000), colour=colour)
-                    text += warn_unfed(found)
+                    text += _warn_unfed(found)
                 write((_CLEAR if watch and redraws else "") + text)
             if not watch:
                 return
@@ -113,7 +113,7 @@ def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
         return ()
 
 
-def warn_unfed(status: BusStatus) -> str:
+def _warn_unfed(status: BusStatus) -> str:
     """Return a line if a partition has no living sink worker: nothing is correlated there, and sinks get nothing."""
     from eventbus.broker.health.export_status import describe_missing
 

@@ -71,7 +71,7 @@ def wait(
     """
     from eventbus.printers.object_columns import object_name
 
-    condition, timeout_s = parse_condition(wanted), _timeout_s(timeout)
+    condition, timeout_s = _parse_condition(wanted), _timeout_s(timeout)
     deadline = time.monotonic() + timeout_s
     absent_is_fine = wanted in ("delete", "create")
     with open_session() as session:
@@ -84,7 +84,7 @@ def wait(
             click.echo(said if output == "name" else f"{said} condition met")
 
 
-def parse_condition(text: str) -> Condition:
+def _parse_condition(text: str) -> Condition:
     """Read what --for says. Raises: BadParameter."""
     sort, _, rest = text.partition("=")
     if text == "delete":

@@ -51,7 +51,7 @@ class Claim:
 
         Raises: ConfigError: *root* is not this user's alone.  OSError.
         """
-        open_root(root)
+        _open_root(root)
         name = f"{time.time_ns():x}-{os.getpid()}-{os.urandom(3).hex()}"
         new = root / f"{_NEW}{name}"
         new.mkdir(mode=0o700)
@@ -110,7 +110,7 @@ def holds(folder: Path) -> bool:
     return (os.getpid(), str(folder)) in _held
 
 
-def open_root(root: Path) -> None:
+def _open_root(root: Path) -> None:
     """Make *root* if need be, and check that it is this user's alone.
 
     Raises: ConfigError: it is not; the message has the cure.  OSError: it cannot be made or looked at.

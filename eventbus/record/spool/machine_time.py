@@ -24,7 +24,7 @@ class MachineTime:
 
     def __init__(self, clock: Clock, *, boot: str | None = None) -> None:
         self._clock = clock
-        self.boot = read_boot_id() if boot is None else boot
+        self.boot = _read_boot_id() if boot is None else boot
 
     def ago(self, ms: int) -> Stamp:
         """The moment *ms* ago."""
@@ -37,7 +37,7 @@ class MachineTime:
         return max(0, self._clock.time_ns() // 1_000_000 - stamp.wall_ms)
 
 
-def read_boot_id() -> str:
+def _read_boot_id() -> str:
     """Read the system's name for this start of the machine; empty where it has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()

@@ -85,7 +85,7 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
     tls = _tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", ""))
     guard.check_name(parts.hostname or "", parts.port or 443)
     client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S))
-    kind = BatchWebhookSink if mode is Mode.BATCH else WebhookSink
+    kind = _BatchWebhookSink if mode is Mode.BATCH else WebhookSink
     source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
     return kind(options.name, url, client=client, secrets=secrets, mode=mode, source=source, bus_id=options.bus_id)
 
@@ -165,7 +165,7 @@ class WebhookSink:
         return headers
 
 
-class BatchWebhookSink(WebhookSink):
+class _BatchWebhookSink(WebhookSink):
     """Sends up to 100 events a request, in one CloudEvents batch.
 
     Idempotency-Key is then of the whole batch, and each event's id is what tells repeats. A batch that is refused is
