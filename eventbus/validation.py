@@ -34,6 +34,8 @@ MAX_ANNOTATION_KEY: Final = MAX_QUALIFIED
 MAX_ANNOTATION_VALUE: Final = 1024
 MAX_ANNOTATION_BYTES: Final = 4096
 
+#: Bytes that a character has at the most.
+_MOST_BYTES: Final = 4
 _AT_PATH: Final = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
 
 
@@ -149,12 +151,18 @@ def _check_type(event: Event) -> None:
 
 
 def _check_rules(event: Event) -> None:
-    _check_length("reason", event.reason, MAX_REASON)
-    _check_length("action", event.action, MAX_ACTION)
-    _check_length("source.component", event.source.component, MAX_COMPONENT)
-    _check_length("source.host", event.source.host, MAX_HOST)
-    _check_length("reportingComponent", event.reporting_component, MAX_CONTROLLER)
-    _check_length("reportingInstance", event.reporting_instance, MAX_INSTANCE)
+    for field, text, limit in (
+        ("reason", event.reason, MAX_REASON),
+        ("action", event.action, MAX_ACTION),
+        ("source.component", event.source.component, MAX_COMPONENT),
+        ("source.host", event.source.host, MAX_HOST),
+        ("reportingComponent", event.reporting_component, MAX_CONTROLLER),
+        ("reportingInstance", event.reporting_instance, MAX_INSTANCE),
+        ("metadata.name", event.metadata.name, MAX_NAME),
+        ("metadata.generateName", event.metadata.generate_name, MAX_NAME),
+    ):
+        if len(text) * _MOST_BYTES > limit:  # most texts need no counting
+            _check_length(field, text, limit)
     _check_reference("involvedObject", event.involved_object)
     if event.related is not None:
         _check_reference("related", event.related)
@@ -166,8 +174,7 @@ def _check_rules(event: Event) -> None:
 
 
 def _check_length(field: str, text: str, limit: int) -> None:
-    # No character has more than four bytes, so most texts need no counting.
-    if len(text) * 4 > limit and byte_length(text) > limit:
+    if len(text) * _MOST_BYTES > limit and byte_length(text) > limit:
         raise InvalidEvent(field, f"has {byte_length(text)} bytes, at most {limit} are allowed; shorten it")
 
 
@@ -185,8 +192,6 @@ def _check_namespace(field: str, namespace: str) -> None:
 
 
 def _check_metadata(metadata: ObjectMeta) -> None:
-    _check_length("metadata.name", metadata.name, MAX_NAME)
-    _check_length("metadata.generateName", metadata.generate_name, MAX_NAME)
     _check_namespace("metadata.namespace", metadata.namespace)
     if metadata.labels:
         _check_labels(metadata.labels)
@@ -264,24 +269,21 @@ def _reference_strings(reference: ObjectReference) -> tuple[str, ...]:
 
 
 def _numbers_and_times_fit(event: Event) -> bool:
-    series = event.series
-    return (
-        _is_int32(event.count)
-        and _has_zone(event.first_timestamp)
-        and (event.last_timestamp is event.first_timestamp or _has_zone(event.last_timestamp))
-        and _has_zone(event.event_time)
-        and _has_zone(event.metadata.creation_timestamp)
-        and _has_zone(event.metadata.deletion_timestamp)
-        and (series is None or (_is_int32(series.count) and _has_zone(series.last_observed_time)))
-    )
+    metadata, series = event.metadata, event.series
+    if not (_is_int32(event.count) and (series is None or _is_int32(series.count))):
+        return False
+    times = [event.first_timestamp, event.last_timestamp, event.event_time]
+    times += (metadata.creation_timestamp, metadata.deletion_timestamp)
+    if series is not None:
+        times.append(series.last_observed_time)
+    for time in times:
+        if time is not None and not (isinstance(time, datetime) and time.tzinfo is not None):
+            return False
+    return True
 
 
 def _is_int32(count: int) -> bool:
     return type(count) is int and -(2**31) <= count < 2**31
-
-
-def _has_zone(time: datetime | None) -> bool:
-    return time is None or (isinstance(time, datetime) and time.tzinfo is not None)
 
 
 def _explain(event: Event) -> None:

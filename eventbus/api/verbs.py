@@ -15,12 +15,12 @@ from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch
 from eventbus.api.lease_rules import lease_causes
 from eventbus.api.metadata_rules import label_name_causes, metadata_causes
 from eventbus.api.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
+from eventbus.api.object_bodies import bad_patch, object_of, warnings_of
 from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
 from eventbus.api.shared import Desk
 from eventbus.api.status import Cause
 from eventbus.api.strategic_merge import BadDirective, strategic_merge
-from eventbus.api.unknown_fields import unknown_fields
 from eventbus.errors import AlreadyExists, InvalidEvent, InvalidObject, NotFound
 from eventbus.kinds import EVENTS_V1, LEASE, Kind
 from eventbus.list_watch import ListOptions, ObjectList
@@ -93,8 +93,7 @@ def _to_create(
     desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit
 ) -> tuple[Any, tuple[str, ...]]:
     """The object that is to be created, and warnings. Raises: Refusal."""
-    plain, warnings = _read(asked, body, options)
-    made = _object_of(asked, plain)
+    made, warnings = object_of(asked, body, options)
     if asked.resource.kind is NAMESPACE:
         made = begun(made)
     if asked.name:  # it is applied
@@ -108,8 +107,7 @@ def _to_create(
 
 def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
     """Replace an object; of events and leases, make it where it is not there. Raises: Refusal, Conflict, NotFound."""
-    plain, warnings = _read(asked, body, options)
-    new = _object_of(asked, plain)
+    new, warnings = object_of(asked, body, options)
     _check_name(asked, new)
     metadata = new.metadata
     version = "" if metadata.resource_version == "0" else metadata.resource_version  # 0 is any
@@ -152,7 +150,7 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
         raise status.bad_request(str(error)) from None
     applied = _patcher(body.media_type, value)
     version = _version(value)
-    warnings = _warnings(asked, value, (), options, patch=True) if isinstance(value, Mapping) else ()
+    warnings = warnings_of(asked, value, (), options, patch=True) if isinstance(value, Mapping) else ()
     admitted = False
 
     def change(former: Any) -> Any:
@@ -164,7 +162,7 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
         try:
             new = kind.decode(applied(kind.encode(former)))
         except (InvalidEvent, InvalidObject) as error:
-            raise _bad_patch(value, str(error)) from None
+            raise bad_patch(value, str(error)) from None
         _check_name(asked, new)
         if new.metadata.namespace != asked.namespace:
             raise status.bad_request("the namespace of the object does not match the namespace on the request")
@@ -212,65 +210,6 @@ def _kept_part(asked: Asked, former: Any, new: Any) -> Any:
     if asked.resource.kind is NAMESPACE:  # its finalizers are another path's, which is not served
         new = replaced(new, spec=former.spec)
     return replaced(new, status=former.status) if asked.resource.kind.has_status else new
-
-
-def _read(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The plain object of a body, with its kind, version and namespace as they must be. Raises: Refusal: 400."""
-    kind = asked.resource.kind
-    plain = body.read(kind.name)
-    if not isinstance(plain, Mapping):
-        raise status.bad_request(f"the object provided is unrecognized (must be of type {kind.name})")
-    version, name = plain.get("apiVersion") or kind.api_version, plain.get("kind") or kind.name
-    if name != kind.name and version == kind.api_version:
-        text = f'{name} in version "{kind.api_version.rpartition("/")[2]}" cannot be handled as a {kind.name}'
-        raise status.bad_request(text[:400])
-    if version != kind.api_version:
-        expected = f"the expected API version ({kind.api_version})"
-        raise status.bad_request(f"the API version in the data ({str(version)[:80]}) does not match {expected}")
-    metadata = plain.get("metadata", {})
-    metadata = {} if metadata is None else metadata
-    if not isinstance(metadata, Mapping):
-        raise status.bad_request(f"{kind.name}: metadata must be an object")
-    given = metadata.get("namespace") or asked.namespace
-    if given != asked.namespace:
-        raise status.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    whole = dict(plain) | {"metadata": dict(metadata) | ({"namespace": given} if given else {})}
-    return whole, _warnings(asked, plain, tuple(body.doubles()) if options.validation in _TELLING else (), options)
-
-
-_TELLING = ("Strict", "Warn")
-
-
-def _warnings(
-    asked: Asked, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
-) -> tuple[str, ...]:
-    """Of fields that nobody knows. Raises: Refusal: 400, of a patch 422, where they are refused."""
-    if options.validation not in _TELLING:
-        return ()
-    found = [f'unknown field "{path}"' for path in unknown_fields(asked.resource.kind, plain)]
-    found += [f'duplicate field "{key}"' for key in doubles]
-    if found and options.validation == "Strict":
-        kind = asked.resource.kind
-        problem = f"strict decoding error: {', '.join(found)}"
-        if patch:
-            raise _bad_patch(plain, problem)
-        version = kind.api_version.rpartition("/")[2]
-        raise status.bad_request(f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {problem}')
-    return tuple(found)
-
-
-def _object_of(asked: Asked, plain: Mapping[str, Any]) -> Any:
-    """Raises: Refusal: 400: a field has the wrong type."""
-    kind = asked.resource.kind
-    try:
-        found = kind.decode(plain)
-    except (InvalidEvent, InvalidObject) as error:
-        version = kind.api_version.rpartition("/")[2]
-        message = f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {error}'
-        raise status.bad_request(message) from None
-    return found
 
 
 def _check_name(asked: Asked, new: Any) -> None:
@@ -335,11 +274,6 @@ def _fitting(apply: Callable[[], Any]) -> Any:
         raise _unfit() from None
     except (BadDirective, RecursionError, TypeError) as error:
         raise status.bad_request(f"the patch cannot be applied: {error}") from None
-
-
-def _bad_patch(value: Any, problem: str) -> status.Refusal:
-    shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
-    return status.invalid("", "", [Cause("FieldValueInvalid", f'Invalid value: "{shown}": {problem}', "patch")])
 
 
 def _unfit() -> status.Refusal:

@@ -7,6 +7,7 @@ and how the library gets onto a server (`function_library.py`), can be had from 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from eventbus.broker.connection.client import Client
@@ -340,9 +341,13 @@ class Functions:
 
     def _event_keys(self, key: bytes) -> tuple[bytes, ...]:
         keys = self._keys
-        fixed = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object, keys.index_expiry)
-        streams = (keys.changes_of(EVENTS), keys.incoming, keys.incoming_meta)
-        return (*fixed, *streams, keys.object + key, keys.meta, keys.spoiled)
+        return (*_fixed_event_keys(keys), keys.object + key, keys.meta, keys.spoiled)
+
+
+@lru_cache(maxsize=64)
+def _fixed_event_keys(keys: Keys) -> tuple[bytes, ...]:
+    fixed = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object, keys.index_expiry)
+    return (*fixed, keys.changes_of(EVENTS), keys.incoming, keys.incoming_meta)
 
 
 def decode_written(reply: Any) -> Written:

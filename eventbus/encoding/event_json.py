@@ -6,7 +6,7 @@ them. Characters outside ASCII, and <, > and &, are written as they are: to a JS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ EVENTS_V1_SHAPE: Final = _EventsV1
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _CORE: Final = msgspec.json.Decoder(decodable(Event))
+_EVENTS_V1: Final = msgspec.json.Decoder(decodable(_EventsV1))
 
 
 def encode_core(event: Event) -> bytes:
@@ -60,6 +61,11 @@ def encode_core(event: Event) -> bytes:
     return _ENCODE(to_core(event))
 
 
+def encode_checked(event: Event) -> bytes:
+    """`encode_core` of an event whose values were checked."""
+    return _ENCODE(checked_to_core(event))
+
+
 def decode_core(data: bytes | str) -> Event:
     """Read one core/v1 JSON object.
 
@@ -68,13 +74,29 @@ def decode_core(data: bytes | str) -> Event:
 
     Raises:   InvalidEvent: not JSON, not UTF-8, a wrong type, a lone surrogate or NUL; *field* is the path.
     """
+    return read_core(data) or from_core(load(data))
+
+
+def read_core(data: bytes | str) -> Event | None:
+    """`decode_core` in one go; None if that cannot read it: `from_core` can, or says what is wrong."""
     shape = decode_fast(_CORE, data, CORE_VERSION)
-    return from_core(load(data)) if shape is None else _finish(shape)
+    return None if shape is None else _finish(shape)
+
+
+def read_events_v1(data: bytes | str) -> Event | None:
+    """Read one events.k8s.io/v1 JSON object in one go; None as of `read_core`."""
+    shape = decode_fast(_EVENTS_V1, data, EVENTS_VERSION)
+    return None if shape is None else _finish(_from_shape(shape))
 
 
 def to_core(event: Event) -> dict[str, Any]:
     """Return *event* as the plain dict that is its core/v1 JSON, times as strings. Raises: as `encode_core`."""
     check_values(event)
+    return checked_to_core(event)
+
+
+def checked_to_core(event: Event) -> dict[str, Any]:
+    """`to_core` of an event whose values were checked. Raises: InvalidEvent: a time is beyond what UTC has."""
     core: dict[str, Any] = {
         "kind": KIND,
         "apiVersion": CORE_VERSION,
@@ -190,12 +212,16 @@ def _owner_to_json(owner: OwnerReference) -> dict[str, Any]:
 
 def seconds_to_json(time: datetime | None) -> str | None:
     """Format a metav1.Time: whole seconds in UTC, cut off; None if unset."""
-    return None if (utc := _in_utc(time)) is None else utc.isoformat(timespec="seconds")[:19] + "Z"
+    if time is None or (utc := _in_utc(time)) is None:
+        return None
+    return utc.isoformat(timespec="seconds")[:19] + "Z"
 
 
 def micros_to_json(time: datetime | None) -> str | None:
     """Format a metav1.MicroTime: UTC with six digits; None if unset."""
-    return None if (utc := _in_utc(time)) is None else utc.isoformat(timespec="microseconds")[:26] + "Z"
+    if time is None or (utc := _in_utc(time)) is None:
+        return None
+    return utc.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def _in_utc(time: datetime | None) -> datetime | None:
@@ -231,17 +257,39 @@ def _from_shape(shape: _EventsV1) -> Event:
 def _finish(event: Event) -> Event:
     """Do what the shape cannot: check that text can be stored, put times in UTC, make Go's zero time None."""
     check_values(event)
-    metadata, series = event.metadata, event.series
-    created, deleted = _in_utc(metadata.creation_timestamp), _in_utc(metadata.deletion_timestamp)
+    return _with_times(event, _in_utc)
+
+
+def as_read_back(event: Event) -> Event:
+    """Return what `decode_core` makes of what `encode_core` makes of *event*, whose values were checked.
+
+    Raises:   InvalidEvent: a time is beyond what UTC has.
+    """
+    return _with_times(event, _in_whole_seconds)
+
+
+def _in_whole_seconds(time: datetime) -> datetime | None:
+    utc = _in_utc(time)
+    return utc.replace(microsecond=0) if utc is not None and utc.microsecond else utc
+
+
+def _with_times(event: Event, put: Callable[[datetime], datetime | None]) -> Event:
+    """Return *event* with its times in UTC, those that are a metav1.Time as *put* has them."""
+    metadata, series, at = event.metadata, event.series, event.event_time
+    times = (metadata.creation_timestamp, metadata.deletion_timestamp, event.first_timestamp, event.last_timestamp)
+    created, deleted, first, last = [time and put(time) for time in times]
     if metadata.creation_timestamp is not created or metadata.deletion_timestamp is not deleted:
         metadata = msgspec.structs.replace(metadata, creation_timestamp=created, deletion_timestamp=deleted)
     if series is not None and series.last_observed_time is not (observed := _in_utc(series.last_observed_time)):
         series = msgspec.structs.replace(series, last_observed_time=observed)
-    first, last = _in_utc(event.first_timestamp), _in_utc(event.last_timestamp)
-    at = _in_utc(event.event_time)
-    before = (event.metadata, event.series, event.first_timestamp, event.last_timestamp, event.event_time)
-    after = (metadata, series, first, last, at)
-    if all(old is new for old, new in zip(before, after, strict=True)):
+    at = at and _in_utc(at)
+    if (
+        metadata is event.metadata
+        and series is event.series
+        and first is event.first_timestamp
+        and last is event.last_timestamp
+        and at is event.event_time
+    ):
         return event
     return msgspec.structs.replace(
         event, metadata=metadata, series=series, first_timestamp=first, last_timestamp=last, event_time=at

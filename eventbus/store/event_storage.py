@@ -6,6 +6,7 @@ A written event is replaced whole. What is changed of a recorded one is laid ove
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from eventbus.broker.connection.client import Client
 from eventbus.broker.functions import Functions, Happened, Written, decode_written
 from eventbus.broker.keys import ID_CHARS, item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.encoding.event_json import from_core, to_core
+from eventbus.encoding.event_json import as_read_back, to_core
 from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
 from eventbus.errors import InvalidEvent, InvalidObject, PoisonBatch
 from eventbus.event import Event, ObjectReference
@@ -41,6 +42,7 @@ from eventbus.validation import validate_written
 
 #: With refreshes, which move what is shown alone.
 LETTERS_SHOWN: Final[Mapping[str, ChangeType]] = {**LETTERS, "R": ChangeType.MODIFIED}
+_CONTROLS: Final = re.compile(r"[\0-\x1f\x7f]")
 #: Names in the index that are looked at: one, and those of events that went a moment ago.
 _NAMED = 4
 
@@ -109,7 +111,7 @@ class EventStorage:
         problem = ""
         if name in (".", "..") or "/" in name or "%" in name:
             problem = f'metadata.name: Invalid value: "{name}": may not be "." or ".." nor contain "/" or "%"'
-        elif any(character < " " or character == "\x7f" for character in name):
+        elif _CONTROLS.search(name):
             problem = "metadata.name: Invalid value: may not contain control characters"
         elif not namespace:
             problem = "metadata.namespace: Required value"
@@ -128,7 +130,7 @@ class EventStorage:
 
     def as_stored(self, found: Event) -> Event:
         try:
-            return from_core(to_core(found))
+            return as_read_back(found)
         except InvalidEvent as error:
             raise InvalidObject(f'{self.kind.name} "{found.metadata.name}" is invalid: {error}') from error
 
@@ -222,7 +224,7 @@ def _happened(event: Event, times: int) -> Happened:
     """Count it with what programs record: in this minute, whatever time a client says."""
     source = event.source.component or event.reporting_component
     words = (event.metadata.namespace, event.involved_object.kind, event.type, event.reason, source)
-    return Happened(times, int(time.time()) // 60, "\0".join(word.replace("\0", " ") for word in words))
+    return Happened(times, int(time.time()) // 60, "\0".join(words))  # none has a NUL, which nothing stored has
 
 
 def _counted(event: Event) -> dict[str, Any]:

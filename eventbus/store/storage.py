@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, assert_never, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, assert_never
 
 import msgspec
 
@@ -153,8 +153,8 @@ def with_metadata(found: T, **changes: object) -> T:
 
 def replaced(found: T, **changes: object) -> T:
     """Return *found* with other fields."""
-    changed = msgspec.structs.replace(cast("msgspec.Struct", found), **changes)
-    return cast("T", changed)
+    struct: Any = found
+    return msgspec.structs.replace(struct, **changes)  # type: ignore[no-any-return]
 
 
 __all__ = [

@@ -13,7 +13,7 @@ import msgpack
 import msgspec
 
 from eventbus.broker.functions import pack_argument
-from eventbus.encoding.event_json import decode_core, encode_core, from_core, to_core
+from eventbus.encoding.event_json import decode_core, encode_checked, from_core, to_core
 from eventbus.encoding.uid import open_uid
 from eventbus.encoding.wire import WireEvent, from_microseconds, microseconds, more_metadata, unpack_wire
 from eventbus.errors import DeadCause, PoisonBatch
@@ -78,10 +78,7 @@ def is_written(packed: bytes) -> bool:
 
 
 def pack_written(event: Event) -> bytes:
-    """Pack an event that is written through the store. Versions are filled in where it is written.
-
-    Raises: InvalidEvent: it cannot be JSON.
-    """
+    """Pack an event that is written through the store, and was checked. Versions are filled in where it is written."""
     metadata, about = event.metadata, event.involved_object
     fields: list[Any] = [False] * FIELDS
     fields[_COUNT] = fields[_STORED_COUNT] = event.count
@@ -91,7 +88,7 @@ def pack_written(event: Event) -> bytes:
     fields[_CREATED] = (microseconds(metadata.creation_timestamp) or 0) // 1000
     fields[_UID], fields[_FORM] = metadata.uid, _WRITTEN.decode()
     fields[_SUBJECT] = f"{metadata.namespace}/{about.kind.lower()}/{about.name}"
-    fields[_BODY] = encode_core(_with_version(event, ""))
+    fields[_BODY] = encode_checked(_with_version(event, "") if metadata.resource_version else event)
     return pack_argument(fields)
 
 

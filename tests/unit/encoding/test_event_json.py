@@ -190,6 +190,17 @@ def test_events_v1_json_gives_the_event_back(event: Event) -> None:
 
 
 @given(events())
+@example(make_event(first_timestamp=NOW.replace(microsecond=5, tzinfo=timezone(timedelta(hours=2)))))
+@example(make_event(series=EventSeries(count=2, last_observed_time=NOW.replace(tzinfo=timezone(timedelta(hours=2))))))
+def test_what_will_be_read_back_is_known_without_writing_it(event: Event) -> None:
+    known, read = codec.as_read_back(event), codec.decode_core(codec.encode_core(event))
+    assert known == read
+    for one, other in ((known, read), (known.series, read.series)):
+        for field in ("first_timestamp", "event_time", "last_observed_time"):
+            assert str(getattr(one, field, None)) == str(getattr(other, field, None))  # in UTC, too
+
+
+@given(events())
 def test_both_readers_of_a_version_agree(event: Event) -> None:
     as_text = codec.encode_core(event).decode()
     assert codec.decode_core(as_text) == codec.from_core(json.loads(as_text))

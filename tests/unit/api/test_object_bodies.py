@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from eventbus.api.bodies import Body
+from eventbus.api.negotiation import JSON
+from eventbus.api.object_bodies import object_of
+from eventbus.api.options import WriteOptions
+from eventbus.api.request_info import Asked
+from eventbus.api.resources import Resource
+from eventbus.api.status import Refusal
+from eventbus.kinds import EVENT, EVENTS_V1, LEASE
+
+GOOD: dict[str, Any] = {
+    "metadata": {"name": "e", "namespace": "shop"},
+    "reason": "Started",
+    "firstTimestamp": "2026-01-01T01:00:00+01:00",
+    "nobody": {"knows": 1},
+}
+
+
+@pytest.mark.parametrize("kind", [EVENT, EVENTS_V1, LEASE], ids=lambda kind: kind.api_version)
+@pytest.mark.parametrize(
+    "data",
+    [
+        GOOD,
+        GOOD | {"metadata": {"name": "e"}},
+        GOOD | {"metadata": {"name": "e", "namespace": "other"}},
+        GOOD | {"metadata": None},
+        GOOD | {"metadata": {"name": "e", "labels": None, "namespace": None}},
+        GOOD | {"reason": None},
+        GOOD | {"kind": "Pod"},
+        GOOD | {"kind": None, "apiVersion": ""},
+        GOOD | {"apiVersion": "v7"},
+        GOOD | {"reason": 5},
+        GOOD | {"reason": "a\0b"},
+        GOOD | {"eventTime": "2026-01-01T00:00:00.123456789Z"},
+        [],
+        "{",
+        "\xff",
+        "[" * 10**5,
+    ],
+    ids=lambda data: str(data)[:60],
+)
+def test_an_object_that_is_read_at_once_is_the_one_that_is_read_slowly(kind: Any, data: Any) -> None:
+    body = Body(data.encode("latin-1") if isinstance(data, str) else json.dumps(data).encode(), JSON)
+    asked = Asked("create", Resource.of(kind), "shop", "", "")
+    assert _read(asked, body, WriteOptions()) == _read(asked, body, WriteOptions(validation="Warn"))
+
+
+def _read(asked: Asked, body: Body, options: WriteOptions) -> Any:
+    try:
+        return object_of(asked, body, options)[0]
+    except Refusal as refusal:
+        return refusal.to_json()
