@@ -8,6 +8,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from eventbus.agent.pods.line_pods import LinePods, Screen
 from eventbus.clock import SystemClock
 from tests.acceptance.programs import Program, run
@@ -56,6 +58,39 @@ def test_without_a_url_events_go_to_the_machines_own_bus(short_path: Path) -> No
             machine.wait_gone("web")
         finally:
             assert run("down", env=machine.env).returncode == 0
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["taken-away", "edited"])
+def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Path, edited: bool) -> None:
+    asked = tmp_path / "asked"
+    shell = f"trap 'echo > {asked}' TERM; while :; do sleep 0.05; done"
+    with AgentMachine(tmp_path, "none", "eb") as machine:
+        machine.write("web", shell, terminationGracePeriodSeconds=2)
+        agent = machine.agent_alone()
+        first = machine.wait_alive("web")
+        if edited:
+            machine.write("web", "exec sleep 1000")
+        else:
+            machine.remove("web")
+        eventually(asked.exists)
+        machine.write("web", shell, terminationGracePeriodSeconds=2)
+        eventually(lambda: machine.alive("web") not in ([], [first]))
+        assert len(machine.alive("web")) == 1
+        assert agent.stop() == 0
+        machine.wait_gone("web")
+
+
+@pytest.mark.parametrize("hook", ["postStart", "preStop"])
+def test_an_agent_that_ends_leaves_nothing_of_a_pod_whose_hook_hangs(tmp_path: Path, hook: str) -> None:
+    handler = {"exec": {"command": ["/bin/sleep", "1000"]}}
+    with AgentMachine(tmp_path, "none", "eb") as machine:
+        machine.env["EVENTBUS_DRAIN_S"] = "4"
+        machine.write("web", "exec sleep 1000", container={"lifecycle": {hook: handler}})
+        agent = machine.agent_alone()
+        machine.wait_alive("web")
+        agent.stop()
+        assert not machine.alive("web")
+        machine.wait_gone("web")
 
 
 def test_the_port_of_an_agent_says_that_its_loop_comes_round(tmp_path: Path) -> None:

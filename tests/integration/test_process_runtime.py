@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from eventbus.agent.runtime import starting
 from eventbus.agent.runtime.contract import CommandNotFound, ContainerPhase, MountFailed, NotRunning, StillRunning
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.function_values import GroupPolicy
@@ -179,6 +180,23 @@ def test_a_post_start_hook_that_fails_ends_its_container(world: RuntimeWorld) ->
     assert not world.run().running
 
 
+def test_a_post_start_hook_that_hangs_does_not_hold_up_the_end_of_its_pod(
+    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "POST_START_S", 3600.0)
+    hooks = {"postStart": {"exec": {"command": ["sh", "-c", "echo > $EVENTBUS_CONTAINER_DIR/hook; exec sleep 3600"]}}}
+    pod = make_pod(
+        containers=[container("main", "exec sleep 3600", lifecycle=hooks), container("next", "exec sleep 3600")]
+    )
+    begun = world.folder / "pods" / UID / "containers/main/hook"
+    world.runtime.sync_pod(pod, wanted=lambda: not begun.exists())
+
+    assert world.status().container("next") is None, "nothing more is started"
+    world.runtime.kill_pod(UID, pod, 5.0)
+    assert world.processes() == []
+    assert "FailedPostStartHook" not in world.told.reasons
+
+
 def test_a_pre_stop_hook_that_fails_is_told(world: RuntimeWorld) -> None:
     hooks = {"preStop": {"httpGet": {"port": "nowhere"}}}
     pod = make_pod(containers=[container("main", "exec sleep 1000", lifecycle=hooks)])
@@ -342,6 +360,19 @@ def test_what_runs_is_not_removed(world: RuntimeWorld) -> None:
 
     assert world.runtime.pods() == []
     assert list((world.folder / "pods").iterdir()) == []
+
+
+def test_a_pod_that_comes_again_under_its_uid_has_runs_of_its_own(world: RuntimeWorld) -> None:
+    pod = make_pod("exec sleep 1000")
+    world.sync(pod)
+    world.runtime.kill_pod(UID, pod, 5.0)
+    state = world.runtime._observer.state(UID)
+    assert state is not None
+    world.runtime._observer.learn(UID, state["runs"][0])  # as of a shim that was slow to write it down
+    world.runtime.remove(UID)
+    world.sync(pod)
+
+    assert (world.run().running, world.run().attempt) == (True, 0)
 
 
 def test_a_pod_that_is_deleted_is_not_restarted(world: RuntimeWorld) -> None:

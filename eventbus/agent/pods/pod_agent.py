@@ -23,7 +23,7 @@ from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
 from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
 from eventbus.agent.pods.updates import Source, Work, is_static, source_of
-from eventbus.agent.runtime.contract import PodEvents, PodRuntime, Volumes
+from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid, Volumes
 from eventbus.agent.runtime.signals import LifecycleGenerator, ProbeManager, Tell, TellProbe
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
@@ -37,6 +37,8 @@ log = logging.getLogger("eventbus")
 
 #: Statuses that changed are written so often; the first at once.
 WRITE_EVERY_S = 1.0
+#: Of the time that an agent has for its end, what has not ended before is killed in the last so many seconds.
+LAST_S = 1.0
 
 
 class PodSource(Protocol):
@@ -132,6 +134,7 @@ class PodAgent:
                 mirrors=self._mirrors,
                 events=events,
                 clock=self._clock,
+                ends=lambda uid: self.workers.is_terminating(uid),
                 refuse=lambda pod: permission.problem(pod, from_file=source_of(pod) is Source.FILE),
                 store=self._bus_side.pods,
                 address=address,
@@ -246,12 +249,18 @@ class PodAgent:
         pods = {found.uid: orphan(found) for found in self._runtime.pods() if found.active} | pods
         pods = {uid: pod for uid, pod in pods.items() if not self.workers.is_finished(uid)}
         for pod in pods.values():
-            left_s = max(0.0, deadline - time.monotonic() - 1.0)
+            left_s = max(0.0, deadline - time.monotonic() - LAST_S)
             grace_s = min(left_s, float(pod.spec.termination_grace_period_seconds))
             self.workers.update(PodWork(Work.KILL, pod, grace_s))
-        while time.monotonic() < deadline:
-            if all(self.workers.is_finished(uid) for uid in pods):
+        hurried = False
+        while (now := time.monotonic()) < deadline:
+            late = [uid for uid in pods if not self.workers.is_finished(uid)]
+            if not late:
                 return True
+            if now >= deadline - LAST_S and not hurried:
+                hurried = True
+                for uid in late:  # a hook that hangs had the grace time of what it was to prepare for
+                    self._runtime.hurry(PodUid(uid), 0.0)
             time.sleep(0.02)
         return False
 

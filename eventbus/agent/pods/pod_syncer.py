@@ -40,7 +40,10 @@ class SyncFailed(ExpectedError):
 
 
 class Parts(NamedTuple):
-    """Parts that a syncer works with. *store*: None while there is no bus.  *refuse*: may it run here?"""
+    """Parts that a syncer works with. *store*: None while there is no bus.  *refuse*: may it run here?
+
+    *ends*: whether the pod of a uid is to be ended: a sync under way stops at the next step.
+    """
 
     runtime: PodRuntime
     volumes: Volumes
@@ -50,6 +53,7 @@ class Parts(NamedTuple):
     events: PodEvents
     clock: Clock
     refuse: Refuse
+    ends: Callable[[str], bool]
     store: Callable[[], PodObjects | None]
     address: Callable[[], str]
     qos_class: Callable[[Pod], str]
@@ -123,7 +127,7 @@ class PodSyncer:
 
     def _run(self, pod: Pod) -> Done:
         uid = pod.metadata.uid
-        result = self._parts.runtime.sync_pod(pod)
+        result = self._parts.runtime.sync_pod(pod, wanted=lambda: not self._parts.ends(uid))
         failpoint("pod:runtime")
         self._waiting[uid] = result.waiting
         status = self._tell_status(pod)

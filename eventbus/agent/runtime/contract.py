@@ -6,7 +6,7 @@ nothing of the store. Nothing here is of processes alone: another runtime could 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NewType, Protocol
@@ -163,7 +163,7 @@ class PodRuntime(Protocol):
         """* One of them, as it is now."""
         ...
 
-    def sync_pod(self, pod: Pod, *, restartable: bool = True) -> SyncResult:
+    def sync_pod(self, pod: Pod, *, wanted: Callable[[], bool] = lambda: True) -> SyncResult:
         """Bring the pod's processes to what *pod* asks for: SyncPod of the runtime, in its order, with its events.
 
         Kills what changed, makes the sandbox (`SandboxChanged`), then starts init containers one by one and the
@@ -172,7 +172,7 @@ class PodRuntime(Protocol):
         Blocks for post-start hooks, artifacts and pre-stop hooks; never for an init container: call again when
         it has ended. Safe to call again after any error or crash.
 
-        Args: restartable: False starts nothing, only ends what should not run.
+        Args: wanted: asked again and again; False: it is to be ended, so nothing more is started or waited for.
         """
         ...
 

@@ -51,10 +51,8 @@ class Observer:
         """All pods there is a state of."""
         uids = list(self._folders.uids())
         with self._lock:
-            for gone in self._known.keys() - set(uids):
-                del self._known[gone]
-                self._paths.pop(gone, None)
-                self._learned.pop(gone, None)
+            for gone in self._paths.keys() - set(uids):
+                self._forget(gone)
         return [found for uid in uids if (found := self.status(uid)) is not None]
 
     def status(self, uid: PodUid) -> PodRuntimeStatus | None:
@@ -83,6 +81,16 @@ class Observer:
             with self._lock:
                 self._learned.setdefault(uid, {})[run["id"]] = run
                 self._known.pop(uid, None)
+
+    def forget(self, uid: PodUid) -> None:
+        """Forget a pod whose folder is taken away: one of that uid that comes later has runs of the same ids."""
+        with self._lock:
+            self._forget(uid)
+
+    def _forget(self, uid: PodUid) -> None:
+        for held in (self._known, self._paths, self._learned):
+            held.pop(uid, None)
+        self._lost_at = {id: at for id, at in self._lost_at.items() if not id.startswith(f"{uid}/")}
 
     def _read(self, uid: PodUid) -> _Read | None:
         folder = self._folder(uid)

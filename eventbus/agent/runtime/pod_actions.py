@@ -31,20 +31,15 @@ class PodActions(FrozenStruct, frozen=True, kw_only=True):
     start: tuple[str, ...] = ()
 
 
-def pod_actions(
-    pod: Pod, status: PodRuntimeStatus | None, restart: Collection[ContainerId] = (), *, restartable: bool = True
-) -> PodActions:
+def pod_actions(pod: Pod, status: PodRuntimeStatus | None, restart: Collection[ContainerId] = ()) -> PodActions:
     """Return the steps that bring *status* to *pod*.
 
     Args: restart: runs that were killed to be run again, whatever they exited with: their probe failed.
-          restartable: False: the pod is ending, nothing is started.
     """
     changed, attempt = _sandbox_changed(pod, status)
     if changed:
-        return _afresh(pod, status, attempt, restartable=restartable)
+        return _afresh(pod, status, attempt)
     assert status is not None
-    if not restartable:
-        return PodActions()
     upcoming, initialized = _next_init(pod, status)
     if not initialized:
         if upcoming is not None and _failed_for_good(pod, status, upcoming):
@@ -94,10 +89,10 @@ def _sandbox_changed(pod: Pod, status: PodRuntimeStatus | None) -> tuple[bool, i
     return (not sandbox.ready or sandbox.hash != sandbox_hash(pod)), sandbox.attempt + 1
 
 
-def _afresh(pod: Pod, status: PodRuntimeStatus | None, attempt: int, *, restartable: bool) -> PodActions:
+def _afresh(pod: Pod, status: PodRuntimeStatus | None, attempt: int) -> PodActions:
     """Everything anew: what still runs outside its sandbox is killed first."""
     ran = status is not None and bool(status.containers)
-    if not restartable or pod.metadata.deletion_timestamp is not None or (ran and pod.spec.restart_policy == NEVER):
+    if pod.metadata.deletion_timestamp is not None or (ran and pod.spec.restart_policy == NEVER):
         return PodActions(kill_pod=True)
     start = [
         container.name

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from eventbus.agent.runtime.about import about_pod
 from eventbus.agent.runtime.artifacts import Artifacts
@@ -41,6 +42,9 @@ from eventbus.failpoints import failpoint
 from eventbus.frozen import EMPTY
 from eventbus.objects.conditions import NORMAL, WARNING
 from eventbus.objects.pod import Pod
+
+#: A shim that stands still does not hold up who asks for haste, seconds.
+_HURRY_S: Final = 1.0
 
 
 class ProcessRuntime:
@@ -101,11 +105,11 @@ class ProcessRuntime:
         """One of them, as it is now."""
         return self._observer.status(uid)
 
-    def sync_pod(self, pod: Pod, *, restartable: bool = True) -> SyncResult:
+    def sync_pod(self, pod: Pod, *, wanted: Callable[[], bool] = lambda: True) -> SyncResult:
         """See `PodRuntime.sync_pod`. Source: kubelet `kuberuntime_manager.go` SyncPod."""
         uid = PodUid(pod.metadata.uid)
         status = self.status(uid)
-        actions = pod_actions(pod, status, self._restart, restartable=restartable)
+        actions = pod_actions(pod, status, self._restart)
         if actions.kill_pod or actions.create_sandbox:
             if actions.create_sandbox and status is not None and status.sandbox is not None:
                 message = "Pod sandbox changed, it will be killed and re-created."
@@ -117,7 +121,7 @@ class ProcessRuntime:
         if actions.create_sandbox and (problem := self._create_sandbox(pod, actions)):
             return SyncResult(sandbox_failure=problem)
         failpoint("pod:sandbox")
-        return SyncResult(waiting=self._start(pod, actions))
+        return SyncResult(waiting=self._start(pod, actions, wanted))
 
     def kill_pod(self, uid: PodUid, pod: Pod | None, grace_s: float | None = None) -> None:
         """See `PodRuntime.kill_pod`."""
@@ -153,7 +157,7 @@ class ProcessRuntime:
         for run in status.containers if status is not None else ():
             if run.running:
                 with suppress(RuntimeProblem):  # a shim that is gone: whoever ends the pod sees to what it left
-                    call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s})
+                    call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s}, _HURRY_S)
 
     def remove(self, uid: PodUid) -> None:
         """See `PodRuntime.remove`."""
@@ -163,6 +167,7 @@ class ProcessRuntime:
             raise StillRunning(f"pod {status.namespace}/{status.name} still runs: kill it first")
         self._isolation.remove(uid)
         self._folders.remove(uid)
+        self._observer.forget(uid)
         self._backoff.forget(f"{uid}/")
         with self._restart_lock:
             self._restart = {id for id in self._restart if not id.startswith(f"{uid}/")}
@@ -195,16 +200,18 @@ class ProcessRuntime:
             return str(problem)
         return ""
 
-    def _start(self, pod: Pod, actions: PodActions) -> dict[str, StartFailure]:
+    def _start(self, pod: Pod, actions: PodActions, wanted: Callable[[], bool]) -> dict[str, StartFailure]:
         waiting: dict[str, StartFailure] = {}
         init = bool(actions.start_init)
         names = (actions.start_init,) if init else actions.start
-        wanted = {one.name: one for one in (pod.spec.init_containers if init else pod.spec.containers)}
+        containers = {one.name: one for one in (pod.spec.init_containers if init else pod.spec.containers)}
         for name in names:
+            if not wanted():
+                break
             status = self.status(PodUid(pod.metadata.uid))
             assert status is not None
             try:
-                failure = self._starter.start(pod, wanted[name], status, init=init)
+                failure = self._starter.start(pod, containers[name], status, init=init, wanted=wanted)
             except ShimGone as problem:
                 failure = StartFailure("RunContainerError", str(problem), 0.0)
             if failure is not None:

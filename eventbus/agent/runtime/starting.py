@@ -5,6 +5,7 @@ Source: kubelet `kuberuntime_container.go` startContainer, `images/image_manager
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from eventbus.agent.runtime.contract import (
     StartFailure,
 )
 from eventbus.agent.runtime.folders import PodFolders, make_folder
-from eventbus.agent.runtime.handlers import Inside, ask
+from eventbus.agent.runtime.handlers import Answer, Inside, ask
 from eventbus.agent.runtime.hashes import container_hash
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
@@ -44,6 +45,8 @@ from eventbus.text import printable
 
 #: A post-start hook has no bound in the kubelet; one that hangs would hold its pod's worker for ever.
 POST_START_S: Final = 120.0
+#: Whether a pod is still wanted is looked at so often while its hook runs, seconds.
+_LOOK_EVERY_S: Final = 0.1
 
 
 class ContainerStarter:
@@ -74,8 +77,19 @@ class ContainerStarter:
         self._kill = kill
         self._failed_pulls: dict[str, float] = {}  #: key of the back-off → when, seconds since 1970
 
-    def start(self, pod: Pod, container: Container, status: PodRuntimeStatus, *, init: bool) -> StartFailure | None:
-        """Start *container* in the pod's sandbox. Returns: why it does not run; None: it does."""
+    def start(
+        self,
+        pod: Pod,
+        container: Container,
+        status: PodRuntimeStatus,
+        *,
+        init: bool,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> StartFailure | None:
+        """Start *container* in the pod's sandbox. Returns: why it does not run; None: it does.
+
+        Its post-start hook is waited for no longer than *wanted* says.
+        """
         run = status.container(container.name)
         if waits := self._back_off(pod, container, run):
             return waits
@@ -100,7 +114,7 @@ class ContainerStarter:
         if started["reason"] == START_ERROR:
             return self._failed(pod, container, RUN_CONTAINER_ERROR, started["message"], retry_s=0.0)
         self._tell(pod, container, NORMAL, "Started", f"Started container {container.name}")
-        return self._post_start(pod, container)
+        return self._post_start(pod, container, wanted)
 
     def _run(self, pod: Pod, container: Container, attempt: int, *, init: bool, process: Any) -> dict[str, Any]:
         folder = self._folders.of(PodUid(pod.metadata.uid))
@@ -169,11 +183,23 @@ class ContainerStarter:
         self._tell(pod, container, WARNING, "Failed", f"Error: {reason}")
         return StartFailure(reason, said, self._backoff.pause_s(self._image_key(pod, container)) or None)
 
-    def _post_start(self, pod: Pod, container: Container) -> StartFailure | None:
+    def _post_start(self, pod: Pod, container: Container, wanted: Callable[[], bool]) -> StartFailure | None:
         hook = container.lifecycle and container.lifecycle.post_start
         if not hook:
             return None
-        answer = ask(self._inside, PodUid(pod.metadata.uid), container, hook, POST_START_S)
+        answers: list[Answer] = []
+        uid = PodUid(pod.metadata.uid)
+
+        def run() -> None:
+            answers.append(ask(self._inside, uid, container, hook, POST_START_S))
+
+        hanging = threading.Thread(target=run, name=f"eventbus-hook-{uid[:8]}", daemon=True)
+        hanging.start()
+        while hanging.is_alive() and wanted():
+            hanging.join(_LOOK_EVERY_S)
+        if not answers:  # a command ends with its container, which is ended next
+            return StartFailure(POST_START_HOOK_ERROR, "the pod is ended before its hook was done", 0.0)
+        [answer] = answers
         if answer.ok:
             return None
         self._tell(pod, container, WARNING, "FailedPostStartHook", f"PostStartHook failed: {answer.said}")
