@@ -60,6 +60,7 @@ class PodLoop:
         self._runtime = runtime
         self._events = events
         self._rejected: set[str] = set()
+        self._returning: dict[str, Pod] = {}  # wanted again while they end, by uid; the manager does not know them
 
     def on_config(self, update: PodUpdate) -> None:
         """A source has another thing to say."""
@@ -70,7 +71,10 @@ class PodLoop:
         for pod in update.pods:
             if update.op is Op.REMOVE:
                 self._remove(pod)
+            elif update.op is not Op.DELETE and pod.metadata.uid in self._returning:
+                self._returning[pod.metadata.uid] = pod
             else:
+                self._returning.pop(pod.metadata.uid, None)
                 self._manager.put(pod)
                 self._changed(pod, update.op)
 
@@ -104,7 +108,16 @@ class PodLoop:
         self._statuses.forget(known)
         self._rejected &= known
         self._evicted &= known
+        self._begin_anew()
         self._evict()
+
+    def _begin_anew(self) -> None:
+        """Bring back what was wanted again while it ended, once nothing is left of it."""
+        for uid, pod in list(self._returning.items()):
+            if not self._workers.is_terminating(uid) and self._runtime.status(PodUid(uid)) is None:
+                del self._returning[uid]
+                self._statuses.drop(uid)
+                self._add(pod)
 
     def _evict(self) -> None:
         """End one pod, if the machine is short of memory or disk and no other one is just ending for that."""
@@ -136,9 +149,13 @@ class PodLoop:
             self._manager.put(pod)
             self._mirror_changed(pod)
             return
+        uid = pod.metadata.uid
+        if pod.metadata.deletion_timestamp is None and self._workers.is_terminating(uid):
+            # A manifest that was taken away and put back, or edited and edited back: it has the uid that it had.
+            self._returning[uid] = pod
+            return
         others = self.active()
         self._manager.put(pod)
-        uid = pod.metadata.uid
         if pod.metadata.deletion_timestamp is not None:
             self._kill(pod)
             return
@@ -185,7 +202,8 @@ class PodLoop:
             if static := self._manager.static_of(pod):
                 self._sync(static.metadata.uid)
             return
-        self._kill(pod)
+        if self._returning.pop(pod.metadata.uid, None) is None:
+            self._kill(pod)
 
     def _kill(self, pod: Pod) -> None:
         """End *pod* within its grace; a shorter one reaches a kill that is under way."""

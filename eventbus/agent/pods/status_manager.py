@@ -96,6 +96,13 @@ class StatusManager:
                 del self._pods[uid]
                 self._over.discard(uid)
 
+    def drop(self, uid: str) -> None:
+        """Forget all of *uid*, written or not: a pod of that uid begins anew."""
+        with self._lock:
+            for held in (self._statuses, self._pods, self._waiting):
+                held.pop(uid, None)
+            self._over.discard(uid)
+
     def flush(self, pods: PodObjects) -> None:
         """Write what has changed, oldest first. Raises: BusUnavailable: the rest waits."""
         with self._lock:
