@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.agent.runtime import shim_client
 from eventbus.agent.shim.procfs import is_alive
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 from tests.waiting import eventually
@@ -78,8 +79,6 @@ def test_a_pod_that_runs_once_is_not_run_again_when_its_shim_died(world: Runtime
 
 
 def test_a_pod_whose_shim_is_frozen_is_ended_all_the_same(world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    import eventbus.agent.runtime.shim_client as shim_client
-
     monkeypatch.setattr(shim_client.call, "__defaults__", (0.2,))
     pod = make_pod("exec sleep 1000", terminationGracePeriodSeconds=1)
     world.sync(pod)
@@ -107,6 +106,23 @@ def test_a_zygote_that_was_killed_is_started_again(world: RuntimeWorld) -> None:
 
     assert world.run().running
     assert world.status().sandbox.attempt == 1  # type: ignore[union-attr]
+
+
+def test_a_zygote_that_stands_still_is_replaced_and_forks_nothing_when_it_is_woken(
+    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shim_client, "ANSWER_S", 1.0)
+    monkeypatch.setattr(shim_client, "_ENDS_S", 0.1)
+    world.sync(make_pod("exec sleep 1000"))
+    zygote = world.runtime._zygote.pid
+    os.kill(zygote, signal.SIGSTOP)
+    monkeypatch.undo()
+    world.sync(make_pod("exec sleep 2000", hostname="other"))
+
+    assert world.run().running
+    assert world.status().sandbox.attempt == 1  # type: ignore[union-attr]
+    with pytest.raises(ProcessLookupError):
+        os.kill(zygote, signal.SIGCONT)
 
 
 def test_a_process_that_prints_when_its_shim_is_dead_waits_and_does_not_die(world: RuntimeWorld) -> None:

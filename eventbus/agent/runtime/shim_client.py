@@ -17,6 +17,8 @@ from eventbus.agent.shim.state import State
 
 #: A shim answers within milliseconds; a machine that swaps takes longer.
 ANSWER_S: Final = 30.0
+#: A zygote whose agent hangs up ends at once; one that does not is killed after this, seconds.
+_ENDS_S: Final = 2.0
 # A hack: the library's own __init__ imports what a shim never needs, so empty packages stand in for it. It goes when
 # `import eventbus` costs nothing.
 _BOOTSTRAP: Final = """
@@ -112,7 +114,11 @@ class Zygote:
             self._connection.close()
             self._connection = None
         if self._process:
-            self._process.wait()
+            try:
+                self._process.wait(_ENDS_S)
+            except subprocess.TimeoutExpired:  # it stands still; woken one day, it would fork what it was asked for
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
 
