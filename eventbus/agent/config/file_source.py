@@ -63,6 +63,7 @@ class FileSource:
         self._held: dict[Path, list[Pod]] = {}
         self._data: dict[Path, tuple[bytes, bytes]] = {}  # what each was made of: YAML takes long to read
         self._told: dict[Path, str] = {}
+        self._doubles: set[str] = set()  # what was told of pods of one name
         self._seen: object = None
         self._read_at = -READ_EVERY_S
         self._loop = Periodic(self.look, every_s=LOOK_EVERY_S, name="eventbus-agent-files")
@@ -128,21 +129,26 @@ class FileSource:
 
     def _without_doubles(self) -> list[Pod]:
         """Return all pods; of two with one name the first stays, as with the kubelet."""
-        pods: dict[tuple[str, str], Pod] = {}
+        pods: dict[tuple[str, str], tuple[Path, Pod]] = {}
+        doubles: dict[str, Path] = {}
         for path, found in sorted(self._held.items()):
             for pod in found:
-                key = pod.metadata.namespace, pod.metadata.name
-                if key in pods:
-                    self._bad(path, f"{path}: a pod named {key[1]} comes from another file already")
-                else:
-                    pods[key] = pod
-        return list(pods.values())
+                first, kept = pods.setdefault((pod.metadata.namespace, pod.metadata.name), (path, pod))
+                if kept is not pod:
+                    doubles[f"{path}: a pod named {pod.metadata.name} comes from {first} already"] = path
+        for problem in doubles.keys() - self._doubles:
+            self._say(doubles[problem], problem)
+        self._doubles = set(doubles)
+        return [pod for _, pod in pods.values()]
 
     def _bad(self, path: Path, problem: str) -> None:
         if self._told.get(path) != problem:
             self._told[path] = problem
-            log.error("%s", problem)
-            self._invalid(str(path), problem)
+            self._say(path, problem)
+
+    def _say(self, path: Path, problem: str) -> None:
+        log.error("%s", problem)
+        self._invalid(str(path), problem)
 
     def _stamps(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield what changes when a file does: name, inode, size, time of its change."""

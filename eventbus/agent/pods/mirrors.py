@@ -11,8 +11,8 @@ import msgspec
 from eventbus.agent.config.procfile_pods import LINE_LABEL
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import PodObjects
-from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR
-from eventbus.errors import AlreadyExists, Conflict, NotFound
+from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, full_name
+from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
 from eventbus.objects.container import EnvVar
 from eventbus.objects.pod import Pod, PodSpec
 from eventbus.objects.pod_status import PodStatus
@@ -25,9 +25,12 @@ class Mirrors:
 
     def __init__(self, manager: PodManager) -> None:
         self._manager = manager
+        self._told: dict[str, str] = {}  # full name → why it has no mirror
 
     def ensure(self, pods: PodObjects, static: Pod) -> bool:
         """Make the mirror of *static*, if it is missing or another's. Returns: True: it was made.
+
+        One that the store does not take is told once: nobody sees that pod, and it runs all the same.
 
         Raises: BusUnavailable, BusRefused.
         """
@@ -39,14 +42,31 @@ class Mirrors:
         try:
             made = pods.create(mirror_of(static))
         except AlreadyExists:
-            made = pods.get(static.metadata.name, static.metadata.namespace)
-            if not _shows(made, static):
-                log.warning("pod %s is in the store already, and is no mirror of ours", static.metadata.name)
-                if CONFIG_MIRROR in made.metadata.annotations:
-                    self.remove(pods, made)  # left by an agent before us; the next sync makes it anew
-                return False
+            return self._take(pods, static)
+        except InvalidObject as error:
+            self._tell(static, str(error))
+            return False
+        self._told.pop(full_name(static), None)
         self._manager.put(made)
         return True
+
+    def _take(self, pods: PodObjects, static: Pod) -> bool:
+        """Take what the store has in the place of *static*'s mirror, if it is that. Returns: as `ensure`."""
+        with suppress(NotFound):  # gone since
+            held = pods.get(static.metadata.name, static.metadata.namespace)
+            if _shows(held, static):
+                self._manager.put(held)
+                return True
+            if CONFIG_MIRROR in held.metadata.annotations:
+                self.remove(pods, held)  # of what the manifest was before; the next sync makes it anew
+            else:
+                self._tell(static, "the store has a pod of that name that was not made by this agent")
+        return False
+
+    def _tell(self, static: Pod, problem: str) -> None:
+        if self._told.get(full_name(static)) != problem:
+            self._told[full_name(static)] = problem
+            log.error("pod %s runs, and is not shown in the store: %s", full_name(static), problem)
 
     def remove(self, pods: PodObjects, mirror: Pod) -> None:
         """Take *mirror* out, if it is still this one. Raises: BusUnavailable, BusRefused."""

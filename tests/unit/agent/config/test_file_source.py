@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.agent.config.file_source import FileSource
+from eventbus.agent.config.file_source import READ_EVERY_S, FileSource
 from eventbus.agent.config.manifest import read_pods
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.mirrors import mirror_of
@@ -142,7 +142,10 @@ def test_of_two_pods_of_one_name_the_first_stays(world: World) -> None:
     world.write("a.yaml", WEB)
     world.write("b.yaml", WEB.replace("1000", "1"))
     assert world.look() == [(Op.ADD, ["web-n1"])]
-    assert "comes from another file" in world.invalid[0][1]
+    assert f"comes from {world.folder / 'a.yaml'} already" in world.invalid[0][1]
+    world.clock.advance(READ_EVERY_S)
+    assert world.look() == []
+    assert len(world.invalid) == 1, "it is told once"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""Mirrors that the store does not take."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from eventbus.agent.pods.mirrors import Mirrors
+from eventbus.agent.pods.pod_manager import PodManager
+from eventbus.errors import AlreadyExists, InvalidObject, NotFound
+from eventbus.objects.pod import Pod
+from tests.unit.agent.pods.pods import a_pod
+
+
+class Store:
+    """Pods by name; refuses what has no container."""
+
+    def __init__(self, *held: Pod) -> None:
+        self.held = {pod.metadata.name: pod for pod in held}
+
+    def get(self, name: str, namespace: str = "") -> Pod:
+        try:
+            return self.held[name]
+        except KeyError:
+            raise NotFound(name) from None
+
+    def create(self, found: Pod) -> Pod:
+        if not found.spec.containers:
+            raise InvalidObject("no containers")
+        if found.metadata.name in self.held:
+            raise AlreadyExists(found.metadata.name)
+        return self.held.setdefault(found.metadata.name, found)
+
+    def modify(
+        self, name: str, change: Callable[[Pod], Pod], namespace: str = "", *, version: str = "", uid: str = ""
+    ) -> Pod:
+        raise NotImplementedError
+
+    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
+        del self.held[name]
+
+
+@pytest.mark.parametrize(
+    ("store", "pod", "problem"),
+    [
+        (Store(), a_pod("web", source="file", containers=()), "no containers"),
+        (Store(a_pod("web")), a_pod("web", source="file"), "not made by this agent"),
+    ],
+    ids=["refused", "the-name-is-taken"],
+)
+def test_a_mirror_that_the_store_does_not_take_is_told_once(
+    store: Store, pod: Pod, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirrors = Mirrors(PodManager())
+    with caplog.at_level(logging.INFO, "eventbus"):
+        assert [mirrors.ensure(store, pod) for _ in range(3)] == [False] * 3
+    [said] = caplog.messages
+    assert problem in said
+
+
+def test_the_mirror_of_what_the_manifest_was_before_makes_room_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    store, edited = Store(), a_pod("web", uid="edited", source="file")
+    assert Mirrors(PodManager()).ensure(store, a_pod("web", uid="first", source="file"))
+    mirrors = Mirrors(PodManager())  # of an agent that has not read the store yet
+    with caplog.at_level(logging.INFO, "eventbus"):
+        while not mirrors.ensure(store, edited):
+            continue
+    assert caplog.messages == []
+    assert store.held["web"].metadata.annotations["kubernetes.io/config.mirror"] == "edited"
