@@ -22,6 +22,9 @@ Instant: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
+#: What most objects have of what may be given in any sequence.
+_NONE: Final = ()
+
 
 class EventType(StrEnum):
     """The two types of events (core/v1): case matters. A member equals its plain string."""
@@ -94,7 +97,7 @@ class ObjectMeta(FrozenStruct, frozen=True, rename="camel", omit_defaults=True, 
     annotations: Mapping[str, str] = EMPTY
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
-    managed_fields: tuple[Mapping[str, Any], ...] = ()
+    managed_fields: tuple[Mapping[str, Any], ...] = _NONE
 
     def __post_init__(self) -> None:
         # As FrozenStruct's, in a fraction of the time: a recorder makes one of these a call.
@@ -102,7 +105,7 @@ class ObjectMeta(FrozenStruct, frozen=True, rename="camel", omit_defaults=True, 
             msgspec.structs.force_setattr(self, "labels", _frozen(self.labels))
         if self.annotations is not EMPTY:
             msgspec.structs.force_setattr(self, "annotations", _frozen(self.annotations))
-        if self.managed_fields != ():
+        if self.managed_fields is not _NONE:
             msgspec.structs.force_setattr(self, "managed_fields", freeze(self.managed_fields))
 
 

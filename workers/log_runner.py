@@ -12,7 +12,7 @@ from eventbus.consume.group_consumer import Consumer
 from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint
 from workers.lines import Format, formatter, line_uid
@@ -113,7 +113,7 @@ class _LogHandler:
         return lines
 
     def _line(self, packed: bytes, uid: str) -> Line:
-        event = to_event(unpack_wire(packed), uid=uid)
+        event = unpack_event(packed, uid)
         return Line(line_uid(event, self._form), self._format(event).encode("utf-8", "backslashreplace"))
 
     def _bury(

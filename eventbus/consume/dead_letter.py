@@ -14,7 +14,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.function_values import ReplayStatus
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, GroupMissing, NotFound, PoisonBatch
 from eventbus.event import Event
 
@@ -44,7 +44,7 @@ class DeadEntry(msgspec.Struct, frozen=True):
         found: list[Event] = []
         for position, packed in enumerate(batch.events):
             try:
-                found.append(to_event(unpack_wire(packed), uid=batch.uid(position)))
+                found.append(unpack_event(packed, batch.uid(position)))
             except PoisonBatch:
                 continue
         return found

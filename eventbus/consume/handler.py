@@ -15,6 +15,7 @@ Handler = Callable[[Event], object]
 
 #: A handler that raises is called so often for one event.
 TRIES = 3
+_TRIES_LEFT = tuple(reversed(range(TRIES)))  # made once, and not for each event
 
 
 class Watcher(Protocol):
@@ -27,12 +28,12 @@ class Watcher(Protocol):
 
 def call_handler(handler: Handler, event: Event) -> bool:
     """Call *handler*, up to three times. False: it raised every time, which has been logged with the uid."""
-    for attempt in range(1, TRIES + 1):
+    for tries_left in _TRIES_LEFT:
         try:
             handler(event)
             return True
         except BaseException:  # also what ends a thread without a word: an exit, a cancelled task, an interrupt
-            if attempt == TRIES:
+            if not tries_left:
                 name = printable(event.metadata.uid or event.metadata.name)
                 log.exception("handler failed %d times for event %s", TRIES, name)
     return False

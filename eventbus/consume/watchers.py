@@ -16,7 +16,7 @@ from eventbus.consume.group_loops import LANES, GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.consume.stream_lane import StreamLane
-from eventbus.encoding.wire import Batch, to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch
 
 log = logging.getLogger("eventbus")
@@ -106,7 +106,7 @@ class GroupWatcher:
     def _handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
         cause = DeadCause.HANDLER_FAILED
         try:
-            event = to_event(unpack_wire(batch.events[position]), uid=batch.uid(position))
+            event = unpack_event(batch.events[position], batch.uid(position))
             if call_handler(self._handler, event):
                 return True
         except PoisonBatch as poison:
@@ -189,7 +189,7 @@ class StreamWatcher:
             if self._stop.is_set():
                 return
             try:
-                event = to_event(unpack_wire(packed), uid=batch.uid(position))
+                event = unpack_event(packed, batch.uid(position))
             except PoisonBatch:
                 self.skipped += 1
                 continue

@@ -38,6 +38,9 @@ pack_array = msgspec.msgpack.Encoder().encode
 #: What a datetime, and core/v1's int32, can hold: what is beyond would be stored and then be unreadable for ever.
 Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+#: A reference has seven fields.
+Reference: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=7)]
+Pairs: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_PAIRS)]
 
 
 class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -48,7 +51,7 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     name: str
     namespace: str
-    involved_object: tuple[str, ...]
+    involved_object: Reference
     reason: str
     message: str
     type: str
@@ -61,9 +64,9 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
     event_us: Microseconds | None = None
     action: str = ""
     series: tuple[Count, Microseconds | None] | None = None
-    related: tuple[str, ...] | None = None
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
+    related: Reference | None = None
+    annotations: Pairs | None = None
+    labels: Pairs | None = None
     generate_name: str = ""
 
     @property
@@ -198,15 +201,9 @@ def unpack_wire(packed: bytes) -> WireEvent:
     if len(packed) > MAX_EVENT_BYTES:
         raise PoisonBatch(DeadCause.TOO_LONG)
     try:
-        event = _unpack_array(packed)
+        return _unpack_array(packed)
     except (ValueError, RecursionError) as error:
         raise PoisonBatch(DeadCause.UNREADABLE) from error
-    if len(event.involved_object) > 7 or (event.related and len(event.related) > 7):
-        raise PoisonBatch(DeadCause.UNREADABLE)  # a reference has seven fields
-    annotations, labels = event.annotations, event.labels
-    if (annotations and len(annotations) > MAX_PAIRS) or (labels and len(labels) > MAX_PAIRS):
-        raise PoisonBatch(DeadCause.UNREADABLE)
-    return event
 
 
 #: A recorder's event is ten long, and ends in two times of nine bytes and a count of one.
@@ -277,34 +274,41 @@ def pack_event(event: Event) -> bytes:
     return packed
 
 
-def to_event(wire: WireEvent, *, uid: str = "") -> Event:
-    """Return the Event that *wire* stands for."""
-    source, first_us = wire.source, wire.first_us
-    component, instance = wire.reporting_component, wire.reporting_instance
+def unpack_event(packed: bytes, uid: str = "") -> Event:
+    """Unpack one event as it is read, with the *uid* that its batch gives it. Raises: PoisonBatch."""
+    wire = unpack_wire(packed)
+    component, host = wire.source
+    first_us, last_us = wire.first_us, wire.last_us
     first = from_microseconds(first_us)
-    return Event(
-        metadata=_metadata(wire, uid),
+    event = Event(
+        metadata=ObjectMeta(name=wire.name, namespace=wire.namespace, uid=uid),
         involved_object=ObjectReference(*wire.involved_object),
         reason=wire.reason,
         message=wire.message,
-        source=EventSource(*source),
+        source=EventSource(component, host),
         first_timestamp=first,
-        last_timestamp=first if wire.last_us == first_us else from_microseconds(wire.last_us),
+        last_timestamp=first if last_us == first_us else from_microseconds(last_us),
         count=wire.count,
         type=wire.type,
-        event_time=None if wire.event_us is None else from_microseconds(wire.event_us),
+        reporting_component=component,
+        reporting_instance=host,
+    )
+    # What is not passed here has its default in nearly all: each of them would cost every event.
+    return event if packed[0] == USUAL_HEAD else _with_more(event, wire)
+
+
+def _with_more(event: Event, wire: WireEvent) -> Event:
+    component, instance = wire.reporter
+    return msgspec.structs.replace(
+        event,
+        metadata=msgspec.structs.replace(event.metadata, **more_metadata(wire)),
+        event_time=from_microseconds(wire.event_us),
         series=EventSeries(wire.series[0], from_microseconds(wire.series[1])) if wire.series else None,
         action=wire.action,
         related=None if wire.related is None else ObjectReference(*wire.related),
-        reporting_component=source[0] if component is None else component,
-        reporting_instance=source[1] if instance is None else instance,
+        reporting_component=component,
+        reporting_instance=instance,
     )
-
-
-def _metadata(wire: WireEvent, uid: str) -> ObjectMeta:
-    if not (wire.labels or wire.annotations or wire.generate_name):  # what a recorder sends
-        return ObjectMeta(name=wire.name, namespace=wire.namespace, uid=uid)
-    return ObjectMeta(name=wire.name, namespace=wire.namespace, uid=uid, **more_metadata(wire))
 
 
 def more_metadata(wire: WireEvent) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from eventbus.broker.exports import ExportStore
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
@@ -86,7 +86,7 @@ def _age(entry_id: str) -> tuple[int, ...]:
 def _unpack(body: bytes) -> Event | None:
     try:
         batch = unpack_batch(body)
-        event = to_event(unpack_wire(batch.events[0]), uid=batch.uid(0))
+        event = unpack_event(batch.events[0], batch.uid(0))
     except (PoisonBatch, IndexError):
         return None
     # The store has forgotten its version; anything newer has one above.

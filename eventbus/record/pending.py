@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_array, reference_array, to_event, unpack_wire
+from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_array, reference_array, unpack_event
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventType, ObjectReference
 from eventbus.reference import event_name
@@ -109,7 +109,7 @@ def _pack_by_template(pending: Pending) -> bytes | None:
 
 def build(pending: Pending) -> Event:
     """Build the Event itself, for those who watch in this process. Raises: InvalidEvent."""
-    return to_event(unpack_wire(pack(pending)))
+    return unpack_event(pack(pending))
 
 
 def _array(pending: Pending) -> list[Any]:

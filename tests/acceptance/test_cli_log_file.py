@@ -17,7 +17,7 @@ import pytest
 
 from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from tests.acceptance.programs import Program, environment
 from tests.waiting import eventually
 from workers.lines import json_line
@@ -125,7 +125,7 @@ def pending_lines(client: Any, bus: Bus) -> list[bytes]:
         ((_, fields),) = client.xrange(stream, row["message_id"], row["message_id"])
         batch = unpack_batch(fields[b"b"])
         lines += [
-            json_line(to_event(unpack_wire(packed), uid=batch.uid(position))).encode()
+            json_line(unpack_event(packed, batch.uid(position))).encode()
             for position, packed in enumerate(batch.events)
         ]
     return lines

@@ -14,7 +14,7 @@ from eventbus import Event, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import bus_key
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from tests.acceptance.programs import environment, run
 
 
@@ -37,7 +37,7 @@ def client(bus: Bus) -> Iterator[Any]:
 
 def queued(client: Any, bus: Bus) -> list[Event]:
     batches = [unpack_batch(fields[b"b"]) for _, fields in client.xrange(bus.keys[0].incoming)]
-    return [to_event(unpack_wire(packed)) for batch in batches for packed in batch.events]
+    return [unpack_event(packed) for batch in batches for packed in batch.events]
 
 
 def test_an_event_is_in_redis_when_the_command_ends(env: dict[str, str], client: Any, bus: Bus) -> None:

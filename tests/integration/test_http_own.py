@@ -17,7 +17,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.correlate.worker import SinkRunner
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.remote.address import parse_api_url
 from eventbus.remote.connection import ApiConnection, Reply
 from eventbus.remote.lines import split_lines
@@ -282,7 +282,7 @@ def test_who_may_only_record_sees_and_moves_nothing(embedded_url: str, prefix: s
 def stored(bus: Bus) -> list[Event]:
     with bus.client() as client:
         batches = [unpack_batch(fields[b"b"]) for keys in bus.keys for _, fields in client.xrange(keys.incoming)]
-    return [to_event(unpack_wire(packed)) for one in batches for packed in one.events]
+    return [unpack_event(packed) for one in batches for packed in one.events]
 
 
 def send(api: ApiConnection, body: bytes, headers: Mapping[str, str]) -> Reply:

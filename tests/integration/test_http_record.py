@@ -18,7 +18,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_batch, unpack_event
 from eventbus.errors import BusRefused, EventBusError
 from eventbus.record.pending import Pending, pack
 from eventbus.remote.address import parse_api_url
@@ -73,7 +73,7 @@ def stored(bus: Bus) -> list[Event]:
             for _, fields in client.xrange(keys.incoming):
                 batch = unpack_batch(fields[b"b"])
                 assert int(fields[b"n"]) == len(batch.events)
-                events += [to_event(unpack_wire(packed), uid=batch.uid(i)) for i, packed in enumerate(batch.events)]
+                events += [unpack_event(packed, batch.uid(i)) for i, packed in enumerate(batch.events)]
     return events
 
 

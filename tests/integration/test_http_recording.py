@@ -12,7 +12,7 @@ import pytest
 
 from eventbus import ConfigError, Event, EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.settings import FullBuffer
 from tests.support.api_in_process import serving
 from tests.waiting import eventually
@@ -39,7 +39,7 @@ def recorded(bus: Bus) -> list[Event]:
             for _, fields in client.xrange(keys.incoming):
                 batch = unpack_batch(fields[b"b"])
                 assert int(fields[b"n"]) == len(batch.events)
-                events += [to_event(unpack_wire(packed), uid=batch.uid(i)) for i, packed in enumerate(batch.events)]
+                events += [unpack_event(packed, batch.uid(i)) for i, packed in enumerate(batch.events)]
     return events
 
 

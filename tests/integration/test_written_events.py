@@ -13,7 +13,7 @@ import pytest
 from eventbus.broker.bus import Bus
 from eventbus.clock import SystemClock
 from eventbus.encoding.event_json import to_core
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import AlreadyExists, BusFull, Conflict, InvalidObject, NotFound
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.kinds import EVENT, EVENTS_V1
@@ -95,7 +95,7 @@ def copies(bus: Bus) -> list[Event]:
             for _, fields in entries:
                 if b"x" in fields:
                     batch = unpack_batch(fields[b"b"])
-                    found.append(to_event(unpack_wire(batch.events[0]), uid=batch.uid(0)))
+                    found.append(unpack_event(batch.events[0], batch.uid(0)))
     return found
 
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
@@ -58,7 +58,7 @@ def read_incoming(url: str, settings: Settings) -> list[Event]:
             entries: Any = client.xrange(keys.incoming)
             for _, fields in entries:
                 batch = unpack_batch(fields[b"b"])
-                events += [to_event(unpack_wire(e), uid=batch.uid(i)) for i, e in enumerate(batch.events)]
+                events += [unpack_event(e, batch.uid(i)) for i, e in enumerate(batch.events)]
     return events
 
 

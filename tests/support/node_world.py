@@ -16,7 +16,7 @@ from eventbus.agent.node_status import NodeStatusFunc, NodeStatusSetters
 from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import NotFound
 from eventbus.event import Event
 from eventbus.kinds import LEASE, NODE, POD
@@ -100,7 +100,7 @@ def recorded_events(bus: Bus, client: Client) -> list[Event]:
     for keys in bus.keys:
         entries: Any = client.xrange(keys.incoming)
         for _, fields in entries:
-            found += [to_event(unpack_wire(packed)) for packed in unpack_batch(fields[b"b"]).events]
+            found += [unpack_event(packed) for packed in unpack_batch(fields[b"b"]).events]
     return found
 
 

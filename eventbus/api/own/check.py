@@ -9,7 +9,7 @@ import msgspec
 
 from eventbus.broker.keys import partition_of
 from eventbus.decodable import decodable
-from eventbus.encoding.wire import Count, Microseconds, to_event, unpack_wire
+from eventbus.encoding.wire import Count, Microseconds, unpack_event
 from eventbus.errors import InvalidEvent, PoisonBatch
 from eventbus.event import ObjectReference
 from eventbus.validation import MAX_NAME, validate_call, validate_recorded
@@ -54,13 +54,13 @@ def check_packed(packed: bytes, *, partition: int, partitions: int) -> str:
 def _check_fully(packed: bytes, partition: int, partitions: int) -> str:
     """Do the same for an event of any form."""
     try:
-        wire = unpack_wire(packed)
-        validate_recorded(to_event(wire))
+        event = unpack_event(packed)
+        validate_recorded(event)
     except PoisonBatch as poison:
         raise InvalidEvent("event", f"is {poison.cause}") from None
-    if partition_of(ObjectReference(*wire.involved_object), partitions) != partition:
+    if partition_of(event.involved_object, partitions) != partition:
         raise _misplaced(partition)
-    return wire.namespace
+    return event.metadata.namespace
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -10,7 +10,7 @@ from eventbus.api.own.check import check_packed
 from eventbus.broker.frames import Frame
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest, Transport
-from eventbus.encoding.wire import Batch, rename_batch, to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import Batch, rename_batch, unpack_batch, unpack_event
 from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
 from eventbus.event import Event
 
@@ -113,7 +113,7 @@ def events_of(frames: Iterable[Frame]) -> Iterator[Event]:
     for frame in frames:
         try:
             for packed in unpack_batch(frame.body).events:
-                yield to_event(unpack_wire(packed))
+                yield unpack_event(packed)
         except PoisonBatch:
             continue
 

@@ -23,7 +23,7 @@ from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.clock import Clock, SystemClock
-from eventbus.encoding.wire import to_event, unpack_wire
+from eventbus.encoding.wire import unpack_event
 from eventbus.errors import BusFull, EventBusError
 
 JSON_TYPES: Final = frozenset({"application/json", "text/json"})
@@ -87,7 +87,7 @@ class Recording:
                 may_record=may_record,
             )
             if rates is not None and packed:  # repeats too: else a key would be a way around
-                rates.admit_all(user.name, (to_event(unpack_wire(one.body)) for one in packed), desk.functions)
+                rates.admit_all(user.name, (unpack_event(one.body) for one in packed), desk.functions)
             if known is None:
                 failed = self._line.publish(transport, packed) if packed else {}
             else:

@@ -22,7 +22,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream import Delivery, Position
 from eventbus.encoding.event_json import encode_core
-from eventbus.encoding.wire import to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import EventBusError, InvalidEvent, PoisonBatch
 
 #: Streams of one worker: each costs calls of its own whenever something happens.
@@ -147,7 +147,7 @@ def _lines(delivery: Delivery, namespace: str) -> list[bytes]:
     lines: list[bytes] = []
     for position, packed in enumerate(batch.events):
         try:
-            event = to_event(unpack_wire(packed), uid=batch.uid(position))
+            event = unpack_event(packed, batch.uid(position))
             if namespace in ("", event.metadata.namespace):
                 lines.append(b'{"type":"EVENT","object":%s}\n' % encode_core(event))
         except (PoisonBatch, InvalidEvent):

@@ -10,7 +10,7 @@ from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest
 from eventbus.clock import SystemClock
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, to_event, unpack_batch, unpack_wire
+from eventbus.encoding.wire import MAX_BATCH_EVENTS, unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
@@ -58,7 +58,7 @@ class MemoryBus:
             return PublishReply(PublishStatus.GAP, last=last)
         self._lasts[request.producer] = last + request.events
         batch = unpack_batch(request.body)
-        self.accepted[request.partition] += [to_event(unpack_wire(event)).message for event in batch.events]
+        self.accepted[request.partition] += [unpack_event(event).message for event in batch.events]
         return PublishReply(PublishStatus.OK, generation="g")
 
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
