@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -102,6 +103,7 @@ class Access:
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         self._grants = (Grant(Role.ADMIN, group=MASTERS), *grants)
+        self._answers = lru_cache(maxsize=1024)(self._decide)  # the same is asked again and again
 
     def allowed(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
         """Return True if *user* may do *verb* to *resource*, as `events`; a subresource counts as what it belongs to.
@@ -109,6 +111,9 @@ class Access:
         *namespace* "" is what lies in none, and all at once: both need a grant that names none. A namespace itself may
         be read by whoever may read in it: give it as *namespace*.
         """
+        return self._answers(user, verb, resource, namespace)
+
+    def _decide(self, user: User, verb: str, resource: str, namespace: str) -> bool:
         return any(
             rule.allows(verb, resource)
             for grant in self.grants_of(user)

@@ -8,7 +8,6 @@ import csv
 import hashlib
 import hmac
 import os
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import AUTHENTICATED, MASTERS, User
-from eventbus.api.peers import tcp_peer_uid, unix_peer_uid
+from eventbus.api.peers import is_unix, tcp_peer_uid, unix_peer_uid
 from eventbus.errors import ConfigError
 
 #: Who runs a process of our own user on this machine: admin, and no operator.
@@ -27,6 +26,8 @@ LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
 #: How browsers, which set no headers on a WebSocket, carry a token.
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 _HASHED: Final = "sha256:"
+#: No uid.
+_UNASKED: Final = -1
 
 
 class TokenFile:
@@ -115,28 +116,28 @@ class Authenticator:
 
     def signed_in(self, request: web.Request) -> User | None:
         """The user of the cookie; None: there is none, or nobody is known by it any more."""
+        if self.tokens is None:
+            return None
         token = _cookie_token(request)
-        return self.tokens.user(token) if self.tokens is not None and token is not None else None
+        return None if token is None else self.tokens.user(token)
 
     def _is_own_process(self, request: web.Request) -> bool:
         transport = request.transport
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
-        connection = transport.get_extra_info("socket")
-        if connection is None:
-            return False
-        if connection.family == getattr(socket, "AF_UNIX", None):
-            return unix_peer_uid(connection) == os.getuid()
+        if is_unix(transport):
+            return unix_peer_uid(transport.get_extra_info("socket")) == os.getuid()
         if self.asks:
             return False
         return self._uid_of(transport) == os.getuid()
 
     def _uid_of(self, transport: Any) -> int | None:
         """Asked once a connection: it changes hands only if the other end hands it on."""
-        if transport not in self._uids:
+        uid = self._uids.get(transport, _UNASKED)
+        if uid == _UNASKED:
             peer, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-            self._uids[transport] = tcp_peer_uid(peer, ours) if peer and ours else None
-        return self._uids[transport]
+            self._uids[transport] = uid = tcp_peer_uid(peer, ours) if peer and ours else None
+        return uid
 
 
 def cookie_name(request: web.Request) -> str:

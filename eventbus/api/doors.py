@@ -1,11 +1,9 @@
-"""Middlewares that every request passes first: they turn away tricked browsers, find the sender, answer errors."""
+"""What every request passes first: tricked browsers are turned away, the sender is found, errors are answered."""
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from typing import Final
@@ -13,9 +11,11 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.access import User
 from eventbus.api.authentication import Authenticator
 from eventbus.api.health import asks_for_health
 from eventbus.api.page_files import is_page
+from eventbus.api.peers import is_unix
 from eventbus.api.shared import USER
 from eventbus.errors import EventBusError
 
@@ -29,24 +29,19 @@ _BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest
 _IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "groups"), ("Impersonate-Uid", "uids"))
 
 
-@web.middleware
-async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer whatever goes wrong with a Status."""
-    try:
-        return await handler(request)
-    except status.Refusal as refusal:
-        return _answer(request, refusal)
-    except EventBusError as error:
-        return _answer(request, status.refusal_of(error))
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        return _answer(request, status.refusal_of_http(error))
-    except (asyncio.CancelledError, ConnectionError):
-        raise
-    except Exception:
-        log.exception("%s %s failed", request.method, request.path)
-        return _answer(request, status.internal())
+def answer_of(request: web.Request, error: Exception) -> web.Response:
+    """Answer whatever went wrong with a Status. Raises: *error*, if there is nobody to tell, or it is an answer."""
+    match error:
+        case status.Refusal():
+            return _answer(request, error)
+        case EventBusError():
+            return _answer(request, status.refusal_of(error))
+        case web.HTTPException() if error.status >= 400:
+            return _answer(request, status.refusal_of_http(error))
+        case web.HTTPException() | ConnectionError():
+            raise error
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return _answer(request, status.internal())
 
 
 def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
@@ -57,7 +52,7 @@ def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
 
 
 class Access:
-    """Lets through who is known, and no browser that another site's page sends. Makes the middleware.
+    """Lets through who is known, and no browser that another site's page sends.
 
     Args: names: by which this server is asked for besides `localhost` and any address in numbers.
     """
@@ -66,22 +61,19 @@ class Access:
         self._authenticator = authenticator
         self._names = frozenset({"localhost", *(name.lower() for name in names)})
 
-    @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse foreign hosts and origins, then find out who asks. Raises: the refusal as an HTTP answer."""
+    def check(self, request: web.Request) -> None:
+        """Refuse foreign hosts and origins, then find out who asks. Raises: Refusal."""
         self._check_host(request)
         if is_page(request):  # a link to it may stand anywhere, and it says nothing to who has no right
-            return await handler(request)
+            return
         _check_origin(request)
         if not is_open(request):
-            request[USER] = self._authenticator.user(request)
-            _check_impersonation(request)
-        return await handler(request)
+            request[USER] = user = self._authenticator.user(request)
+            _check_impersonation(request, user)
 
     def _check_host(self, request: web.Request) -> None:
         """A page whose name was bound to our address anew (DNS rebinding) still asks for its own name."""
-        connection = request.get_extra_info("socket")
-        if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
+        if is_unix(request.transport):
             return
         host = _host_of(request.host).encode(errors="replace").decode()
         if host not in self._names and not _is_address(host):
@@ -106,11 +98,11 @@ def _check_origin(request: web.Request) -> None:
         raise status.Refusal(403, "Forbidden", "a page of another origin may not use this server")
 
 
-def _check_impersonation(request: web.Request) -> None:
+def _check_impersonation(request: web.Request, user: User) -> None:
     """Refuse to be asked in another's name: if that were not minded, a proxy's users would have all its rights."""
     for header, resource in _IMPERSONATION:
         if header in request.headers:
-            why = f'User "{request[USER].name}" cannot impersonate resource "{resource}" in API group ""'
+            why = f'User "{user.name}" cannot impersonate resource "{resource}" in API group ""'
             raise status.forbidden(resource, request.headers[header], f"{why} at the cluster scope: nobody can here")
 
 
@@ -130,4 +122,4 @@ def _is_address(host: str) -> bool:
     return True
 
 
-__all__ = ["SESSION_PATH", "Access", "errors", "is_from_browser", "is_open"]
+__all__ = ["SESSION_PATH", "Access", "Handler", "answer_of", "is_from_browser", "is_open"]

@@ -166,23 +166,35 @@ class KubernetesApi:
 
     async def _watch(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         options = list_options(request.query, asked.namespace, asked.name, watch=True)
-        with self._limits.watching(request[USER].name):
-            watcher = Watcher(pool=self._api.pool, resource=asked.resource, answer=answer, frames=self._frames)
-            self._watchers.add(watcher)
+        user = request[USER].name
+        self._limits.begin_watch(user)
+        watcher = Watcher(pool=self._api.pool, resource=asked.resource, answer=answer, frames=self._frames)
+        self._watchers.add(watcher)
+        end = partial(self._end_watch, watcher, user)
+        try:
             try:
-                try:
-                    await watcher.open(begin_watch(asked.resource, options))
-                except Expired as error:
-                    # Also of a version that is ahead: the store has lost what it was of, so waiting is in vain.
-                    raise status.Refusal(410, "Expired", str(error)) from None
-                outlet = SocketOutlet(request, watcher.stop) if is_upgrade(request) else ChunkedOutlet(request)
-                await outlet.begin()
-                await watcher.run(outlet)
-                await outlet.close()
-                return outlet.response
-            finally:
-                self._watchers.discard(watcher)
-                watcher.close()
+                await watcher.open(begin_watch(asked.resource, options))
+            except Expired as error:
+                # Also of a version that is ahead: the store has lost what it was of, so waiting is in vain.
+                raise status.Refusal(410, "Expired", str(error)) from None
+            if is_upgrade(request):
+                socket = SocketOutlet(request, watcher.stop)
+                await socket.begin()
+                await watcher.run(socket)
+                await socket.close()
+                end()
+                return socket.response
+            outlet = ChunkedOutlet(request, watcher.run, end)
+            await outlet.begin()
+            return outlet.response
+        except BaseException:
+            end()
+            raise
+
+    def _end_watch(self, watcher: Watcher, user: str) -> None:
+        self._watchers.discard(watcher)
+        watcher.close()
+        self._limits.end_watch(user)
 
 
 async def typed_body(
@@ -198,9 +210,7 @@ async def typed_body(
 
 def reply(answer: Answer, data: bytes, *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
     """An answer with exactly its media type: lightkube understands no charset behind it."""
-    found = web.Response(status=code, body=data, content_type=answer.media_type)
-    found.headers.extend(headers)
-    return found
+    return web.Response(status=code, body=data, headers=[("Content-Type", answer.media_type), *headers])
 
 
 def reply_json(plain: Any, *, code: int = 200) -> web.Response:

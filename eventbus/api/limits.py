@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -13,8 +13,6 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.doors import is_open
 from eventbus.api.request_info import is_true
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 #: POSTs that read: their questions are longer than a query may be.
@@ -43,26 +41,31 @@ class Limits:
         self.watches: Counter[str] = Counter()  #: by user
         self.refused: Counter[str] = Counter()  #: by what there was too much of
 
-    @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    def begin(self, request: web.Request) -> str:
+        """Take a place, which `end` gives back; "": it needs none. Raises: Refusal: 429."""
         # What is open to all takes no place, or nobodies could take them all.
-        if is_open(request) or is_long(request):
-            return await handler(request)
-        with self.answering(request):
-            return await handler(request)
+        return "" if is_open(request) or is_long(request) else self._take(request)
+
+    def end(self, sort: str) -> None:
+        if sort:
+            self.in_flight[sort] -= 1
 
     @contextmanager
     def answering(self, request: web.Request) -> Iterator[None]:
-        """One request that has an end. Raises: Refusal: 429."""
+        """One request that has an end, though it says otherwise. Raises: Refusal: 429."""
+        sort = self._take(request)
+        try:
+            yield
+        finally:
+            self.end(sort)
+
+    def _take(self, request: web.Request) -> str:
         sort, most = self._sort(request)
         if self.in_flight[sort] >= most:
             self.refused[sort] += 1
             raise status.too_many("Too many requests, please try again later.")
         self.in_flight[sort] += 1
-        try:
-            yield
-        finally:
-            self.in_flight[sort] -= 1
+        return sort
 
     def _sort(self, request: web.Request) -> tuple[str, int]:
         """What *request* is counted as, and how many there may be."""
@@ -70,19 +73,17 @@ class Limits:
             return "readOnly", self._bounds.reads
         return "mutating", self._bounds.writes
 
-    @contextmanager
-    def watching(self, user: str) -> Iterator[None]:
-        """One watch of *user*. Raises: Refusal: 429."""
+    def begin_watch(self, user: str) -> None:
+        """Take a place for a watch of *user*. Raises: Refusal: 429."""
         if self.watches[user] >= self._bounds.watches_of_a_user or self.watches.total() >= self._bounds.watches:
             self.refused["watches"] += 1
             raise status.too_many("Too many watches, please try again later.")
         self.watches[user] += 1
-        try:
-            yield
-        finally:
-            self.watches[user] -= 1
-            if not self.watches[user]:
-                del self.watches[user]
+
+    def end_watch(self, user: str) -> None:
+        self.watches[user] -= 1
+        if not self.watches[user]:
+            del self.watches[user]
 
 
 def only_reads(request: web.Request) -> bool:

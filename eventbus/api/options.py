@@ -84,6 +84,8 @@ def check_version(query: Mapping[str, str]) -> None:
 
 def write_options(query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] = ()) -> WriteOptions:
     """Args: kind: as `CreateOptions`.  dry_run: out of the body of a delete. Raises: Refusal: 422."""
+    if not query and not dry_run:
+        return WriteOptions()
     asked = [*dry_run, *_all(query, "dryRun")]
     causes = list(_manager_causes(query.get("fieldManager", "")))
     if any(word != _DRY for word in asked):

@@ -6,6 +6,7 @@ nobody knows, and such a connection needs a token.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from contextlib import suppress
@@ -20,6 +21,11 @@ _ALL_STATES: Final = 0xFFFFFFFF
 _NO_COOKIE: Final = b"\xff" * 8
 #: Of inet_diag_msg behind its header: four bytes, the socket's id, three numbers, and then the uid.
 _UID_AT: Final = 16 + 4 + 48 + 12
+
+
+def is_unix(transport: asyncio.BaseTransport | None) -> bool:
+    """Return True if *transport* is of a unix socket: its address is a path and no tuple."""
+    return transport is not None and isinstance(transport.get_extra_info("sockname"), str | bytes)
 
 
 def unix_peer_uid(connection: Any) -> int | None:

@@ -5,7 +5,8 @@ Source: apiserver `pkg/endpoints/request/requestinfo.go`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -67,7 +68,8 @@ def is_true_or_none(value: str | None) -> bool | None:
     return None if value is None else is_true(value)
 
 
-def _segments(raw_path: str) -> list[str]:
+@lru_cache(maxsize=256)  # whoever writes or lists does it again and again
+def _segments(raw_path: str) -> Sequence[str]:
     """The parts of a path, each decoded by itself, so that no %2f makes two of one.
 
     Raises: Refusal: 400, 404: one is no UTF-8, empty, or leads elsewhere.
@@ -85,7 +87,7 @@ def _segments(raw_path: str) -> list[str]:
     return found
 
 
-def _find(parts: list[str], resources: Resources) -> tuple[Resource, str, str, str, bool] | None:
+def _find(parts: Sequence[str], resources: Resources) -> tuple[Resource, str, str, str, bool] | None:
     """Find the resource of a path, with namespace, name, subresource, and whether it is a watch in the old form."""
     match parts:
         case ["api", version, *rest]:

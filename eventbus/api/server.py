@@ -19,6 +19,7 @@ from eventbus.api.access import Access
 from eventbus.api.authentication import Authenticator
 from eventbus.api.bodies import MAX_BODY
 from eventbus.api.discovery import Discovery
+from eventbus.api.entrance import Entrance
 from eventbus.api.event_rate_limit import EventRateLimit
 from eventbus.api.fan import FanHub
 from eventbus.api.kubernetes import KUBERNETES, KubernetesApi
@@ -177,8 +178,8 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     access = doors.Access(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
     telling = Telling(limits=limits, audit=options.audit, rates=options.rates)
-    doors_in_order = [telling.middleware, doors.errors, limits.middleware, access.middleware]
-    app = web.Application(middlewares=doors_in_order, client_max_size=MAX_BODY)
+    entrance = Entrance(telling=telling, limits=limits, access=access)
+    app = web.Application(middlewares=[entrance.middleware], client_max_size=MAX_BODY)
     app[API] = api
     app[ABORTED] = telling.aborted
     resources = Resources([*KINDS, NAMESPACE])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from aiohttp import web
@@ -18,8 +17,6 @@ from eventbus.api.shared import USER, WHAT, require
 from eventbus.text import printable
 
 log = logging.getLogger("eventbus.audit")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Seconds; those of apiserver_request_duration_seconds that say something here.
 _SECONDS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)
@@ -52,23 +49,14 @@ class Telling:
         #: Of the lines that watches of a resource have been told; `Frames` notes them.
         self.frames: defaultdict[Resource, Histogram] = defaultdict(lambda: Histogram(_FRAMES))
 
-    @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Measure each request until its answer has ended, and note it by its code; 0: no answer."""
-        begun, answer = time.monotonic(), None
-        try:
-            answer = await handler(request)
-            return answer
-        finally:
-            self._note(request, answer, time.monotonic() - begun)
-
     async def metrics(self, request: web.Request) -> web.Response:
         """Prometheus text."""
         require(request, "get", "metrics")
         text = "\n".join(self._lines()) + "\n"
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    def _note(self, request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:
+    def note(self, request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:
+        """Note a request by its answer, or that it had none."""
         code = answer.status if answer is not None else 0
         labels = labels_of(request)
         self._requests[*labels, str(code)] += 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -217,12 +218,17 @@ class Watcher:
 
 
 class ChunkedOutlet:
-    """Lines as chunks of a reply whose head is sent with the first of them, or at once."""
+    """Lines as chunks of a reply whose head is sent by `begin`.
 
-    def __init__(self, request: web.Request) -> None:
+    Args: tell: writes the lines, once the handler has returned the reply.  ended: called when there is no more to tell.
+    """
+
+    def __init__(
+        self, request: web.Request, tell: Callable[[Outlet], Awaitable[None]], ended: Callable[[], None]
+    ) -> None:
         self._request = request
         self._writer: Any = None
-        self.response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        self.response = _Reply(partial(tell, self), ended)
 
     async def begin(self) -> None:
         # No buffering by a proxy: the client knows by the head that its watch has begun.
@@ -257,9 +263,22 @@ class ChunkedOutlet:
         transport = self._request.transport
         return transport is None or not transport.get_write_buffer_size()
 
-    async def close(self) -> None:
-        """Write the last chunk: the client knows that nothing was cut off."""
-        await self.response.write_eof()
+
+class _Reply(web.StreamResponse):
+    """A reply that is told while it is being ended: a handler that waited, and all that called it, would be held."""
+
+    def __init__(self, tell: Callable[[], Awaitable[None]], ended: Callable[[], None]) -> None:
+        super().__init__(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        self._tell = tell
+        self._ended = ended
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Tell all, then write the last chunk: the client knows that nothing was cut off."""
+        try:
+            await self._tell()
+        finally:
+            self._ended()
+        await super().write_eof(data)
 
 
 def _error_frame(error: EventBusError) -> bytes:

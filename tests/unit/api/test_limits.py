@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from eventbus.api.limits import Bounds, Limits, is_long
@@ -18,15 +17,14 @@ async def answered(limits: Limits, method: str, path: str, times: int) -> list[i
     """The codes of requests that are all answered at once."""
     gate = asyncio.Event()
 
-    async def handler(_request: web.Request) -> web.StreamResponse:
-        await gate.wait()
-        return web.Response()
-
     async def one() -> int:
         try:
-            return (await limits.middleware(make_mocked_request(method, path), handler)).status
+            place = limits.begin(make_mocked_request(method, path))
         except Refusal as refusal:
             return refusal.code if refusal.headers == {"Retry-After": "1"} else 0
+        await gate.wait()
+        limits.end(place)
+        return 200
 
     tasks = [asyncio.create_task(one()) for _ in range(times)]
     await asyncio.sleep(0)
@@ -65,11 +63,15 @@ def test_so_many_are_answered_at_once(method: str, path: str, codes: list[int]) 
 
 def test_watches_are_bounded_for_each_user_and_in_all() -> None:
     limits = Limits(FEW)
-    with limits.watching("ann"), limits.watching("ann"):
-        with pytest.raises(Refusal), limits.watching("ann"):
-            raise AssertionError("there were two already")
-        with limits.watching("bob"), pytest.raises(Refusal), limits.watching("eve"):
-            raise AssertionError("there were three already")
+    limits.begin_watch("ann")
+    limits.begin_watch("ann")
+    with pytest.raises(Refusal):
+        limits.begin_watch("ann")
+    limits.begin_watch("bob")
+    with pytest.raises(Refusal):
+        limits.begin_watch("eve")
+    for user in ("ann", "ann", "bob"):
+        limits.end_watch(user)
     assert limits.watches == {}
     assert limits.refused["watches"] == 2
 
