@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import Delivery, GroupReader
-from eventbus.consume.group_consumer import Consumer
 from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
@@ -28,32 +27,16 @@ class LogRunner(GroupRunner):
 
     def __init__(self, context: Context, *, output: Output, form: Format, take_over_s: float) -> None:
         handler = _LogHandler(context, output=output, form=form)
-
-        def make(partition: int, start: str) -> Consumer:
-            return Consumer(
-                bus=context.bus,
-                partition=partition,
-                group=LOG_GROUP,
-                name=context.name,
-                handle=handler.handle,
-                handle_alone=handler.handle_alone,
-                clock=context.clock,
-                policy=GroupPolicy.DROP,
-                start=start,
-                block_ms=context.settings.worker_block_ms,
-                take_over_s=take_over_s,
-                on_change=context.on_change,
-            )
-
         group = GroupLoops(
             bus=context.bus,
             group=LOG_GROUP,
             name=context.name,
             clock=context.clock,
             block_ms=context.settings.worker_block_ms,
-            make=make,
+            handlers=lambda _partition: (handler.handle, handler.handle_alone),
             take_over_s=take_over_s,
             policy=GroupPolicy.DROP,
+            on_change=context.on_change,
         )
         housekeeper = Housekeeper(
             bus=context.bus, clock=context.clock, on_loss=context.on_change, partitions=group.partitions

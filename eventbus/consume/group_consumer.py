@@ -18,11 +18,12 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import Delivery, GroupReader
 from eventbus.clock import Clock
+from eventbus.consume.absence import RedisAbsence
 from eventbus.consume.health import LoopHealth
 from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
 from eventbus.consume.take_over import TAKE_OVER_S, TakeOver
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.errors import EventBusError, FunctionsMissing, GroupMissing
 from eventbus.failpoints import failpoint
 
 log = logging.getLogger("eventbus")
@@ -77,7 +78,6 @@ class Consumer:
         self._handle_alone = handle_alone
         self._block_ms = block_ms
         self._take_over = TakeOver(clock, after_s=take_over_s, block_ms=block_ms)
-        self._on_change = on_change
         self._stop = threading.Event()
         self.ready = threading.Event()
         self._client = bus.client(block_ms=block_ms, name=f"eventbus-{group}-{partition}")
@@ -87,22 +87,21 @@ class Consumer:
         self._heartbeat = Heartbeat(self._reader.beat, clock=clock, hung_s=HUNG_S, progress=lambda: self._reader.steps)
         self._working: Callable[[], AbstractContextManager[None]] = nullcontext
         self._next_beat = 0.0
-        self._failures = 0
-        self._lost_redis = False
+        self._redis = RedisAbsence(f"group {group}", on_change)
         self._fresh = True
         self._partition = partition
         self._last_sign = clock.monotonic()
-        self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0, "failures": 0}
+        self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0}
 
     def loop_health(self) -> LoopHealth:
         """Return its health; safe to call from any thread."""
-        ready = self.ready.is_set() and not self._failures
+        ready = self.ready.is_set() and not self._redis.failures
         return LoopHealth(
             group=self._reader.group,
             partition=self._partition,
             last_progress=self._last_sign,
             ready=ready,
-            counts=self._counts | {"buried": self._reader.buried},
+            counts=self._counts | {"failures": self._redis.rounds, "buried": self._reader.buried},
         )
 
     def stop(self) -> None:
@@ -161,7 +160,7 @@ class Consumer:
             if not self._fresh:
                 self._leave()
             if moved:
-                self._recovered()
+                self._redis.over()
         finally:
             self.abandon()
 
@@ -192,7 +191,7 @@ class Consumer:
         except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
             log.exception("group %s: unexpected error", self._reader.group)
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
-        self._recovered()
+        self._redis.over()
         return 0.0
 
     def _begin(self) -> None:
@@ -272,22 +271,9 @@ class Consumer:
             self._work(claimed)
 
     def _failed(self, error: EventBusError) -> float:
-        self._failures += 1
-        self._counts["failures"] += 1
         self._fresh = True
-        if self._failures == 1:
-            log.warning("group %s waits: %s", self._reader.group, error)
-            self._lost_redis = isinstance(error, BusUnavailable | BusRefused)
-            if self._lost_redis:
-                self._on_change("LostRedis", str(error))
-        return max(SHORTEST_S, BACKOFF.pause_s(self._failures))
-
-    def _recovered(self) -> None:
-        if self._failures:
-            self._failures = 0
-            log.warning("group %s goes on", self._reader.group)
-            if self._lost_redis:
-                self._on_change("Reconnected", "Redis is back")
+        self._redis.waits(error)
+        return max(SHORTEST_S, BACKOFF.pause_s(self._redis.failures))
 
     def _leave(self) -> None:
         try:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import Consumer
+from eventbus.consume.group_consumer import Consumer, Handle
 from eventbus.consume.group_runner import Companion, PartitionLoop
 from eventbus.consume.health import LoopHealth
+from eventbus.consume.isolation import HandleAlone
 from eventbus.consume.lane import Lane
 from eventbus.consume.share_keeper import ShareKeeper
 from eventbus.consume.take_over import TAKE_OVER_S
@@ -26,7 +26,9 @@ class GroupLoops:
     On a bus of one partition all workers work that one, as members of a consumer group. With more partitions, each
     worker has a share, which changes when workers come and go, in no more than LANES threads and one for heartbeats.
 
-    Args: make: makes the consumer of one partition, whose group begins at the second argument; all have one *name*.
+    Args: handlers: makes what a partition's consumer calls, `handle` and `handle_alone`; called again for a partition
+          that comes back.  name: of the worker, which all its consumers have.
+          on_change: told LostRedis and Reconnected, from the threads of the loops.
     """
 
     def __init__(
@@ -37,11 +39,29 @@ class GroupLoops:
         name: str,
         clock: Clock,
         block_ms: int,
-        make: Callable[[int, str], Consumer],
+        handlers: Callable[[int], tuple[Handle, HandleAlone]],
         take_over_s: float = TAKE_OVER_S,
         policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
+        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
     ) -> None:
+        def make(partition: int, start: str) -> Consumer:
+            handle, handle_alone = handlers(partition)
+            return Consumer(
+                bus=bus,
+                partition=partition,
+                group=group,
+                name=name,
+                handle=handle,
+                handle_alone=handle_alone,
+                clock=clock,
+                policy=policy,
+                start=start,
+                block_ms=block_ms,
+                take_over_s=take_over_s,
+                on_change=on_change,
+            )
+
         self.loops: Sequence[PartitionLoop]
         self.partitions: Callable[[], Collection[int]]  #: its share now
         self.beside: Sequence[Companion] = ()
@@ -51,26 +71,21 @@ class GroupLoops:
             self.ready, self.loop_health = only.ready, lambda: [only.loop_health()]
             self.partitions = lambda: (0,)
             return
-        lock = threading.Lock()
-        lanes = [
-            Lane(clock=clock, block_ms=block_ms, lock=lock, on_stop=lambda: keeper.leave())
-            for _ in range(min(LANES, bus.partitions))
-        ]
         keeper = ShareKeeper(
             bus=bus,
             group=group,
             name=name,
             clock=clock,
-            lanes=lanes,
+            block_ms=block_ms,
+            lanes=min(LANES, bus.partitions),
             make=lambda partition: make(partition, "0"),  # where the group begins, the keeper has said
-            lock=lock,
             take_over_s=take_over_s,
             policy=policy,
             start=start,
         )
-        self.loops, self.beside = lanes, [keeper]
+        self.loops, self.beside = keeper.lanes, [keeper]
         self.ready = keeper.ready
-        self.loop_health = lambda: _health_of(lanes)
+        self.loop_health = lambda: _health_of(keeper.lanes)
         self.partitions = lambda: keeper.partitions
 
 

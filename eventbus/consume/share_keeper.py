@@ -26,8 +26,9 @@ SOON_S = 0.5
 class ShareKeeper:
     """One thread and one connection for all heartbeats of a worker, and for what it learns of the others by the way.
 
-    First of all it makes the group on every partition. Args: make: makes the consumer of one partition.  lock: of the
-    lanes.
+    First of all it makes the group on every partition.
+
+    Args: lanes: how many it makes, which others run.  make: makes the consumer of one partition.
     """
 
     def __init__(
@@ -37,19 +38,21 @@ class ShareKeeper:
         group: str,
         name: str,
         clock: Clock,
-        lanes: Sequence[Lane],
+        block_ms: int,
+        lanes: int,
         make: Callable[[int], Consumer],
-        lock: threading.Lock,
         take_over_s: float,
-        policy: GroupPolicy = GroupPolicy.WAIT,
-        start: str = "0",
+        policy: GroupPolicy,
+        start: str,
     ) -> None:
         self._bus = bus
         self._group = group
         self._name = name
-        self._lanes = lanes
         self._make = make
-        self._lock = lock
+        self._lock = threading.Lock()
+        self.lanes: Sequence[Lane] = [
+            Lane(clock=clock, block_ms=block_ms, lock=self._lock, on_stop=self.leave) for _ in range(lanes)
+        ]
         self._policy = policy
         self._start = start
         self._client = bus.client(name=f"eventbus-{group}-share")
@@ -88,7 +91,7 @@ class ShareKeeper:
 
     def _run(self) -> None:
         try:
-            while not self._ended.is_set() or any(lane.runs for lane in self._lanes):
+            while not self._ended.is_set() or any(lane.runs for lane in self.lanes):
                 pause_s = self._attempt(self._keep)
                 self._wake.wait(pause_s)
                 self._wake.clear()
@@ -117,9 +120,9 @@ class ShareKeeper:
             self._members.leave()
             self._left = True
         self._open()
-        member = not self._leaving and not any(lane.hangs for lane in self._lanes)
+        member = not self._leaving and not any(lane.hangs for lane in self.lanes)
         with self._lock:
-            worked = frozenset[int]().union(*(lane.beating() for lane in self._lanes))
+            worked = frozenset[int]().union(*(lane.beating() for lane in self.lanes))
             counters = self._members.beat(worked, member=member)
         if self._leaving or counters is None:
             return EVERY_S
@@ -159,7 +162,7 @@ class ShareKeeper:
 
     def _lane(self, partition: int) -> Lane:
         """Always the same: it knows when it has let go of a partition that comes back."""
-        return self._lanes[partition % len(self._lanes)]
+        return self.lanes[partition % len(self.lanes)]
 
 
 __all__ = ["ShareKeeper"]

@@ -11,7 +11,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream import Delivery, GroupReader, Position
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import BEAT_EVERY_S, Consumer, consumer_name
+from eventbus.consume.group_consumer import BEAT_EVERY_S, consumer_name
 from eventbus.consume.group_loops import LANES, GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
@@ -38,24 +38,15 @@ class GroupWatcher:
         self._handler = handler
         self.buried = 0
         self._stop = threading.Event()
-        name = consumer_name()
-
-        def make(partition: int, start: str) -> Consumer:
-            return Consumer(
-                bus=bus,
-                partition=partition,
-                group=group,
-                name=name,
-                handle=self._handle,
-                handle_alone=self._handle_alone,
-                clock=clock,
-                policy=policy,
-                start=start,
-                block_ms=block_ms,
-            )
-
         loops = GroupLoops(
-            bus=bus, group=group, name=name, clock=clock, block_ms=block_ms, make=make, policy=policy, start=start
+            bus=bus,
+            group=group,
+            name=consumer_name(),
+            clock=clock,
+            block_ms=block_ms,
+            handlers=lambda _partition: (self._handle, self._handle_alone),
+            policy=policy,
+            start=start,
         )
         self._ready = loops.ready
         self._runner = GroupRunner(group, loops.loops, beside=loops.beside)

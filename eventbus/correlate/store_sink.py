@@ -6,12 +6,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.function_values import GroupPolicy, RecordCall
+from eventbus.broker.function_values import RecordCall
 from eventbus.broker.functions import PendingCall, decode_record_reply
-from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream import Delivery, GroupReader
-from eventbus.clock import Clock
-from eventbus.consume.group_consumer import Consumer
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.encoding.uid import pack_uid
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
@@ -27,32 +24,6 @@ Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]
 RELIEVE_EVERY = 1_000
 
 EnforceBounds = Callable[[GroupReader], None]
-
-
-def sink_consumer(
-    *,
-    bus: Bus,
-    partition: int,
-    name: str,
-    clock: Clock,
-    enforce_bounds: EnforceBounds = lambda _reader: None,
-    **options: object,
-) -> Consumer:
-    """Make a consumer of the store's own group.
-
-    *enforce_bounds* is called now and then, to keep the store in bounds."""
-    sink = StoreSink(bus, partition, enforce_bounds)
-    return Consumer(
-        bus=bus,
-        partition=partition,
-        group=SINK_GROUP,
-        name=name,
-        handle=sink.handle,
-        handle_alone=sink.handle_alone,
-        clock=clock,
-        policy=GroupPolicy.WAIT,
-        **options,  # type: ignore[arg-type]
-    )
 
 
 class StoreSink:

@@ -17,10 +17,10 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.broker.keys import ID_CHARS
 from eventbus.clock import Clock
+from eventbus.consume.absence import RedisAbsence
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
 from eventbus.event import Event
-from eventbus.export.absence import RedisAbsence
 from eventbus.export.batch import SinkDelivery, make_rounds
 from eventbus.export.choice import Choice
 from eventbus.export.delayed import Waiting

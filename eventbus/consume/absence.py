@@ -1,4 +1,4 @@
-"""Knows whether Redis answers an exporter, and tells the log and the bus once when that changes."""
+"""Knows whether Redis answers a consumer or an exporter, and tells the log and the bus once when that changes."""
 
 from __future__ import annotations
 
