@@ -128,20 +128,6 @@ def _is_ours(shape: type) -> bool:
     return shape.__module__.startswith(f"{__package__}.")
 
 
-#: The same events in the shape, and by the fields, of events.k8s.io/v1.
-EVENTS_V1: Kind[Event] = Kind(
-    name="Event",
-    plural="events",
-    namespaced=True,
-    type=Event,
-    short_names=("ev",),
-    fields=EVENTS_V1_FIELDS,
-    to_json=to_events_v1,
-    from_json=from_events_v1,
-    from_bytes=read_events_v1,
-    version=EVENTS_VERSION,
-)
-# Nodes and Leases have no generation, as the API server keeps none of them.
 EVENT: Kind[Event] = Kind(
     name="Event",
     plural="events",
@@ -153,6 +139,16 @@ EVENT: Kind[Event] = Kind(
     from_json=from_core,
     from_bytes=read_core,
 )
+#: The same events in the shape, and by the fields, of events.k8s.io/v1.
+EVENTS_V1: Kind[Event] = msgspec.structs.replace(
+    EVENT,
+    fields=EVENTS_V1_FIELDS,
+    to_json=to_events_v1,
+    from_json=from_events_v1,
+    from_bytes=read_events_v1,
+    version=EVENTS_VERSION,
+)
+# Nodes and Leases have no generation, as the API server keeps none of them.
 NODE: Kind[Node] = Kind(
     name="Node",
     plural="nodes",

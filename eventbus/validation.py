@@ -240,13 +240,13 @@ def _strings(event: Event) -> list[str]:
     """Return every string of *event*: joined, they are checked for type and text in three passes over characters."""
     meta, source = event.metadata, event.source
     strings = [
-        *_reference_strings(event.involved_object),
+        *msgspec.structs.astuple(event.involved_object),
         *(meta.name, meta.generate_name, meta.namespace, meta.uid, meta.resource_version),
         *(event.reason, event.message, source.component, source.host, event.type, event.action),
         *(event.reporting_component, event.reporting_instance),
     ]
     if event.related is not None:
-        strings += _reference_strings(event.related)
+        strings += msgspec.structs.astuple(event.related)
     for mapping in (meta.labels, meta.annotations):
         if mapping:
             strings += [*mapping, *mapping.values()]
@@ -254,18 +254,6 @@ def _strings(event: Event) -> list[str]:
         more = (meta.owner_references, meta.finalizers, meta.managed_fields)
         strings += [text for _, text in _texts(_plain(more), "")]
     return strings
-
-
-def _reference_strings(reference: ObjectReference) -> tuple[str, ...]:
-    return (
-        reference.kind,
-        reference.namespace,
-        reference.name,
-        reference.uid,
-        reference.api_version,
-        reference.resource_version,
-        reference.field_path,
-    )
 
 
 def _numbers_and_times_fit(event: Event) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
+from eventbus.agent.bus_contact import BusContact
 from eventbus.broker.connection.client import Client, connect
 from eventbus.broker.options import read_options
+from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError
-
-log = logging.getLogger("eventbus")
 
 #: How often Redis is asked, seconds; so short an absence goes unnoticed.
 EVERY_S = 1.0
@@ -25,9 +24,8 @@ class BusWatch:
     def __init__(self, url: str, prefix: str, *, on_change: Callable[[str, str], object]) -> None:
         self._url = url
         self._prefix = prefix
-        self._on_change = on_change
+        self._contact = BusContact(SystemClock(), on_change)
         self._client: Client | None = None
-        self._lost = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eventbus-bus-watch", daemon=True)
 
@@ -51,12 +49,7 @@ class BusWatch:
                 self._client = connect(self._url, name="eventbus-up")
             read_options(self._client, self._prefix)
         except EventBusError as error:
-            if not self._lost and not self._stop.is_set():
-                self._lost = True
-                log.warning("lost Redis: %s", error)
-                self._on_change("LostRedis", str(error))
+            if not self._stop.is_set():
+                self._contact.lost(error)
         else:
-            if self._lost:
-                self._lost = False
-                log.warning("Redis is back")
-                self._on_change("Reconnected", "Redis is back")
+            self._contact.answered()

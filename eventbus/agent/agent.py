@@ -63,7 +63,6 @@ class Agent:
         node_status_funcs: Sequence[NodeStatusFunc],
         status_every_s: float = STATUS_EVERY_S,
         keep_node: Callable[[], bool] = lambda: False,
-        on_change: Callable[[str, str], object] = lambda _reason, _message: None,
         closing: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
@@ -72,7 +71,6 @@ class Agent:
         self._occurrences = occurrences
         self._contact = contact
         self._keep_node = keep_node
-        self._on_change = on_change
         self._closing = closing
         self._round = StatusRound(node_status_funcs)
         self._writer = NodeStatusWriter(
@@ -125,7 +123,7 @@ class Agent:
         except BusFull as error:
             self._failed("the lease is not renewed", error)
         except BusUnavailable as error:
-            self._lost(error)
+            self._contact.lost(error)
         except EventBusError as error:
             self._failed("the lease is not renewed", error)
 
@@ -141,7 +139,7 @@ class Agent:
         except BusFull as error:  # what was to be told waits for room
             self._failed("the node's events wait", error)
         except BusUnavailable as error:
-            self._lost(error)
+            self._contact.lost(error)
         except EventBusError as error:
             self._failed("the status is not written", error)
 
@@ -193,14 +191,7 @@ class Agent:
 
     def _answered(self) -> None:
         if self._contact.answered():
-            log.warning("Redis is back")
-            self._on_change("Reconnected", "Redis is back")
             self._lease_loop.wake()
-
-    def _lost(self, error: BusUnavailable) -> None:
-        if self._contact.lost(str(error)):
-            log.warning("lost Redis: %s", error)
-            self._on_change("LostRedis", str(error))
 
     def _failed(self, what: str, error: EventBusError) -> None:
         self._failures += 1

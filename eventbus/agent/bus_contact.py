@@ -1,20 +1,29 @@
-"""Remembers when the bus was away, as the parts of an agent have met it."""
+"""Remembers when the bus was away, as the parts of a process have met it, and tells that once."""
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 
 from eventbus.clock import Clock
+from eventbus.errors import EventBusError
+
+log = logging.getLogger("eventbus")
 
 #: After so many seconds of answers the last absence is no news any more.
 LATELY_S = 60.0
 
 
 class BusContact:
-    """Notes what renewals and status writes have seen of the bus. Thread-safe."""
+    """Notes what calls have seen of the bus. Thread-safe.
 
-    def __init__(self, clock: Clock) -> None:
+    Args: on_change: told LostRedis with the error, and Reconnected.
+    """
+
+    def __init__(self, clock: Clock, on_change: Callable[[str, str], object] = lambda _reason, _message: None) -> None:
         self._clock = clock
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._since: float | None = None  # it is away now
         self._until = -LATELY_S
@@ -26,23 +35,26 @@ class BusContact:
         """The last call got no answer."""
         return self._since is not None
 
-    def lost(self, problem: str) -> bool:
-        """A call got no answer. Returns: True if that is news."""
+    def lost(self, error: EventBusError) -> None:
+        """A call got no answer. The first one is logged and told."""
         with self._lock:
-            self._problem = problem
+            self._problem = str(error)
             if self._since is not None:
-                return False
+                return
             self._since = self._clock.monotonic()
-            return True
+        log.warning("lost Redis: %s", error)
+        self._on_change("LostRedis", str(error))
 
     def answered(self) -> bool:
-        """A call got an answer. Returns: True if that is news."""
+        """A call got an answer. Returns: True if that is news, which is logged and told."""
         with self._lock:
             if self._since is None:
                 return False
             self._until = self._clock.monotonic()
             self._lasted_s, self._since = self._until - self._since, None
-            return True
+        log.warning("Redis is back")
+        self._on_change("Reconnected", "Redis is back")
+        return True
 
     def lately_away(self) -> str:
         """Describe the last absence of the bus; "" if there was none in the last minute."""

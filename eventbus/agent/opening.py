@@ -94,7 +94,7 @@ def open_agent(
     Raises: ConfigError: psutil is missing, or *name* is no name of a node.
     """
     clock = clock or SystemClock()
-    machine, identity, contact = LocalMachine(state_dir or Path.cwd()), local_identity(), BusContact(clock)
+    machine, identity, contact = LocalMachine(state_dir or Path.cwd()), local_identity(), BusContact(clock, on_change)
     name = name or node_name(machine.hostname())
     if not is_dns_subdomain(name):
         raise ConfigError(f"{name!r} is no name of a node: lower case letters, digits, '-' and '.'; give --node-name")
@@ -127,7 +127,6 @@ def open_agent(
         node_status_funcs=[*setters.in_order(), *node_status_funcs, *registered_node_status_funcs()],
         status_every_s=status_every_s,
         keep_node=keep_node,
-        on_change=on_change,
         closing=reached.close,
     )
 

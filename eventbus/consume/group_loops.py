@@ -8,7 +8,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import Consumer, Handle
-from eventbus.consume.group_runner import Companion, PartitionLoop
+from eventbus.consume.group_runner import PartitionLoop, Runner
 from eventbus.consume.health import LoopHealth
 from eventbus.consume.isolation import HandleAlone
 from eventbus.consume.lane import Lane
@@ -64,7 +64,7 @@ class GroupLoops:
 
         self.loops: Sequence[PartitionLoop]
         self.partitions: Callable[[], Collection[int]]  #: its share now
-        self.beside: Sequence[Companion] = ()
+        self.beside: Sequence[Runner] = ()
         if bus.partitions == 1:
             only = make(0, start)
             self.loops = [only]

@@ -22,8 +22,8 @@ class PartitionLoop(Protocol):
         ...
 
 
-class Companion(Protocol):
-    """A part that runs beside the loops, like the housekeeping: threads of its own."""
+class Runner(Protocol):
+    """Threads of its own, from `start` until `stop`."""
 
     def start(self) -> None: ...
 
@@ -41,7 +41,7 @@ class GroupRunner:
         what: str,
         loops: Sequence[PartitionLoop],
         *,
-        beside: Sequence[Companion] = (),
+        beside: Sequence[Runner] = (),
         loop_health: Callable[[], list[LoopHealth]] = list,
     ) -> None:
         self._loops = loops

@@ -322,15 +322,7 @@ def more_metadata(wire: WireEvent) -> dict[str, Any]:
 
 def reference_array(reference: ObjectReference) -> tuple[str, ...]:
     """Return the reference's fields without the trailing empty ones."""
-    array = (
-        reference.kind,
-        reference.namespace,
-        reference.name,
-        reference.uid,
-        reference.api_version,
-        reference.resource_version,
-        reference.field_path,
-    )
+    array: tuple[str, ...] = msgspec.structs.astuple(reference)
     length = 7
     while length and not array[length - 1]:
         length -= 1

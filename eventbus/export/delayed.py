@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from eventbus.broker.exports import ExportStore
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import PoisonBatch
@@ -13,6 +11,7 @@ from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
 from eventbus.sinks.contract import Verb
 from eventbus.store.event_storage import EventStorage
+from eventbus.store.storage import with_metadata
 
 LOOK_EVERY_S = 1.0
 #: Members looked at in one round.
@@ -90,4 +89,4 @@ def _unpack(body: bytes) -> Event | None:
     except (PoisonBatch, IndexError):
         return None
     # The store has forgotten its version; anything newer has one above.
-    return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, resource_version="0"))
+    return with_metadata(event, resource_version="0")

@@ -46,6 +46,7 @@ from eventbus.sinks.contract import (
     SinkWrite,
     Verb,
 )
+from eventbus.store.storage import with_metadata
 
 log = logging.getLogger("eventbus")
 
@@ -316,7 +317,8 @@ class SinkWriter:
             case AlreadyExists() if counting:
                 return Outcome(delivery)
             case AlreadyExists() if item.verb is Verb.CREATE and delivery.event.count == 1:
-                return Outcome(delivery, _unversioned(delivery.event))
+                # The sink has it, in a version that it did not give.
+                return Outcome(delivery, with_metadata(delivery.event, resource_version=""))
             case AlreadyExists() if item.verb is Verb.CREATE and item.follows < 2:
                 return _follow(item, Verb.PATCH)
             case _:
@@ -374,11 +376,6 @@ def _classified(error: Exception) -> EventBusError:
         return error
     problem = f"{type(error).__name__}: {error}"
     return SinkUnreachable(problem) if isinstance(error, OSError) else UnexpectedReply(problem)
-
-
-def _unversioned(event: Event) -> Event:
-    """Return the event without a version: the sink has it, in a version that it did not give."""
-    return msgspec.structs.replace(event, metadata=msgspec.structs.replace(event.metadata, resource_version=""))
 
 
 __all__ = ["MAX_TRIES", "RETRY_S", "Outage", "Outcome", "Progress", "SinkWriter"]

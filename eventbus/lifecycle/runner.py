@@ -62,9 +62,8 @@ class LifecycleRunner:
         self._occurrences = occurrences
         self._clock = clock
         self._pace = pace
-        self._on_change = on_change
         self._closing = closing
-        self._contact = BusContact(clock)
+        self._contact = BusContact(clock, on_change)
         self._led = False
         self._campaign_at = self._judge_at = -math.inf
         self._failures = 0
@@ -92,16 +91,12 @@ class LifecycleRunner:
         led, self._led = self._led, False  # a round that fails may have written what it did not come to tell
         try:
             self._round(led)
-            if self._contact.answered():
-                log.warning("Redis is back")
-                self._on_change("Reconnected", "Redis is back")
+            self._contact.answered()
             self._problem = ""
         except BusFull as error:  # what was decided waits to be told
             self._failed(error)
         except BusUnavailable as error:
-            if self._contact.lost(str(error)):
-                log.warning("lost Redis: %s", error)
-                self._on_change("LostRedis", str(error))
+            self._contact.lost(error)
         except EventBusError as error:
             self._failed(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from eventbus.backoff import Backoff
 from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
@@ -13,16 +13,9 @@ from eventbus.record.losses import Losses
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
+    from eventbus.consume.group_runner import Runner
 
 BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
-
-
-class Runner(Protocol):
-    """Threads of its own, from `start` until `stop`."""
-
-    def start(self) -> None: ...
-
-    def stop(self, timeout_s: float = 5.0) -> None: ...
 
 
 class DeferredStart:

@@ -8,14 +8,15 @@ import threading
 from collections.abc import Iterator
 from typing import Protocol
 
+from eventbus.backoff import Backoff
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.event import Event
 
 log = logging.getLogger("eventbus")
 
-#: The longest pause between two tries to connect, seconds.
-LAST_PAUSE_S = 10.0
+#: Of the pauses between two tries to connect.
+BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.25)
 
 
 class EventStream(Protocol):
@@ -73,17 +74,17 @@ class RemoteWatcher:
                         return
                     if not call_handler(self._handler, event):
                         self.skipped += 1
-                pause_s = 0.0  # it was ended in good order, by a worker that stops
+                pause_s = 0.0 if failures else 0.05  # it was ended in good order, by a worker that stops
             except Exception as error:
                 if self._stop.is_set():
                     return
                 if failures == 0:
                     unforeseen = None if isinstance(error, EventBusError) else error
                     log.warning("watcher waits: %s", error, exc_info=unforeseen)
-                asked_s = error.retry_after_s if isinstance(error, BusUnavailable) else None
-                pause_s = max(asked_s or 0.0, min(LAST_PAUSE_S, 0.1 * 2 ** min(failures, 10)))
+                asked_s = (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
+                pause_s = max(BACKOFF.pause_s(failures + 1), random.uniform(asked_s / 4, asked_s))
             failures += 1
-            self._stop.wait(random.uniform(pause_s / 4, pause_s) if failures > 1 or pause_s else 0.05)
+            self._stop.wait(pause_s)
 
 
 __all__ = ["EventStream", "RemoteWatcher"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,20 @@ _group = click.option(
     "--group", metavar="NAME", help="Only what this group has buried.", shell_complete=complete_groups
 )
 _cause = click.option("--cause", metavar="WORD", help="Only what was buried for this cause, like unreadable.")
-_ids = click.argument("ids", metavar="[ID]...", nargs=-1)
-_all = click.option("--all", "everything", is_flag=True, help="All entries that --group and --cause leave.")
-_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
-_done = click.option("-o", "--output", type=click.Choice(["json"]), help="What was done, as JSON.")
+def _choice(command: Callable[..., None]) -> Callable[..., None]:
+    """The arguments of a command that settles entries."""
+    for option in (
+        click.option("-o", "--output", type=click.Choice(["json"]), help="What was done, as JSON."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        _cause,
+        _group,
+        click.option("--all", "everything", is_flag=True, help="All entries that --group and --cause leave."),
+        click.argument("ids", metavar="[ID]...", nargs=-1),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -89,15 +98,8 @@ def show_dead(id: str, output: str | None) -> None:
 
 
 @click.command()
-@_ids
-@_all
-@_group
-@_cause
-@_yes
-@_done
-def replay_dead(
-    ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, output: str | None
-) -> None:
+@_choice
+def replay_dead(output: str | None, **choice: Any) -> None:
     """Give buried entries back to the group that buried them; no other group sees them again.
 
     For after the cure: a handler mended, a worker upgraded. An entry moves once, however often this is called; what
@@ -109,19 +111,12 @@ def replay_dead(
       eventbus dead replay --all --group billing --cause handler-failed
     """
     with _opened() as dead:
-        _each(_chosen(dead, ids, everything, group, cause, yes, "Replay"), dead.replay, "replayed", output)
+        _each(_chosen(dead, "Replay", **choice), dead.replay, "replayed", output)
 
 
 @click.command()
-@_ids
-@_all
-@_group
-@_cause
-@_yes
-@_done
-def discard_dead(
-    ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, output: str | None
-) -> None:
+@_choice
+def discard_dead(output: str | None, **choice: Any) -> None:
     """Let buried entries go for good; they are counted as discarded.
 
     \b
@@ -130,25 +125,27 @@ def discard_dead(
       eventbus dead discard --all --cause unreadable --yes
     """
     with _opened() as dead:
-        _each(_chosen(dead, ids, everything, group, cause, yes, "Discard"), dead.discard, "discarded", output)
+        _each(_chosen(dead, "Discard", **choice), dead.discard, "discarded", output)
 
 
-class _opened:
+@contextmanager
+def _opened() -> Iterator[DeadLetter]:
     """The dead letter of the configured bus, for the time of a block."""
+    from eventbus.consume.dead_letter import DeadLetter
 
-    def __enter__(self) -> DeadLetter:
-        from eventbus.consume.dead_letter import DeadLetter
-
-        self._session = open_session()
-        session = self._session.__enter__()
-        return DeadLetter(session.bus, session.client)
-
-    def __exit__(self, *error: Any) -> None:
-        self._session.__exit__(*error)
+    with open_session() as session:
+        yield DeadLetter(session.bus, session.client)
 
 
 def _chosen(
-    dead: DeadLetter, ids: tuple[str, ...], everything: bool, group: str | None, cause: str | None, yes: bool, verb: str
+    dead: DeadLetter,
+    verb: str,
+    *,
+    ids: tuple[str, ...],
+    everything: bool,
+    group: str | None,
+    cause: str | None,
+    yes: bool,
 ) -> list[str]:
     if ids and (everything or group or cause):
         raise click.UsageError("give IDs, or --all with --group and --cause; not both")

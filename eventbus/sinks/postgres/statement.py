@@ -1,4 +1,8 @@
-"""Sends one statement and waits for its answer later: what psycopg's `execute` does in one go, with a limit of time."""
+"""Sends one statement and waits for its answer later: what psycopg's `execute` does in one go, with a limit of time.
+
+psycopg's pipeline mode is shorter but has no such limit, and leaves what the socket does not take at once until it is
+waited for: a statement of 700 KB was then waited for 1.6 times as long, at three times the work.
+"""
 
 from __future__ import annotations
 
