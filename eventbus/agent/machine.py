@@ -86,10 +86,12 @@ class LocalMachine:
         return os.cpu_count() or 1
 
     def memory(self) -> Memory:
+        """Measure it; what caches hold counts as available."""
         found = self._psutil.virtual_memory()
         return Memory(total=found.total, available=found.available)
 
     def disk(self) -> Disk:
+        """Measure the disk of the state folder, or of the nearest folder above it that exists."""
         folder = self._state_dir
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
@@ -97,6 +99,7 @@ class LocalMachine:
         return Disk(total=found.total, free=found.free)
 
     def pids(self) -> tuple[int, int]:
+        """Return how many processes there are, and how many the kernel lets there be."""
         most = int(_read(_PID_MAX) or _MOST_PIDS)
         return len(self._psutil.pids()), most
 

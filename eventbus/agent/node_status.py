@@ -131,16 +131,19 @@ class NodeStatusSetters:
         return _with_status(node, node_info=info)
 
     def memory_pressure(self, node: Node) -> Node:
+        """MemoryPressure: True while less is available than the threshold says."""
         memory = self._machine.memory()
         pressed = memory.available < self._thresholds.memory.least(memory.total)
         return self._pressure(node, MEMORY_PRESSURE, pressed, "InsufficientMemory", "SufficientMemory", "memory")
 
     def disk_pressure(self, node: Node) -> Node:
+        """DiskPressure: True while less of the state folder's disk is free than the threshold says."""
         disk = self._machine.disk()
         pressed = disk.free < self._thresholds.disk.least(disk.total)
         return self._pressure(node, DISK_PRESSURE, pressed, "DiskPressure", "NoDiskPressure", "disk space")
 
     def pid_pressure(self, node: Node) -> Node:
+        """PIDPressure: True while fewer processes may be started than LEAST_PID_SHARE of all."""
         used, most = self._machine.pids()
         pressed = most - used < LEAST_PID_SHARE * most
         return self._pressure(node, PID_PRESSURE, pressed, "InsufficientPID", "SufficientPID", "PID")
@@ -152,6 +155,7 @@ class NodeStatusSetters:
         return self._condition(node, NETWORK_UNAVAILABLE, FALSE, "BusReachable", "the bus answers")
 
     def ready(self, node: Node) -> Node:
+        """Ready: True whenever a status is written; the lifecycle workers say when it is not."""
         return self._condition(node, READY, TRUE, "AgentReady", "agent is posting ready status")
 
     def _pressure(self, node: Node, type: str, pressed: bool, bad: str, good: str, what: str) -> Node:

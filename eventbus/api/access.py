@@ -45,6 +45,7 @@ class Rule(NamedTuple):
     excepted: frozenset[str] = frozenset()
 
     def allows(self, verb: str, resource: str) -> bool:
+        """Return True if *verb* on *resource* is among them."""
         if resource in self.excepted or not {resource, ANY} & self.resources:
             return False
         return bool({verb, ANY} & self.verbs)
@@ -95,6 +96,7 @@ class Grant(NamedTuple):
         )
 
     def concerns(self, user: User) -> bool:
+        """Return True if it is *user*'s, by his name or one of his groups."""
         return self.user == user.name if self.user else self.group in user.groups
 
 

@@ -69,6 +69,7 @@ class Discovery:
         )
 
     async def core(self, request: web.Request) -> web.Response:
+        """Answer `/api`: the versions of the core group, or all its kinds for who asks for aggregated discovery."""
         if _wants_aggregated(request):
             return self._aggregated(request, core=True)
         versions = self._resources.groups()[""]
@@ -76,12 +77,14 @@ class Discovery:
         return reply_json({"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": addresses})
 
     async def groups(self, request: web.Request) -> web.Response:
+        """Answer `/apis`: all other groups, or all their kinds for who asks for aggregated discovery."""
         if _wants_aggregated(request):
             return self._aggregated(request, core=False)
         listed = [_group(name, versions) for name, versions in self._groups.items() if name]
         return reply_json({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
 
     async def group(self, request: web.Request) -> web.Response:
+        """Answer one group and its versions. Raises: HTTPNotFound."""
         name = request.match_info["group"]
         if name not in self._groups:
             raise web.HTTPNotFound

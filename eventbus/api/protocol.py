@@ -34,6 +34,7 @@ class Protocol(RequestHandler):
         self._stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Bound the time until its first head has come."""
         super().connection_made(transport)
         self._first_head = asyncio.get_running_loop().call_later(HEAD_S, self._close_if_silent)
         if isinstance(transport, asyncio.WriteTransport):
@@ -47,6 +48,7 @@ class Protocol(RequestHandler):
     def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
+        """Remember what was answered, for the count of aborted ones; make a Status of what aiohttp refuses."""
         self._answered = labels_of(request)
         if isinstance(resp, web.HTTPExpectationFailed):  # said before our handlers are asked
             resp = refusals.response(refusals.refusal_of_http(resp))

@@ -65,6 +65,7 @@ class Resources:
         return iter(self._found.values())
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """Return the resource; None: it is not served."""
         return self._found.get((group, version, plural))
 
     def serves(self, group: str, plural: str) -> bool:
@@ -81,6 +82,7 @@ class Resources:
         return found
 
     def in_version(self, group: str, version: str) -> list[Resource]:
+        """Return what one version of a group has, by name."""
         return sorted((one for one in self if (one.group, one.version) == (group, version)), key=lambda one: one.plural)
 
 

@@ -145,6 +145,7 @@ class LastProblem(logging.Handler):
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Keep what it says, and the error that it was logged with."""
         if getattr(record, "cause", "") == "unsent":
             return  # the count of what is left, which `close` says itself
         self.text = _WAITING.sub("", record.getMessage())

@@ -93,6 +93,7 @@ class LazyGroup(click.Group):
         return [*(CompletionItem(name, help=self._help_of(name)) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands of a help text without importing them."""
         rows = [(name, self._help_of(name)) for name in self.list_commands(ctx)]
         if rows:
             with formatter.section("Commands"):
@@ -123,6 +124,7 @@ class Program(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, as click does, once it is certain that its context can be used."""
         check_context(ctx, args[0])
         return super().resolve_command(ctx, args)
 

@@ -61,6 +61,7 @@ class GroupWatcher:
         self._ready.wait(timeout_s)
 
     def stop(self, timeout_s: float = 5.0) -> None:
+        """End behind the batch that is being handled; waits for at most *timeout_s*. Idempotent."""
         self._stop.set()
         self._runner.stop(timeout_s)
 

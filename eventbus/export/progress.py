@@ -80,12 +80,14 @@ class ExportProgress:
         self._tell(ExportCheckpoint(figures=figures, raised={"probes": 1}))
 
     def resumed(self) -> None:
+        """Note that the sink answers again, in the log, as an event and in Redis."""
         log.warning("%s goes on", self._what)
         self._told, self.figures.paused_since = False, None
         self._on_change("SinkReachable", f"{self._sink} answers again")
         self._tell(ExportCheckpoint(figures={"paused_since_ms": "", "pending": "0"}))
 
     def retrying(self, error: EventBusError, events: int) -> None:
+        """Note that *events* of them have failed and are tried again, in the log and in Redis."""
         self._retrying = True
         self.figures.retries += events
         log.warning("%s: %d events failed and are tried again: %s", self._what, events, printable(str(error)))

@@ -30,9 +30,11 @@ class LocalWatcher:
 
     @property
     def ended(self) -> bool:
+        """Stopped, and its last handler has returned."""
         return self.stopped and not self._thread.is_alive()
 
     def stop(self, timeout_s: float = 5.0) -> None:
+        """End behind the event that is being handled; waits for at most *timeout_s*, in the handler not at all."""
         self.stopped = True
         self._watch.stop()
         if self._thread is not threading.current_thread():

@@ -34,6 +34,7 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> int:
+        """Return the sequence number of its last event."""
         return self.first + self.packed.count - 1
 
     @property

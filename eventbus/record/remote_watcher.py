@@ -54,6 +54,7 @@ class RemoteWatcher:
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
+        """End behind the event that is being handled; waits for at most *timeout_s*, in the handler not at all."""
         self._stop.set()
         self._stream.close()
         if timeout_s and self._thread is not threading.current_thread():

@@ -49,9 +49,11 @@ class BusSide:
         return self._pods
 
     def config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        """Implements `ConfigSource`: while the bus is away, what was read last."""
         return self._get(CONFIGMAP, namespace, name)
 
     def secret(self, namespace: str, name: str) -> Secret | None:
+        """Implements `ConfigSource`: while the bus is away, what was read last."""
         return self._get(SECRET, namespace, name)
 
     def _get(self, kind: Kind[T], namespace: str, name: str) -> T | None:

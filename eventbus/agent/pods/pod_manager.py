@@ -45,10 +45,12 @@ class PodManager:
             return list(self._pods.values())
 
     def mirrors(self) -> list[Pod]:
+        """Return all mirror pods, as the store has them."""
         with self._lock:
             return list(self._mirrors.values())
 
     def by_uid(self, uid: str) -> Pod | None:
+        """Return the pod of that uid, never a mirror."""
         with self._lock:
             return self._pods.get(uid)
 

@@ -134,10 +134,12 @@ class SyncResult(FrozenStruct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
+        """Return True if something does not run as it should: the sandbox, or a container."""
         return bool(self.waiting or self.sandbox_failure)
 
     @property
     def retry_s(self) -> float | None:
+        """Return the shortest `retry_s` of what waits; None: nothing waits for a time."""
         return min((one.retry_s for one in self.waiting.values() if one.retry_s is not None), default=None)
 
 

@@ -26,6 +26,7 @@ class PodFolder(NamedTuple):
         return self.root / "volumes"
 
     def volume(self, name: str) -> Path:
+        """Return the folder of one volume. Raises: as `checked`."""
         return self.volumes / checked(name)
 
     def container(self, name: str) -> Path:
@@ -33,6 +34,7 @@ class PodFolder(NamedTuple):
         return self.root / "containers" / checked(name)
 
     def log(self, name: str, attempt: int) -> Path:
+        """The file of what one run of a container prints; *attempt* counts its restarts."""
         return self.root / "logs" / checked(name) / f"{attempt}.log"
 
     def make(self) -> None:

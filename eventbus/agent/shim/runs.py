@@ -37,9 +37,11 @@ class Runs:
 
     @property
     def running(self) -> list[Run]:
+        """Return the runs that have not ended."""
         return [run for run in self._state["runs"] if run["phase"] == RUNNING]
 
     def find(self, id: str) -> Run | None:
+        """Return the run of that id, ended or not; None: there is none, or it was forgotten."""
         return next((run for run in self._state["runs"] if run["id"] == id), None)
 
     def inside(self, id: str, argv: list[str]) -> Wanted | None:

@@ -39,6 +39,7 @@ class Restart(StrEnum):
     ALWAYS = "always"
 
     def wants(self, outcome: Outcome) -> bool:
+        """Return True if a command that ended so runs again."""
         return self is Restart.ALWAYS or (self is Restart.ON_FAILURE and outcome.failed)
 
 

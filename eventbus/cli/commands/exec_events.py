@@ -28,6 +28,7 @@ class CommandEvents:
         self._helper.record(NORMAL, "Started", f"Started {self._command}")
 
     def ended(self, outcome: Outcome) -> None:
+        """Completed, or a Warning with exit code and last line."""
         if outcome.failed:
             self._helper.record(WARNING, "Failed", f"{self._command}: {outcome}")
         else:
@@ -37,6 +38,7 @@ class CommandEvents:
         self._helper.record(WARNING, "Failed", f"{self._command} {outcome.last_line}")
 
     def killing(self, caught: Caught) -> None:
+        """A signal was passed on to the command, or came to both from the terminal."""
         name = signal_name(caught.number)
         said = f"{name} from the terminal" if caught.from_terminal else f"passed on {name}"
         self._helper.record(NORMAL, "Killing", f"Stopping {self._command}: {said}")
@@ -46,6 +48,7 @@ class CommandEvents:
         self._helper.record(WARNING, "BackOff", f"Back-off restarting failed command {self._command}")
 
     def not_restarting(self, number: int) -> None:
+        """Signal *number* came while it was not running: it will not be started again."""
         self._helper.record(
             NORMAL, "Killing", f"Stopped while waiting to restart {self._command} ({signal_name(number)})"
         )

@@ -64,6 +64,7 @@ class KeptBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
 
     @property
     def last(self) -> int:
+        """Return the sequence number of its last event."""
         return self.first + self.packed.count - 1
 
 

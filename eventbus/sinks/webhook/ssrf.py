@@ -105,6 +105,7 @@ class Guard(msgspec.Struct, frozen=True):
             raise ConfigError(f"{host} has the address {addresses[0]}, where no webhook may go{cure}")
 
     def trusts(self, host: str) -> bool:
+        """Return True if *host* may have a private address."""
         return self.allow_private or host.lower() in self.allow_hosts
 
     def resolve(self, host: str, port: int) -> list[str]:
