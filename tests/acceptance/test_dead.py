@@ -15,16 +15,11 @@ from eventbus import Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.store.object_store import ObjectStore
-from tests.acceptance.programs import COMMAND, Program, environment, run
+from tests.acceptance.programs import COMMAND, Program, run
 from tests.builders import make_event
 from tests.waiting import eventually
 
 GOOD = pack_event(make_event(message="was handled too early"))
-
-
-@pytest.fixture
-def env(embedded_url: str, prefix: str) -> dict[str, str]:
-    return environment(embedded_url, prefix, worker_block_ms="100")
 
 
 @pytest.fixture

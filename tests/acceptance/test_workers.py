@@ -15,7 +15,7 @@ import msgpack
 import pytest
 from redis import ResponseError
 
-from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
+from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
@@ -24,22 +24,6 @@ from tests.waiting import eventually
 from workers.lines import uid_of_line
 
 ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
-
-
-@pytest.fixture
-def env(embedded_url: str, prefix: str) -> dict[str, str]:
-    return environment(embedded_url, prefix, worker_block_ms="100")
-
-
-@pytest.fixture
-def settings(embedded_url: str, prefix: str) -> Settings:
-    return Settings(redis_url=embedded_url, prefix=prefix, buffer_full=FullBuffer.WAIT, buffer_wait_s=30)
-
-
-@pytest.fixture
-def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
-    with EventBroadcaster(settings=settings) as made:
-        yield made
 
 
 def record(broadcaster: EventBroadcaster, n: int, *, start: int = 0) -> None:

@@ -26,11 +26,13 @@ from eventbus.export.round_writer import ExportStopped
 from eventbus.export.start import NOW
 from tests.functions.partition import Partition
 from tests.support.exporting import (
+    MakeExporter,
     MemoryBatchSink,
     MemorySink,
     OwnTime,
     about,
     close,
+    exporters,
     make_exporter,
     run_until_idle,
     status_of,
@@ -53,23 +55,18 @@ def time() -> OwnTime:
     return OwnTime()
 
 
-MakeExporter = Callable[..., PartitionExporter]
-
-
 @pytest.fixture
 def exporter_of(partition: Partition, time: OwnTime) -> Iterator[MakeExporter]:
     """Makes an exporter that has the lease, unless told not to wait for it."""
-    made: list[PartitionExporter] = []
+    with exporters(partition.bus, time) as make_one:
 
-    def make(sink: MemorySink, *, acquire: bool = True, **options: Any) -> PartitionExporter:
-        made.append(make_exporter(partition.bus, sink, time, **options))
-        if acquire:
-            assert made[-1].acquire()
-        return made[-1]
+        def make(sink: MemorySink, *, acquire: bool = True, **options: Any) -> PartitionExporter:
+            exporter = make_one(sink, **options)
+            if acquire:
+                assert exporter.acquire()
+            return exporter
 
-    yield make
-    for exporter in made:
-        close(exporter)
+        yield make
 
 
 def fail_with(error: Exception, *, times: int = 10**9, message: str = "") -> Callable[[Event], None]:

@@ -16,7 +16,15 @@ from eventbus.export.round_writer import ExportStopped
 from eventbus.export.start import NOW
 from eventbus.sinks import SinkAnswer, SinkWrite
 from tests.functions.partition import Partition
-from tests.support.exporting import MemoryLaterSink, OwnTime, about, close, make_exporter, run_until_idle, status_of
+from tests.support.exporting import (
+    MakeExporter,
+    MemoryLaterSink,
+    OwnTime,
+    about,
+    exporters,
+    run_until_idle,
+    status_of,
+)
 
 
 class NotedSink(MemoryLaterSink):
@@ -45,22 +53,16 @@ def time() -> OwnTime:
     return OwnTime()
 
 
-MakeExporter = Callable[..., PartitionExporter]
-
-
 @pytest.fixture
 def exporter_of(partition: Partition, time: OwnTime) -> Iterator[MakeExporter]:
-    made: list[PartitionExporter] = []
+    with exporters(partition.bus, time) as make_one:
 
-    def make(sink: NotedSink, **options: Any) -> PartitionExporter:
-        exporter = make_exporter(partition.bus, sink, time, batch_events=1, **options)
-        made.append(exporter)
-        sink.watch(exporter)
-        return exporter
+        def make(sink: NotedSink, **options: Any) -> PartitionExporter:
+            exporter = make_one(sink, batch_events=1, **options)
+            sink.watch(exporter)
+            return exporter
 
-    yield make
-    for exporter in made:
-        close(exporter)
+        yield make
 
 
 def position_of(partition: Partition) -> int:

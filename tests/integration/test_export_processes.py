@@ -80,6 +80,11 @@ def holder_pid(bus: Bus, name: str) -> int:
     return int(holders[0].rsplit("-", 2)[1]) if holders else 0
 
 
+def export_over_http(system: HttpSystem, *, batch: int) -> tuple[str, ...]:
+    words = ("worker", "export", "--from", "beginning", "--to", system.sink_url, "--name", "http")
+    return (*words, "--batch", str(batch), "--take-over-s", "1.5")
+
+
 def export_of_lines(lines: Path, env: dict[str, str], folder: Path) -> Program:
     words = ("worker", "export", "--from", "beginning", "--to", f"file:{lines}", "--name", "lines")
     return Program(*words, env=env, folder=folder)
@@ -94,20 +99,7 @@ def test_every_event_survives_an_outage_two_kills_and_cut_replies(
     with ExitStack() as stack, HttpSystem() as system:
         # However many there are, the first two rounds take a second, so that the kills come in the middle.
         system.slow_s, system.cut_every = 25 / objects, 7
-        export = (
-            "worker",
-            "export",
-            "--from",
-            "beginning",
-            "--to",
-            system.sink_url,
-            "--name",
-            "http",
-            "--batch",
-            "50",
-            "--take-over-s",
-            "1.5",
-        )
+        export = export_over_http(system, batch=50)
         stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
         workers = [stack.enter_context(Program(*export, env=env, folder=tmp_path)) for _ in range(2)]
         stack.enter_context(export_of_lines(lines, env, tmp_path))
@@ -250,20 +242,7 @@ def test_whoever_dies_or_freezes_wherever_every_event_has_its_final_count(
     bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path, place: str
 ) -> None:
     with ExitStack() as stack, HttpSystem() as system:
-        export = (
-            "worker",
-            "export",
-            "--from",
-            "beginning",
-            "--to",
-            system.sink_url,
-            "--name",
-            "http",
-            "--batch",
-            "20",
-            "--take-over-s",
-            "1.5",
-        )
+        export = export_over_http(system, batch=20)
         stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
         victim = stack.enter_context(Program(*export, env=env | {"EVENTBUS_CRASH": place}, folder=tmp_path))
         eventually(lambda: lag_of(bus, "http") >= 0 and holder_pid(bus, "http") == victim.pid, within_s=PATIENCE_S)

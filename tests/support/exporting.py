@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -157,6 +158,23 @@ def make_exporter(
         sleep=clock.wait,
         uniform=lambda low, high: (low + high) / 2,
     )
+
+
+MakeExporter = Callable[..., PartitionExporter]
+
+
+@contextmanager
+def exporters(bus: Bus, clock: OwnTime) -> Iterator[MakeExporter]:
+    """A `make_exporter` of *bus* and *clock*; what it has made is closed in the end."""
+    made: list[PartitionExporter] = []
+
+    def make(sink: EventSink, **options: Any) -> PartitionExporter:
+        made.append(make_exporter(bus, sink, clock, **options))
+        return made[-1]
+
+    yield make
+    for exporter in made:
+        close(exporter)
 
 
 def run_until_idle(exporter: PartitionExporter) -> None:
