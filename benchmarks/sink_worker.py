@@ -23,15 +23,17 @@ from eventbus.settings import Options, Settings
 
 
 class TimedFunctions(Functions):
-    """Notes how long each call of record took, seen from the client."""
+    """Notes how long each call of record took, seen from the client: that before it may still be under way."""
 
     def __init__(self, client: Any, bus: Bus) -> None:
         super().__init__(client, bus.keys[0], bus)
         self.seconds: list[float] = []
 
-    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> PendingCall:
+    def begin_record(
+        self, group: str, consumer: str, options: Options, call: RecordCall, behind: PendingCall | None = None
+    ) -> PendingCall:
         start = time.perf_counter()
-        sent = super().begin_record(group, consumer, options, call)
+        sent = super().begin_record(group, consumer, options, call, behind)
         answer = sent.reply
 
         def reply() -> Any:

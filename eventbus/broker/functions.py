@@ -85,11 +85,13 @@ class Functions:
             reply: Any = self._client.execute_command(*self._record_command(group, consumer, options, call))
         return decode_record_reply(reply)
 
-    def begin_record(self, group: str, consumer: str, options: Options, call: RecordCall) -> PendingCall:
-        """Send `record` without waiting, so that the next call can be prepared.
+    def begin_record(
+        self, group: str, consumer: str, options: Options, call: RecordCall, behind: PendingCall | None = None
+    ) -> PendingCall:
+        """Send `record` without waiting, so that the next call can be prepared; and sent, *behind* this one.
 
         `decode_record_reply` decodes the reply."""
-        return PendingCall(self._client, *self._record_command(group, consumer, options, call))
+        return PendingCall(self._client, *self._record_command(group, consumer, options, call), behind=behind)
 
     def _record_command(self, group: str, consumer: str, options: Options, call: RecordCall) -> tuple[Any, ...]:
         keys = self._keys

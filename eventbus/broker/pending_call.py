@@ -13,21 +13,32 @@ log = logging.getLogger("eventbus")
 
 
 class PendingCalls:
-    """Commands under way together, on a connection of their own. One of `replies`, `drain` and `abandon` ends it."""
+    """Commands under way together, on a connection of their own. One of `replies`, `drain` and `abandon` ends it.
 
-    def __init__(self, client: Client, *commands: tuple[Any, ...]) -> None:
+    *behind*: those under way whose connection these are sent on, so that the server takes them in this order. They have
+    to be ended first; if they fail, these are abandoned as well.
+    """
+
+    def __init__(self, client: Client, *commands: tuple[Any, ...], behind: PendingCalls | None = None) -> None:
         self._client: Any = client
         self._commands = commands
-        self._pool = getattr(client, "connection_pool", None)
+        self._followed = False  #: others are behind these, and release the connection
+        self._pool: Any = getattr(client, "connection_pool", None)
+        self._connection: Any = None
         if self._pool is None:  # a cluster's client finds the node itself, and waits
             with redis_errors():
                 self._answers = [self._client.execute_command(*command) for command in commands]
             return
         with redis_errors():
-            self._connection = self._pool.get_connection()
+            self._connection = behind._connection if behind else self._pool.get_connection()
+            if behind:
+                behind._followed = True
             try:
                 self._connection.send_packed_command(self._connection.pack_commands(commands))
             except BaseException:
+                if behind:
+                    behind._followed = False
+                self._followed = behind is not None
                 self.abandon()
                 raise
 
@@ -49,7 +60,7 @@ class PendingCalls:
                 if refused is not None:
                     raise refused
         finally:
-            self._pool.release(self._connection)
+            self._release()
         return answers
 
     def drain(self) -> None:
@@ -61,14 +72,20 @@ class PendingCalls:
         """Leave it: whether it had its effect stays unknown."""
         if self._pool is not None:
             self._connection.disconnect()  # or the next user of the connection would read this answer
+            self._release()
+
+    def _release(self) -> None:
+        if not self._followed:
             self._pool.release(self._connection)
 
 
 class PendingCall:
-    """One command under way. Exactly one of `reply` and `abandon` ends it."""
+    """One command under way, on the connection of the one that it is *behind*; see `PendingCalls`.
 
-    def __init__(self, client: Client, *command: Any) -> None:
-        self._calls = PendingCalls(client, command)
+    Exactly one of `reply` and `abandon` ends it."""
+
+    def __init__(self, client: Client, *command: Any, behind: PendingCall | None = None) -> None:
+        self._calls: PendingCalls = PendingCalls(client, command, behind=behind._calls if behind else None)
 
     def reply(self) -> Any:
         """Wait for the answer. Raises: as any call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
@@ -23,6 +24,9 @@ Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]
 #: The bounds are looked at after so many events.
 RELIEVE_EVERY = 1_000
 
+#: One that Redis works on, and one that it finds when it is done, so that it does not wait for us.
+CALLS_UNDER_WAY = 2
+
 EnforceBounds = Callable[[GroupReader], None]
 
 
@@ -32,7 +36,7 @@ class StoreSink:
     def __init__(self, bus: Bus, partition: int, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
         self._enforce_bounds = enforce_bounds
         self._recorded = 0
-        self._sent: tuple[PendingCall, RecordCall] | None = None  #: the call of record that is under way
+        self._sent: deque[tuple[PendingCall, RecordCall]] = deque()  #: the calls of record under way, in order
         self._options = bus.options
         self._keys = bus.keys[partition]
         self._correlator = Correlator(bus.options)
@@ -42,9 +46,8 @@ class StoreSink:
         try:
             self._handle(reader, deliveries)
         finally:
-            if self._sent:
-                self._sent[0].abandon()
-                self._sent = None
+            while self._sent:
+                self._sent.popleft()[0].abandon()
         return ()
 
     def handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
@@ -75,22 +78,23 @@ class StoreSink:
             builder.add(delivery.id, delivery.clock_ms, events, burials)
         if len(builder):
             self._send(reader, builder)
-        self._settle(reader)
+        while self._sent:
+            self._settle(reader)
 
     def _send(self, reader: GroupReader, builder: CallBuilder) -> None:
-        """Begin a call, after the one under way: while Redis works on it, the next is prepared."""
+        """Begin a call behind the one under way: Redis works on while its answer is read and the next is prepared."""
         call = builder.call()
-        self._settle(reader)
+        while len(self._sent) >= CALLS_UNDER_WAY:
+            self._settle(reader)
         failpoint("record")
-        self._sent = reader.functions.begin_record(reader.group, reader.consumer, self._options, call), call
+        behind = self._sent[-1][0] if self._sent else None
+        pending = reader.functions.begin_record(reader.group, reader.consumer, self._options, call, behind)
+        self._sent.append((pending, call))
         self._recorded += builder.events
 
     def _settle(self, reader: GroupReader) -> None:
-        """Wait for the call under way, if there is one."""
-        sent, self._sent = self._sent, None
-        if sent is None:
-            return
-        pending, call = sent
+        """Wait for the first of the calls under way."""
+        pending, call = self._sent.popleft()
         replies = decode_record_reply(pending.reply())
         failpoint("recorded")
         reader.steps += 1
