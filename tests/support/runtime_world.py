@@ -105,8 +105,13 @@ class RuntimeWorld:
     def log(self, name: str = "main", *, previous: bool = False) -> str:
         status = self.runtime.status(UID)
         run = status and (status.previous(name) if previous else status.container(name))
-        pods = LocalPods(self.folder)
-        return "".join(path.read_text() for path in pods.log_files(self.status(), run)) if run else ""
+        if not run:
+            return ""
+        said = b""
+        for file in LocalPods(self.folder).open_log(self.status(), run):
+            with file:
+                said += file.read()
+        return said.decode()
 
     def processes(self) -> list[Process]:
         """All processes of its pods that there are."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
-from eventbus.agent.pods.log_tail import LOST, LogTail
+from eventbus.agent.pods.log_tail import LOST, LogTail, open_pieces
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.observed import Observer
@@ -34,16 +35,13 @@ class LocalPods:
         meant = exact or [pod for pod in found if pod.name.startswith(f"{name}-")]
         return sorted(meant, key=_begun, reverse=True)
 
-    def log_files(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> list[Path]:
-        """Return the pieces of a run's log, oldest first."""
-        newest = self._folders.of(pod.uid).log(run.name, run.attempt)
-        older = [path for path in newest.parent.glob(f"{newest.name}.*") if path.suffix[1:].isdecimal()]
-        pieces = [*sorted(older, key=lambda path: -int(path.suffix[1:])), newest]
-        return [path for path in pieces if path.exists()]
+    def open_log(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> list[BinaryIO]:
+        """Open the pieces of a run's log, oldest first; see `open_pieces`."""
+        return open_pieces(self._folders.of(pod.uid).log(run.name, run.attempt))
 
-    def follow(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus, begin: int) -> Iterator[bytes]:
-        """Yield what is added to the newest piece behind *begin*, until the run has ended; blocks."""
-        tail = LogTail(self._folders.of(pod.uid).log(run.name, run.attempt), begin)
+    def follow(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus, file: BinaryIO | None) -> Iterator[bytes]:
+        """Yield what is added behind the place where the newest piece stands, until the run has ended; blocks."""
+        tail = LogTail(self._folders.of(pod.uid).log(run.name, run.attempt), file)
         try:
             while True:
                 ended = self._has_ended(pod, run)  # asked before reading: what it said last is read after it

@@ -9,30 +9,32 @@ from typing import BinaryIO, Final
 from eventbus.agent.shim.log_file import MOST_FILES
 
 _BLOCK: Final = 65_536
+#: A log is rotated within microseconds, ten times a second at the most.
+_TRIES: Final = 200
 #: The line that takes the place of what was missed.
 LOST: Final = b"[part of the output is not shown: it came faster than it was read]"
 
 
 class LogTail:
-    """The bytes that are added to the log at *path* behind *begin*, in their order. Never blocks; one thread uses it.
+    """The bytes of the log at *path*, in their order. Never blocks; one thread uses it.
+
+    Args: file: the newest of `open_pieces`; only what comes behind the place where it stands. It becomes the tail's.
 
     *missed* is True once pieces were taken away before they were read; whoever tells people sets it back.
     """
 
-    def __init__(self, path: Path, begin: int = 0) -> None:
+    def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
         self.missed = False
         self._path = path
-        self._begin = begin
-        self._file: BinaryIO | None = None
+        self._file = file
 
     def read(self) -> bytes:
         """Return what there is more, at most 64 KiB; empty: nothing now."""
         if self._file is None:
             # From the beginning is from the oldest piece: much may have been written before the first look.
-            self._file = _opened(self._path if self._begin else self._oldest())
+            self._file = _opened(self._oldest())
             if self._file is None:
                 return b""
-            self._file.seek(self._begin)
         while True:
             if data := self._file.read(_BLOCK):
                 return data
@@ -51,12 +53,8 @@ class LogTail:
             self._file.close()
             self._file = None
 
-    def _pieces(self) -> list[Path]:
-        """Return the paths of all pieces that there may be, newest first."""
-        return [self._path, *(self._path.with_name(f"{self._path.name}.{place}") for place in range(1, MOST_FILES))]
-
     def _oldest(self) -> Path:
-        return next((piece for piece in reversed(self._pieces()) if piece.exists()), self._path)
+        return next((piece for piece in reversed(_pieces(self._path)) if piece.exists()), self._path)
 
     def _is_rotated(self) -> bool:
         assert self._file is not None
@@ -67,7 +65,7 @@ class LogTail:
         """Open the piece behind ours; None: it is just being made."""
         assert self._file is not None
         own = os.fstat(self._file.fileno()).st_ino
-        pieces = self._pieces()
+        pieces = _pieces(self._path)
         inodes = [_inode(piece) for piece in pieces]
         if own in inodes:
             place = inodes.index(own) - 1
@@ -79,6 +77,27 @@ class LogTail:
             found.close()
             return None
         return found
+
+
+def open_pieces(path: Path) -> list[BinaryIO]:
+    """Open what there is of the log at *path*, oldest first: what is rotated from then on stays as it was opened.
+
+    Returns: files without a buffer, which the caller closes; empty: there is no log.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        files = [_opened(piece) for piece in _pieces(path)]  # newest first: a rotation shows in one that comes again
+        found = [file for file in files if file is not None]
+        whole = len({os.fstat(file.fileno()).st_ino for file in found}) == len(found) and files[: len(found)] == found
+        if whole or not tries_left:  # somebody has taken a piece away by hand
+            break
+        for file in found:
+            file.close()
+    return found[::-1]
+
+
+def _pieces(path: Path) -> list[Path]:
+    """Return the paths of all pieces that there may be, newest first."""
+    return [path, *(path.with_name(f"{path.name}.{place}") for place in range(1, MOST_FILES))]
 
 
 def _opened(path: Path) -> BinaryIO | None:
@@ -95,4 +114,4 @@ def _inode(path: Path) -> int | None:
         return None
 
 
-__all__ = ["LOST", "LogTail"]
+__all__ = ["LOST", "LogTail", "open_pieces"]

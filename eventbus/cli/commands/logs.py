@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
@@ -18,6 +17,8 @@ from eventbus.text import printable
 if TYPE_CHECKING:
     from eventbus.agent.pods.local_pods import LocalPods
     from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
+
+_BLOCK: Final = 256 * 1024
 
 
 @click.command()
@@ -103,30 +104,43 @@ def _elsewhere(name: str, namespace: str) -> str:
 def _print(
     local: LocalPods, pod: PodRuntimeStatus, run: ContainerRuntimeStatus, *, follow: bool, tail: int | None
 ) -> None:
-    files = local.log_files(pod, run)
-    end = files[-1].stat().st_size if files else 0
+    files = local.open_log(pod, run)
     output = sys.stdout.buffer
-    if tail is None:
-        for place, path in enumerate(files):
-            with path.open("rb") as file:
-                left = end if place == len(files) - 1 else None
-                output.write(file.read() if left is None else file.read(left))
-    else:
-        output.writelines(_last_lines(files, end, tail))
-    output.flush()
-    if follow:
-        for data in local.follow(pod, run, end):
+    with ExitStack() as opened:
+        for file in files:
+            opened.enter_context(file)
+        sizes = [os.fstat(file.fileno()).st_size for file in files]
+        for data in _whole(files, sizes) if tail is None else _last_lines(files, sizes, tail):
             output.write(data)
-            output.flush()
+        output.flush()
+        if follow:
+            if files:
+                files[-1].seek(sizes[-1])
+            for data in local.follow(pod, run, files[-1] if files else None):
+                output.write(data)
+                output.flush()
 
 
-def _last_lines(files: Sequence[Path], end: int, tail: int) -> Sequence[bytes]:
-    lines: deque[bytes] = deque(maxlen=tail)
-    for place, path in enumerate(files):
-        with path.open("rb") as file:
-            data = file.read(end) if place == len(files) - 1 else file.read()
-        lines.extend(data.splitlines(keepends=True))
-    return lines
+def _whole(files: Sequence[BinaryIO], sizes: Sequence[int]) -> Iterator[bytes]:
+    """Yield what *files* have, each as far as its size was: what is printed meanwhile has no end."""
+    for file, size in zip(files, sizes, strict=True):
+        for at in range(0, size, _BLOCK):
+            yield os.pread(file.fileno(), min(_BLOCK, size - at), at)
+
+
+def _last_lines(files: Sequence[BinaryIO], sizes: Sequence[int], count: int) -> Sequence[bytes]:
+    """Return the last lines of *files*, read from their end: there may be 50 MiB before them."""
+    blocks: list[bytes] = []
+    ends = 0
+    for file, size in zip(reversed(files), reversed(sizes), strict=True):
+        for end in range(size, 0, -_BLOCK):
+            if ends > count:
+                break
+            begin = max(0, end - _BLOCK)
+            blocks.append(os.pread(file.fileno(), end - begin, begin))
+            ends += blocks[-1].count(b"\n")
+    lines = b"".join(reversed(blocks)).splitlines(keepends=True)
+    return lines[len(lines) - count :] if count < len(lines) else lines
 
 
 __all__ = ["logs"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from eventbus.agent.pods.log_tail import LogTail
+from eventbus.agent.pods import log_tail
+from eventbus.agent.pods.log_tail import LogTail, _opened, open_pieces
 from eventbus.agent.shim.log_file import LogFile
 
 
@@ -61,11 +63,46 @@ def test_what_was_taken_away_before_it_was_read_is_known(path: Path) -> None:
     tail.close()
 
 
-def test_it_begins_where_it_is_told_and_waits_for_a_log_that_is_not_there(path: Path) -> None:
-    tail = LogTail(path, begin=4)
-    assert read(tail) == b""
+def test_it_begins_where_it_is_told_though_the_log_is_rotated_before_it_does(path: Path) -> None:
     log = written(path)
     log.write(b"01234567")
+    [file] = open_pieces(path)
+    file.seek(4)
+    log.write(b"89abcdef")
+    tail = LogTail(path, file)
+    assert read(tail) == b"456789abcdef"
     log.close()
-    assert read(tail) == b"4567"
     tail.close()
+
+
+def test_it_waits_for_a_log_that_is_not_there(path: Path) -> None:
+    tail = LogTail(path)
+    assert (read(tail), open_pieces(path)) == (b"", [])
+    log = written(path)
+    log.write(b"0123")
+    log.close()
+    assert read(tail) == b"0123"
+    tail.close()
+
+
+def test_pieces_that_are_rotated_while_they_are_opened_are_each_opened_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = written(path)
+    for number in range(5):
+        log.write(b"%d-bytes\n" % number)
+    rotates = iter([True])
+
+    def opened(piece: Path) -> BinaryIO | None:
+        file = _opened(piece)
+        if piece.suffix == ".2" and next(rotates, False):
+            log.write(b"5-bytes\n")
+        return file
+
+    monkeypatch.setattr(log_tail, "_opened", opened)
+    said = b""
+    for file in open_pieces(path):
+        with file:
+            said += file.read()
+    log.close()
+    assert said == b"".join(b"%d-bytes\n" % number for number in range(1, 6))
