@@ -94,8 +94,10 @@ class Sender:
 
     @property
     def can_send(self) -> bool:
-        """Return True while something waits for a partition that need not be left alone."""
-        return any(not producer.idle and not self._waits.holds(i) for i, producer in enumerate(self.producers))
+        """Return True while something waits for a partition that need not be left alone, or to know its partition."""
+        return bool(self._unplaced) or any(
+            not producer.idle and not self._waits.holds(i) for i, producer in enumerate(self.producers)
+        )
 
     def due_in_s(self) -> float:
         """Return the seconds until a partition that is left alone is tried again; inf: none is."""

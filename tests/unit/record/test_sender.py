@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
 
 import pytest
 
+from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import PublishReply, PublishStatus
-from eventbus.broker.transport import BusDescription, PublishRequest
+from eventbus.broker.transport import BusDescription, PublishRequest, Transport
 from eventbus.clock import SystemClock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending
+from eventbus.record.spool.wiring import make_keeper
 from eventbus.settings import Settings
 from tests.builders import make_reference
+from tests.waiting import eventually
 
 PARTITIONS = 3
 
@@ -102,6 +107,34 @@ def test_everything_arrives_once_and_in_order_whatever_the_transport_answers(tro
     assert outbox.close(5)
     assert not losses.counts
     assert bus.closed
+
+
+def test_what_was_spooled_before_the_bus_was_reached_is_sent_when_it_is_there_though_nothing_follows(
+    tmp_path: Path,
+) -> None:
+    bus, there, tries, losses = MemoryBus(), Event(), [0], Losses(SystemClock())
+    settings = Settings(spool=str(tmp_path / "spool"))
+
+    def connect() -> Transport:
+        tries[0] += 1
+        if not there.is_set():
+            raise BusUnavailable("not yet")
+        return bus
+
+    def open_bus() -> Bus:
+        raise BusUnavailable("not yet")
+
+    keeper = make_keeper(
+        url="redis://a:1/0", settings=settings, open_bus=open_bus, connect=connect, clock=SystemClock(), losses=losses
+    )
+    outbox = Outbox(connect=connect, settings=settings, clock=SystemClock(), losses=losses, make_keeper=lambda: keeper)
+    said = record(outbox, 10)
+    eventually(lambda: not outbox._items)  # all of it is in the spool
+    before = tries[0]
+    eventually(lambda: tries[0] > before + 1 or outbox._asleep)
+    there.set()
+    eventually(lambda: bus.accepted == said)
+    assert outbox.close(5)
 
 
 def test_a_round_has_as_many_batches_of_a_partition_as_the_bus_allows_and_all_partitions() -> None:
