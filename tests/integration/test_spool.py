@@ -408,5 +408,5 @@ def test_the_adopter_looks_again(
         broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
         assert broadcaster.flush(60)
         lay_down(root, url, prefix, days=0)
-        eventually(lambda: not (root / "1-1-000000").exists())
-    assert "sent 2 events that process 1 had left in the spool" in caplog.text
+        eventually(lambda: "sent 2 events that process 1 had left in the spool" in caplog.text)
+        assert not (root / "1-1-000000").exists()
