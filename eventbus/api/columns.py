@@ -35,6 +35,8 @@ _EVENT: Final = (
     Column("Count", description="The number of times this event has occurred.", priority=1),
     Column("Name", format="name", description="The name of the event.", priority=1),
 )
+LAST_SEEN_AT: Final = 0
+FIRST_SEEN_AT: Final = 7
 _COUNT_AT: Final = 8
 _NAMESPACE: Final = (
     Column("Name", format="name", description="The name of the namespace."),

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 #: Objects in one shape; a list more than twice as many may be kept: some 10 MB of events.
 MOST: Final = 8192
 
 
-class EncodedItems:
-    """Bytes by the object itself, not by its value: hashing an event costs as much as encoding it.
+class EncodedItems(Generic[V]):
+    """Bytes, or pieces of them, by the object itself, not by its value: hashing an event costs as much as encoding it.
 
     The store gives the same object for the same stored bytes (`remembering`), so it is found again. Each entry
     holds its object, so no other has its id. Thread-safe: two threads may encode the same object, and agree.
     """
 
     def __init__(self) -> None:
-        self._recent: dict[Hashable, dict[int, tuple[object, bytes]]] = {}
-        self._before: dict[Hashable, dict[int, tuple[object, bytes]]] = {}
+        self._recent: dict[Hashable, dict[int, tuple[object, V]]] = {}
+        self._before: dict[Hashable, dict[int, tuple[object, V]]] = {}
 
-    def of(self, items: Iterable[T], shape: Hashable, encode: Callable[[T], bytes]) -> list[bytes]:
+    def of(self, items: Iterable[T], shape: Hashable, encode: Callable[[T], V]) -> list[V]:
         """Return the bytes of each of *items* in *shape*, one of a few, which says all that *encode* depends on."""
         recent, before = self._recent.setdefault(shape, {}), self._before.get(shape, {})
-        encoded: list[bytes] = []
+        encoded: list[V] = []
         for item in items:
             kept = recent.get(id(item))
             if kept is None:

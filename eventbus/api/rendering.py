@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from eventbus.api.columns import cells, definitions
 from eventbus.api.encoded_items import EncodedItems
+from eventbus.api.event_rows import EventRow, aged
 from eventbus.api.negotiation import YAML, Answer, Shape
 from eventbus.api.resources import Resource
 from eventbus.api.wire_versions import WireVersions
 from eventbus.encoding.event_json import metadata_to_json
-from eventbus.event import ObjectMeta
+from eventbus.event import Event, ObjectMeta
 from eventbus.kinds import Kind
 from eventbus.list_watch import ObjectList, WatchEvent, WatchEventType
+
+V = TypeVar("V")
 
 _META: Final = "meta.k8s.io"
 #: On the bookmark behind what was there when a watch began.
@@ -121,12 +123,6 @@ class Renderer(msgspec.Struct, frozen=True):
         partial = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version}
         return versioned(partial | _metadata(found.metadata), self.versions, version)
 
-    def _partials(self, items: Sequence[Any], version: str) -> list[bytes]:
-        if version:  # a frame of a watch, which `Frames` keeps
-            return [_encode(self._partial(item, version)) for item in items]
-        shape = ("partial", self.answer.meta_version, self.versions)
-        return _encoded(items, shape, lambda item: _encode(self._partial(item)), self.versions)
-
     def _head(self, metadata: Mapping[str, Any], *, columns: bool) -> dict[str, Any]:
         kind = self.resource.kind
         named = [msgspec.to_builtins(column) for column in definitions(kind)] if columns else None
@@ -140,19 +136,35 @@ class Renderer(msgspec.Struct, frozen=True):
     def _table(
         self, items: Sequence[Any], metadata: Mapping[str, Any], *, columns: bool = True, version: str = ""
     ) -> dict[str, Any]:
-        kind, now, rows = self.resource.kind, datetime.now(UTC), []
-        objects: Iterable[Any] = itertools.repeat(None)
-        if self.answer.include == "Object":
-            objects = (self._whole(item, version) for item in items)
-        elif self.answer.include == "Metadata":
-            objects = map(msgspec.Raw, self._partials(items, version))
-        for item, shown in zip(items, objects, strict=False):
-            rows.append({"cells": cells(kind, item, now), "object": shown})
+        kind, now = self.resource.kind, datetime.now(UTC)
+        rows: list[Any]
+        if kind.type is Event and not version:  # a frame of a watch is kept by `Frames`
+            shape = (kind.api_version, self.answer.include, self.answer.meta_version, self.versions)
+            kept = _kept(
+                _event_rows,
+                items,
+                shape,
+                lambda item: EventRow.of(item, _encode(self._shown(item)), now),
+                self.versions,
+            )
+            rows = [msgspec.Raw(row) for row in aged(kept, now)]
+        else:
+            rows = [{"cells": cells(kind, item, now), "object": self._shown(item, version)} for item in items]
         return self._head(metadata, columns=columns) | {"rows": rows}
+
+    def _shown(self, found: Any, version: str = "") -> dict[str, Any] | None:
+        """The object in the row of a table."""
+        match self.answer.include:
+            case "Object":
+                return self._whole(found, version)
+            case "Metadata":
+                return self._partial(found, version)
+        return None
 
 
 #: Most of a list was in the one before.
-_items: Final = EncodedItems()
+_items: Final[EncodedItems[bytes]] = EncodedItems()
+_event_rows: Final[EncodedItems[EventRow]] = EncodedItems()
 
 
 def items_of(kind: Kind[Any], found: Sequence[Any], versions: WireVersions) -> list[bytes]:
@@ -164,16 +176,16 @@ def items_of(kind: Kind[Any], found: Sequence[Any], versions: WireVersions) -> l
         plain.pop("apiVersion", None)
         return _encode(plain)
 
-    return _encoded(found, (kind.api_version, versions), encode, versions)
+    return _kept(_items, found, (kind.api_version, versions), encode, versions)
 
 
-def _encoded(
-    items: Sequence[Any], shape: Hashable, encode: Callable[[Any], bytes], versions: WireVersions
-) -> list[bytes]:
+def _kept(
+    kept: EncodedItems[V], items: Sequence[Any], shape: Hashable, encode: Callable[[Any], V], versions: WireVersions
+) -> list[V]:
     """Encode *items*, but for what is kept of them."""
     if versions.partitions > 1:  # numbered: made anew for each list, so keeping them would be in vain
         return [encode(item) for item in items]
-    return _items.of(items, shape, encode)
+    return kept.of(items, shape, encode)
 
 
 def versioned(plain: dict[str, Any], versions: WireVersions, version: str = "") -> dict[str, Any]:

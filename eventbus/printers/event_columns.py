@@ -33,7 +33,7 @@ def get_row(
     Args:   now: aware.  colour: writes the type of a Warning in yellow.
     Source: kubernetes `pkg/printers/internalversion/printers.go` printEvent.
     """
-    first_seen, message = _first_seen(event, now), event.message.strip()
+    first_seen, message = age(now, first_time(event)), event.message.strip()
     more: Row = (str(_count(event)), message)
     if wide:
         more = (
@@ -46,12 +46,22 @@ def get_row(
         )
     return (
         *_namespace(event.metadata.namespace, all_namespaces),
-        _last_seen(event, now) or first_seen,
+        age(now, last_time(event)),
         _type(event, colour),
         event.reason,
         _lower_case_object(event),
         *more,
     )
+
+
+def first_time(event: Event) -> datetime | None:
+    """Return when it was seen first, as `get events` has it."""
+    return event.first_timestamp or event.event_time
+
+
+def last_time(event: Event) -> datetime | None:
+    """Return when it was seen last, as `get events` has it."""
+    return event.series.last_observed_time if event.series is not None else event.last_timestamp or first_time(event)
 
 
 def events_headers(*, all_namespaces: bool = False) -> tuple[str, ...]:
@@ -111,16 +121,6 @@ def by_last_seen(events: Iterable[Event]) -> list[Event]:
 def _last_time(event: Event) -> datetime:
     of_series = event.series.last_observed_time if event.series is not None else None
     return of_series or event.last_timestamp or event.event_time or _NO_TIME
-
-
-def _first_seen(event: Event, now: datetime) -> str:
-    return age(now, event.first_timestamp or event.event_time)
-
-
-def _last_seen(event: Event, now: datetime) -> str | None:
-    if event.series is not None:
-        return age(now, event.series.last_observed_time)
-    return age(now, event.last_timestamp) if event.last_timestamp is not None else None
 
 
 def _count(event: Event) -> int:

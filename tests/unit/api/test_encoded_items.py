@@ -8,7 +8,8 @@ from eventbus.event import Event
 
 
 def test_an_object_is_encoded_once_in_each_shape() -> None:
-    kept, encoded = EncodedItems(), list[str]()
+    kept: EncodedItems[bytes] = EncodedItems()
+    encoded = list[str]()
     one, equal = Event(message="a"), Event(message="a")
 
     def encode(event: Event) -> bytes:
@@ -21,7 +22,7 @@ def test_an_object_is_encoded_once_in_each_shape() -> None:
 
 
 def test_it_keeps_a_bounded_number_and_the_latest_of_them() -> None:
-    kept = EncodedItems()
+    kept: EncodedItems[bytes] = EncodedItems()
     events = [Event(count=n) for n in range(3 * encoded_items.MOST)]
     for first in range(0, len(events), 100):
         kept.of(events[first : first + 100], "v1", lambda event: b"%d" % event.count)

@@ -16,7 +16,7 @@ from tests.builders import make_event
 def test_what_is_made_anew_for_each_list_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, partitions: int, kept: int
 ) -> None:
-    items = EncodedItems()
+    items: EncodedItems[bytes] = EncodedItems()
     monkeypatch.setattr(rendering, "_items", items)
     events = [make_event() for _ in range(3)]
     assert len(items_of(EVENT, events, WireVersions(partitions=partitions))) == 3
