@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -15,7 +16,7 @@ from eventbus.broker.health.export_lag import Lag, read_lag
 from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
 from eventbus.broker.numbers import whole_number
-from eventbus.broker.pending_call import proper
+from eventbus.broker.pending_call import call_function
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
@@ -87,6 +88,7 @@ class ExportStore:
     def __init__(self, *, bus: Bus, client: Client, partition: int, sink: str, consumer: str) -> None:
         self._bus = bus
         self._client = client
+        self._call = partial(call_function, client)
         self._sink = sink
         self._consumer = consumer
         self._keys = keys = bus.keys[partition]
@@ -192,11 +194,6 @@ class ExportStore:
             cure = f"HDEL {self._export.decode()} position has it write all there again"
             raise ConfigError(f"the position of sink {where} is no number: {cure}", cure=cure)
         return found
-
-    def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
-        with redis_errors():
-            reply: Any = self._client.execute_command("FCALL", name, len(keys), *keys, *args)
-        return proper(reply)
 
 
 def _returned(value: bytes) -> UpdateState | None:

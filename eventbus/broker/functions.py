@@ -7,7 +7,7 @@ and how the library gets onto a server (`function_library.py`), can be had from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 from eventbus.broker.connection.client import Client
@@ -31,7 +31,7 @@ from eventbus.broker.function_values import (
     unpack_versions,
 )
 from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
-from eventbus.broker.pending_call import PendingCall, decode_record_reply, proper
+from eventbus.broker.pending_call import PendingCall, call_function, decode_record_reply, proper
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.failpoints import failpoint
 from eventbus.settings import Options
@@ -56,6 +56,7 @@ class Functions:
 
     def __init__(self, client: Client, keys: Keys, bus: HasId | None = None) -> None:
         self._client = client
+        self._call = partial(call_function, client)
         self._keys = keys
         self._bus = bus
 
@@ -63,11 +64,6 @@ class Functions:
     def _bus_id(self) -> str:
         """As it is now: a bus that was made anew has another. "": nobody asks."""
         return self._bus.id if self._bus else ""
-
-    def _call(self, name: str, keys: Sequence[bytes], *args: Any) -> Any:
-        with redis_errors():
-            reply: Any = self._client.execute_command("FCALL", name, len(keys), *keys, *args)
-        return proper(reply)
 
     def open(
         self, generation: str, group: str = "", policy: GroupPolicy = GroupPolicy.WAIT, start: str = "0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -101,6 +102,13 @@ def decode_record_reply(reply: Any) -> list[str]:
     return [each.decode() for each in proper(reply)]
 
 
+def call_function(client: Client, name: str, keys: Sequence[bytes], *args: Any) -> Any:
+    """Call a function of the library, and wait for its reply. Raises: as `redis_errors`."""
+    with redis_errors():
+        reply: Any = client.execute_command("FCALL", name, len(keys), *keys, *args)
+    return proper(reply)
+
+
 def proper(reply: Any) -> Any:
     """The reply itself; keys that a function has found to hold something that is not ours are told in the log."""
     if not (isinstance(reply, list) and reply and reply[0] == b"!"):
@@ -111,4 +119,4 @@ def proper(reply: Any) -> Any:
     return reply[1]
 
 
-__all__ = ["PendingCall", "decode_record_reply", "proper"]
+__all__ = ["PendingCall", "call_function", "decode_record_reply", "proper"]

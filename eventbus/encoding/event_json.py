@@ -140,16 +140,16 @@ def to_events_v1(event: Event) -> dict[str, Any]:
     if event.series is not None:
         last_observed = micros_to_json(event.series.last_observed_time)
         new["series"] = {"count": event.series.count, "lastObservedTime": last_observed}
-    _put(new, reportingController=event.reporting_component, reportingInstance=event.reporting_instance)
-    _put(new, action=event.action, reason=event.reason)
+    put_set(new, reportingController=event.reporting_component, reportingInstance=event.reporting_instance)
+    put_set(new, action=event.action, reason=event.reason)
     new["regarding"] = msgspec.to_builtins(event.involved_object)
     if event.related is not None:
         new["related"] = msgspec.to_builtins(event.related)
-    _put(new, note=event.message, type=str(event.type))
+    put_set(new, note=event.message, type=str(event.type))
     new["deprecatedSource"] = msgspec.to_builtins(event.source)
     new["deprecatedFirstTimestamp"] = seconds_to_json(event.first_timestamp)
     new["deprecatedLastTimestamp"] = seconds_to_json(event.last_timestamp)
-    _put(new, deprecatedCount=event.count)
+    put_set(new, deprecatedCount=event.count)
     return new
 
 
@@ -166,7 +166,8 @@ def from_events_v1(mapping: Mapping[str, Any]) -> Event:
     return _finish(_from_shape(convert(mapping, _EventsV1, EVENTS_VERSION)))
 
 
-def _put(target: dict[str, Any], **values: str | int) -> None:
+def put_set(target: dict[str, Any], **values: Any) -> None:
+    """Put those of *values* into *target* that are not empty, as Go's `omitempty` does."""
     for key, value in values.items():
         if value:
             target[key] = value

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from eventbus.decodable import decodable
-from eventbus.encoding.event_json import metadata_to_json, micros_to_json, seconds_to_json
+from eventbus.encoding.event_json import metadata_to_json, micros_to_json, put_set, seconds_to_json
 from eventbus.encoding.json_read import as_go_reads
 from eventbus.errors import InvalidObject
 from eventbus.objects.freezing import decode_frozen
@@ -116,26 +116,26 @@ def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, a
 
 def _spec(spec: NodeSpec) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    _put(plain, providerID=spec.provider_id, unschedulable=spec.unschedulable)
-    _put(plain, taints=[_taint(taint) for taint in spec.taints])
+    put_set(plain, providerID=spec.provider_id, unschedulable=spec.unschedulable)
+    put_set(plain, taints=[_taint(taint) for taint in spec.taints])
     return plain
 
 
 def _taint(taint: Taint) -> dict[str, Any]:
     plain: dict[str, Any] = {"key": taint.key}
-    _put(plain, value=taint.value)
+    put_set(plain, value=taint.value)
     plain["effect"] = taint.effect
-    _put(plain, timeAdded=seconds_to_json(taint.time_added))
+    put_set(plain, timeAdded=seconds_to_json(taint.time_added))
     return plain
 
 
 def _status(status: NodeStatus) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    _put(plain, capacity=dict(sorted(status.capacity.items())))
-    _put(plain, allocatable=dict(sorted(status.allocatable.items())))
-    _put(plain, phase=status.phase)
-    _put(plain, conditions=[_condition(condition) for condition in status.conditions])
-    _put(plain, addresses=[{"type": one.type, "address": one.address} for one in status.addresses])
+    put_set(plain, capacity=dict(sorted(status.capacity.items())))
+    put_set(plain, allocatable=dict(sorted(status.allocatable.items())))
+    put_set(plain, phase=status.phase)
+    put_set(plain, conditions=[_condition(condition) for condition in status.conditions])
+    put_set(plain, addresses=[{"type": one.type, "address": one.address} for one in status.addresses])
     plain["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}}
     plain["nodeInfo"] = msgspec.to_builtins(status.node_info)
     return plain
@@ -148,14 +148,8 @@ def _condition(condition: NodeCondition) -> dict[str, Any]:
         "lastHeartbeatTime": seconds_to_json(condition.last_heartbeat_time),
         "lastTransitionTime": seconds_to_json(condition.last_transition_time),
     }
-    _put(plain, reason=condition.reason, message=condition.message)
+    put_set(plain, reason=condition.reason, message=condition.message)
     return plain
-
-
-def _put(target: dict[str, Any], **values: Any) -> None:
-    for key, value in values.items():
-        if value:
-            target[key] = value
 
 
 __all__ = ["lease_to_json", "namespace_to_json", "node_to_json", "pod_to_json", "struct_from_json", "struct_to_json"]

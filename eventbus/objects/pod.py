@@ -76,6 +76,11 @@ class PodSpec(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
     resource_claims: Any = None
     resources: Any = None
 
+    @property
+    def every_container(self) -> tuple[Container, ...]:
+        """Return its init containers, and then the others."""
+        return (*self.init_containers, *self.containers)
+
 
 class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One core/v1 Pod, in a namespace.

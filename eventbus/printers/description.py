@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.event import SUPPRESSED_REASON, Event
 from eventbus.kinds import KINDS
-from eventbus.printers.event_columns import by_last_seen, describe_events
+from eventbus.printers.event_columns import by_last_seen, describe_events, seen
 from eventbus.printers.human_duration import age
 from eventbus.printers.local_time import local_time
 from eventbus.printers.object_printer import plain_of
@@ -154,11 +154,6 @@ def description_to_json(described: Description) -> dict[str, Any]:
         "object": plain_of(described.stored.kind, described.stored.object) if described.stored else None,
         "events": [core_of(event) for event in described.events],
     }
-
-
-def seen(event: Event) -> int:
-    """Return how often the event happened; a lone event has no count."""
-    return event.series.count if event.series is not None else event.count or 1
 
 
 def _line(label: str, values: Sequence[str], width: int) -> str:

@@ -34,20 +34,20 @@ def get_row(
     Source: kubernetes `pkg/printers/internalversion/printers.go` printEvent.
     """
     first_seen, message = age(now, first_time(event)), event.message.strip()
-    more: Row = (str(_count(event)), message)
+    more: Row = (str(seen(event)), message)
     if wide:
         more = (
             event.involved_object.field_path,
             _source(event),
             message,
             first_seen,
-            str(_count(event)),
+            str(seen(event)),
             event.metadata.name,
         )
     return (
         *_namespace(event.metadata.namespace, all_namespaces),
         age(now, last_time(event)),
-        _type(event, colour),
+        type_cell(event, colour),
         event.reason,
         _lower_case_object(event),
         *more,
@@ -78,7 +78,7 @@ def events_row(event: Event, *, now: datetime, all_namespaces: bool = False, col
     return (
         *_namespace(event.metadata.namespace, all_namespaces),
         interval(event, now),
-        _type(event, colour),
+        type_cell(event, colour),
         event.reason,
         f"{event.involved_object.kind}/{event.involved_object.name}",
         event.message.strip(),
@@ -123,8 +123,8 @@ def _last_time(event: Event) -> datetime:
     return of_series or event.last_timestamp or event.event_time or _NO_TIME
 
 
-def _count(event: Event) -> int:
-    # Only a lone event has no count; that of a series is shown as it is.
+def seen(event: Event) -> int:
+    """Return how often the event happened; only a lone event has no count."""
     return event.series.count if event.series is not None else event.count or 1
 
 
@@ -142,7 +142,7 @@ def _lower_case_object(event: Event) -> str:
 def _description_row(event: Event, now: datetime, colour: bool) -> Row:
     message, field_path = event.message.strip(), event.involved_object.field_path
     return (
-        _type(event, colour),
+        type_cell(event, colour),
         event.reason,
         interval(event, now),
         event.source.component or event.reporting_component,
@@ -150,7 +150,8 @@ def _description_row(event: Event, now: datetime, colour: bool) -> Row:
     )
 
 
-def _type(event: Event, colour: bool) -> Cell:
+def type_cell(event: Event, colour: bool) -> Cell:
+    """Return the type, a Warning in yellow."""
     warns = colour and event.type == EventType.WARNING
     return Cell(event.type, Colour.YELLOW if warns else Colour.PLAIN)
 

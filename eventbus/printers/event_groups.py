@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from eventbus.event import Event, EventType
+from eventbus.printers.event_columns import seen
 from eventbus.printers.human_duration import age
 from eventbus.printers.table import Cell, Colour, Row, format_table
 
@@ -35,7 +36,7 @@ def _group_events(events: Iterable[Event]) -> list[Group]:
         group = groups.pop(key, None) or Group(type=event.type, reason=event.reason, kind=about.kind)
         groups[key] = group
         group.events += 1
-        group.count += event.series.count if event.series is not None else event.count or 1
+        group.count += seen(event)
         group.objects.add((about.namespace, about.name))
         if event.last_seen is not None and (group.last_seen is None or event.last_seen > group.last_seen):
             group.last_seen = event.last_seen

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Final
 
 from eventbus.event import Event, EventType, ObjectReference
-from eventbus.printers.event_columns import DESCRIPTION, interval
+from eventbus.printers.event_columns import DESCRIPTION, interval, type_cell
 from eventbus.printers.human_duration import age, human_duration
-from eventbus.printers.table import Cell, Colour, Row, format_table
+from eventbus.printers.table import Row, format_table
 from eventbus.story.story import Around, Link, Story
 from eventbus.story.times import first_seen
 from eventbus.story.verdict import Still, Verdict
@@ -68,7 +68,7 @@ def _events(events: Iterable[Event], *, now: datetime, colour: bool, named: bool
     rows: list[Row] = []
     for event in events:
         about = (f"{event.involved_object.kind}/{event.involved_object.name}",) if named else ()
-        rows.append((interval(event, now), _type(event, colour), event.reason, *about, event.message.strip()))
+        rows.append((interval(event, now), type_cell(event, colour), event.reason, *about, event.message.strip()))
     headers = ("Seen", "Type", "Reason", *(("Object",) if named else ()), "Message")
     return format_table(headers, rows, layout=DESCRIPTION)
 
@@ -112,12 +112,7 @@ def _around(one: Around, when: datetime, colour: bool) -> Row:
     seconds = (first_seen(event) - when).total_seconds()
     offset = f"{'-' if seconds < 0 else '+'}{human_duration(abs(seconds))}"
     about = f"{event.involved_object.kind}/{event.involved_object.name}"
-    return (offset, LINK_WORDS[one.link], _type(event, colour), event.reason, about, event.message.strip())
-
-
-def _type(event: Event, colour: bool) -> Cell:
-    warns = colour and event.type == EventType.WARNING
-    return Cell(event.type, Colour.YELLOW if warns else Colour.PLAIN)
+    return (offset, LINK_WORDS[one.link], type_cell(event, colour), event.reason, about, event.message.strip())
 
 
 __all__ = ["LINK_WORDS", "format_story", "verdict"]

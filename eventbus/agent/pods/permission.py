@@ -62,7 +62,7 @@ class Permission:
 
     def _rights(self, pod: Pod) -> Iterator[Problem]:
         """Yield what nobody may have: root's rights, and users that were not named."""
-        contexts = [pod.spec.security_context, *(one.security_context for one in _containers(pod))]
+        contexts = [pod.spec.security_context, *(one.security_context for one in pod.spec.every_container)]
         for context in contexts:
             user = context.run_as_user if context is not None else None
             if user is not None and user not in self._users:
@@ -78,7 +78,7 @@ class Permission:
                 leads = os.path.realpath(path)
                 which = f"{path!r}, which is {leads!r}," if path.startswith("/") and leads != path else repr(path)
                 yield Problem("CommandNotAllowed", f"{where}: {which} is allowed by no --allow-command")
-        for container in _containers(pod):
+        for container in pod.spec.every_container:
             if container.env_from:
                 yield Problem("CommandNotAllowed", f"{container.name}: envFrom may set any variable: name them in env")
             for variable in container.env:
@@ -102,7 +102,7 @@ class Permission:
 
 def _paths(pod: Pod) -> Iterator[tuple[str, str]]:
     """Yield everything of this machine that the pod names to run or to see, and where it does."""
-    for container in _containers(pod):
+    for container in pod.spec.every_container:
         if container.command:
             yield container.name, container.command[0]
         else:
@@ -132,7 +132,7 @@ def _handlers(container: Container) -> Iterator[Probe | LifecycleHandler]:
 
 def _commands_present(pod: Pod) -> Iterator[Problem]:
     """Yield commands that no search can find; what an archive or a volume brings is not looked for yet."""
-    for container in _containers(pod):
+    for container in pod.spec.every_container:
         if container.image.startswith(ARCHIVE):
             continue
         if not container.command:
@@ -145,10 +145,6 @@ def _commands_present(pod: Pod) -> Iterator[Problem]:
             continue
         if shutil.which(command, path=search) is None:
             yield Problem("CommandNotFound", f"{container.name}: {command!r} is not there, or is no program")
-
-
-def _containers(pod: Pod) -> tuple[Container, ...]:
-    return (*pod.spec.init_containers, *pod.spec.containers)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -90,7 +90,9 @@ class ProcessMaker:
 
     def _give(self, pod: Pod, container: Container, folder: Path, home: Path, uid: int, gid: int) -> None:
         """Let another user than ours in, whose *folder* becomes, and emptyDirs that nobody had before."""
-        self._folders.of(PodUid(pod.metadata.uid)).let_in({_user(pod, one)[1] for one in _containers(pod)} - {-1})
+        self._folders.of(PodUid(pod.metadata.uid)).let_in(
+            {_user(pod, one)[1] for one in pod.spec.every_container} - {-1}
+        )
         if home != folder:
             let_pass(home.parent)
         os.chown(folder, uid, gid)
@@ -140,10 +142,6 @@ def _lay(name: str, target: str, within: int, taken: str) -> None:
     except OSError:
         raise MountFailed(taken) from None
     os.symlink(target, name, dir_fd=within)
-
-
-def _containers(pod: Pod) -> tuple[Container, ...]:
-    return (*pod.spec.init_containers, *pod.spec.containers)
 
 
 def _program(word: str, env: Mapping[str, str], cwd: str) -> str:

@@ -13,7 +13,7 @@ _COUNTED: Final = ("cpu", "memory")
 
 def qos_class(pod: Pod) -> str:
     """Guaranteed: every container has limits of cpu and memory, which are its requests; BestEffort: none has any."""
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    containers = pod.spec.every_container
     guaranteed, any_said = bool(containers), False
     for container in containers:
         limits, requests = container.resources.limits, container.resources.requests
