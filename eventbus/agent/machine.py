@@ -15,6 +15,7 @@ import msgspec
 from eventbus.errors import ConfigError
 
 #: Where Linux says what it can bear; elsewhere nothing is known of it.
+_LOADS, _THREADS_MAX = Path("/proc/loadavg"), Path("/proc/sys/kernel/threads-max")
 _PID_MAX, _BOOT_ID = Path("/proc/sys/kernel/pid_max"), Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _SYSTEM_UUID = Path("/sys/class/dmi/id/product_uuid")
@@ -45,7 +46,7 @@ class Machine(Protocol):
     def memory(self) -> Memory: ...
     def disk(self) -> Disk: ...
     def pids(self) -> tuple[int, int]:
-        """Processes that there are, and that there may be."""
+        """Processes that there are, threads among them, and that there may be: they share the numbers."""
         ...
 
     def boot_id(self) -> str: ...
@@ -99,9 +100,10 @@ class LocalMachine:
         return Disk(total=found.total, free=found.free)
 
     def pids(self) -> tuple[int, int]:
-        """Return how many processes there are, and how many the kernel lets there be."""
-        most = int(_read(_PID_MAX) or _MOST_PIDS)
-        return len(self._psutil.pids()), most
+        """Return how many there are, and how many the kernel lets there be. Source: kubelet `stats/pidlimit`."""
+        loads = _read(_LOADS).split()
+        used = int(loads[3].partition("/")[2]) if len(loads) > 3 else len(self._psutil.pids())
+        return used, min(int(_read(bound) or _MOST_PIDS) for bound in (_PID_MAX, _THREADS_MAX))
 
     def boot_id(self) -> str:
         """Another one after each start of the machine; where the system has none, the time of its start."""

@@ -8,11 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.kinds import NODE
+from eventbus.objects.node import Node
+from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
+from tests.support.harness import settings_of
+from tests.support.small_disk import fill, small_disk
 from tests.thin import one
 from tests.waiting import eventually
 
@@ -150,6 +157,38 @@ def test_a_machine_that_is_short_of_disk_takes_no_pods_from_elsewhere(machine: A
         assert (event["type"], event["message"]) == ("Warning", "The node had condition: [DiskPressure]. ")
         assert machine.starts("own"), "own files are let in, as the kubelet does with its static pods"
         assert agent.stop() == 0
+
+
+def test_a_disk_that_was_full_and_has_room_again_is_told(machine: AgentMachine) -> None:
+    with small_disk(machine.folder, size_kib=2048) as disk:
+        machine.env["EVENTBUS_STATE_DIR"] = str(disk)
+        with Program("worker", "sink", env=machine.env, folder=machine.folder):
+            agent = machine.agent("--node-status-update-frequency", "0.5")
+            eventually(lambda: ("n1", "NodeReady") in reasons(machine))
+            filler = fill(disk)
+            eventually(lambda: ("n1", "NodeHasDiskPressure") in reasons(machine))
+            filler.unlink()
+            eventually(lambda: ("n1", "NodeHasNoDiskPressure") in reasons(machine))
+            assert agent.stop() == 0
+
+
+def test_a_node_that_the_store_has_from_before_a_boot_is_told(machine: AgentMachine, prefix: str) -> None:
+    with Program("worker", "sink", env=machine.env, folder=machine.folder):
+        agent = machine.agent("--keep-node")
+        eventually(lambda: ("n1", "NodeReady") in reasons(machine))
+        assert agent.stop() == 0
+        bus = open_bus(machine.env["EVENTBUS_REDIS_URL"], settings_of(prefix))
+        with ObjectStore(bus, bus.client()) as store:
+            store.objects(NODE).modify("n1", before_a_boot)
+        agent = machine.agent()
+        eventually(lambda: ("n1", "Rebooted") in reasons(machine))
+        assert agent.stop() == 0
+
+
+def before_a_boot(node: Node) -> Node:
+    replace = msgspec.structs.replace
+    status = replace(node.status, node_info=replace(node.status.node_info, boot_id="another-boot"))
+    return replace(node, status=status)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "NodeHasDiskPressure": (REASONS_PY, f"{SHORT}_evicts_one_after_the_other"),
     "NodeHasInsufficientMemory": (REASONS_PY, f"{SHORT}_evicts_one_after_the_other"),
     "NodeHasInsufficientPID": (NODES, "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"),
-    "NodeHasNoDiskPressure": (NODES, "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"),
+    "NodeHasNoDiskPressure": (REASONS_PY, "test_a_disk_that_was_full_and_has_room_again_is_told"),
     "NodeHasSufficientMemory": (NODES, "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"),
     "NodeHasSufficientPID": (NODES, "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"),
     "NodeNotReady": ("tests/acceptance/test_nodes.py", "test_one_of_three_agents_is_killed_and_started_again"),
@@ -58,7 +58,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "PrivilegedNotPermitted": (REASONS_PY, SAYS_WHY),
     "Pulled": (ARTIFACTS, "test_an_archive_is_unpacked_and_its_program_runs_in_it"),
     "Pulling": (ARTIFACTS, "test_an_archive_is_unpacked_and_its_program_runs_in_it"),
-    "Rebooted": (NODES, "test_a_machine_that_was_started_anew_is_told"),
+    "Rebooted": (REASONS_PY, "test_a_node_that_the_store_has_from_before_a_boot_is_told"),
     "SandboxChanged": (
         "tests/faults/test_shims.py",
         "test_a_shim_that_is_killed_is_made_anew_and_nothing_runs_twice",
@@ -71,20 +71,11 @@ TABLE: dict[str, tuple[str, str]] = {
     ),
     "UserNotPermitted": (REASONS_PY, SAYS_WHY),
 }
-#: Tests whose machine is numbers that they set, and what those cause. A small disk might cause the end of its pressure.
-#: The others are of the whole machine: memory and process numbers run out for all that runs there (a cgroup's bound is
-#: not what the agent reads, and `pid_max` is no namespace's own before Linux 6.14), and a boot has one id.
-SET_BY_TESTS = {
-    "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more",
-    "test_a_machine_that_was_started_anew_is_told",
-}
-NUMBERS = {
-    "NodeHasInsufficientPID",
-    "NodeHasNoDiskPressure",
-    "NodeHasSufficientMemory",
-    "NodeHasSufficientPID",
-    "Rebooted",
-}
+#: Tests whose machine is numbers that they set, and what those cause: memory and process numbers run out for all that
+#: runs on the machine (a cgroup's bound is not what the agent reads, and `pid_max` is no namespace's own before Linux
+#: 6.14).
+SET_BY_TESTS = {"test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"}
+NUMBERS = {"NodeHasInsufficientPID", "NodeHasSufficientMemory", "NodeHasSufficientPID"}
 #: Types of events, by the names that stand for them, and what makes a refusal or a transition.
 TYPES, MAKERS = {"NORMAL", "WARNING"}, {"Problem", "Refusal", "Transition"}
 REASON = re.compile(r"[A-Z][A-Za-z]+(-[a-z]+)?")
