@@ -48,12 +48,8 @@ def _checked(
     return str.__str__(namespace), tuple(map(str.__str__, reference_array(reference)))
 
 
-class _Template(msgspec.Struct, frozen=True, gc=False):
-    """The packed parts that stay from event to event: before the time in the name, before the message, behind it."""
-
-    before_name: bytes
-    before_message: bytes
-    behind_message: bytes
+#: The packed parts that stay from event to event: before the time in the name, before the message, behind it.
+_Template = tuple[bytes, bytes, bytes]
 
 
 @lru_cache(maxsize=16_384)
@@ -63,7 +59,7 @@ def _template(source: tuple[str, str], reference: ObjectReference, kind: str, re
     name = event_name(reference.name, _FIRST_NS)
     if name != f"{reference.name}.{_FIRST_NS:x}":
         return None
-    return _Template(
+    return (
         b"\x9a" + pack_array(name)[:-_DIGITS],
         pack_array(namespace) + pack_array(about) + pack_array(reason),
         pack_array(kind) + pack_array(source),
@@ -94,14 +90,15 @@ def _pack_by_template(pending: Pending) -> bytes | None:
     template = _template(pending.source, pending.reference, pending.type, pending.reason)
     if template is None:
         return None
+    before_name, before_message, behind_message = template
     seen_us = seen_ns // 1000
     return b"".join(
         (
-            template.before_name,
+            before_name,
             b"%x" % time_ns,
-            template.before_message,
+            before_message,
             pack_array(message),
-            template.behind_message,
+            behind_message,
             _TIMES_AND_COUNT(_UINT64, seen_us, _UINT64, seen_us, 1),
         )
     )

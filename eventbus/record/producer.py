@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import msgspec
@@ -66,32 +66,36 @@ class Producer:
         self._ring: deque[NumberedBatch] = deque()
         self._ring_bytes = 0
         self._open: list[bytes] = []
-        self._open_bytes = 0
+        #: takes one event more, behind all others; it is numbered by the next `seal`
+        self.add: Callable[[bytes], None] = self._open.append
         self.waiting: deque[NumberedBatch] = deque()
-        self.added = 0  #: events ever given to `add`
-        self.pending = 0  #: events not yet accepted; what a GAP brought back included
+        self._sealed = 0  # events ever put into a batch
+        self._waiting_events = 0
         self.revision = 0  #: rises whenever what waits is not what was there with new batches behind
         self._start_anew()
 
-    def add(self, event: bytes) -> None:
-        """Number *event* behind all others."""
-        if len(self._open) == MAX_BATCH_EVENTS or self._open_bytes + len(event) > MAX_BATCH_BYTES - 512:
-            self.seal()
-        self._open.append(event)
-        self.added += 1
-        self.pending += 1
-        self._open_bytes += len(event) + 3
+    @property
+    def added(self) -> int:
+        """Return the number of events ever given to `add`."""
+        return self._sealed + len(self._open)
+
+    @property
+    def pending(self) -> int:
+        """Return the number of events not yet accepted; what a GAP brought back included."""
+        return self._waiting_events + len(self._open)
 
     def seal(self) -> None:
-        """Close the batch that is being filled: from now on it can be sent."""
-        if not self._open:
-            return
-        if self.idle and self.maybe_forgotten:
+        """Number what was added, and close batches of it: from now on they can be sent."""
+        if self._open and self.idle and self.maybe_forgotten:
             self._start_anew()
-        losses = self._losses.take_unreported()
-        self.waiting.append(NumberedBatch(self._next, pack_events(self._open), losses, self._clock.monotonic()))
-        self._next += len(self._open)
-        self._open, self._open_bytes = [], 0
+        while self._open:
+            events = _as_many_as_fit(self._open[:MAX_BATCH_EVENTS])
+            losses = self._losses.take_unreported()
+            self.waiting.append(NumberedBatch(self._next, pack_events(events), losses, self._clock.monotonic()))
+            del self._open[: len(events)]
+            self._next += len(events)
+            self._sealed += len(events)
+            self._waiting_events += len(events)
 
     def take_over(
         self, *, id: str, secret: str, generation: str, silent_ms: int, batches: Sequence[NumberedBatch]
@@ -107,7 +111,7 @@ class Producer:
         self.generation = generation
         self._accepted_at -= silent_ms / 1000
         self.waiting.extend(batches)
-        self.pending = sum(batch.packed.count for batch in batches)
+        self._waiting_events = sum(batch.packed.count for batch in batches)
         self._next = batches[-1].last + 1
         if silent_ms > self._life_ms:
             self._uncertain_to = batches[-1].last
@@ -193,7 +197,7 @@ class Producer:
         self._accepted_at = self._clock.monotonic()
         self.check.acknowledged()
         batch = self.waiting.popleft()
-        self.pending -= batch.packed.count
+        self._waiting_events -= batch.packed.count
         self._ring.append(batch)
         self._ring_bytes += batch.size
         while self._ring_bytes > self._ring_limit:
@@ -208,7 +212,7 @@ class Producer:
         while self._ring and self._ring[-1].first > last:
             batch = self._ring.pop()
             self._ring_bytes -= batch.size
-            self.pending += batch.packed.count
+            self._waiting_events += batch.packed.count
             self.waiting.appendleft(batch)
         missing = (self.waiting[0].first if self.waiting else self._next) - last - 1
         if missing > 0:
@@ -226,7 +230,7 @@ class Producer:
         kept = [event for position, event in enumerate(events) if refused and position not in refused]
         dropped = len(events) - len(kept)
         self._losses.count("refused", dropped, next(iter(refused.values()), "the API refused the whole batch"))
-        self.pending -= dropped
+        self._waiting_events -= dropped
         if kept:
             self.waiting.appendleft(NumberedBatch(batch.first, pack_events(kept), batch.losses))
         else:
@@ -252,3 +256,17 @@ class Producer:
         self._ring.clear()
         self._ring_bytes = 0
         self._accepted_at = self._clock.monotonic()
+
+
+def _as_many_as_fit(events: list[bytes]) -> list[bytes]:
+    """Return those of *events* from the first on that a batch has room for: at least one."""
+    room = MAX_BATCH_BYTES - 512
+    if sum(map(len, events)) + 3 * len(events) <= room:
+        return events
+    fitting: list[bytes] = []
+    for event in events:
+        if fitting and len(event) > room:
+            break
+        fitting.append(event)
+        room -= len(event) + 3
+    return fitting
