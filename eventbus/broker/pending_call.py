@@ -14,7 +14,8 @@ log = logging.getLogger("eventbus")
 
 
 class PendingCalls:
-    """Commands under way together, on a connection of their own. One of `replies`, `drain` and `abandon` ends it.
+    """Commands under way together, on a connection of their own. One of `answers`, `replies`, `drain` and
+    `abandon` ends it.
 
     *behind*: those under way whose connection these are sent on, so that the server takes them in this order. They have
     to be ended first; if they fail, these are abandoned as well.
@@ -43,25 +44,22 @@ class PendingCalls:
                 self.abandon()
                 raise
 
-    def replies(self) -> list[Any]:
-        """Wait for the answers, one a command. Raises: as any call."""
+    def answers(self) -> list[Any]:
+        """Wait for the answers, one a command; where one was refused, redis-py's error. Raises: as any call."""
         if self._pool is None:
             return self._answers
-        from redis.exceptions import ResponseError  # here, so that whoever only prints help does not import it
-
-        answers: list[Any] = []
-        refused: ResponseError | None = None
         try:
-            with redis_errors():
-                for _ in self._commands:  # all of them, or the next user of the connection would read the rest
-                    try:
-                        answers.append(self._connection.read_response())
-                    except ResponseError as error:
-                        refused = refused or error
-                if refused is not None:
-                    raise refused
+            with redis_errors():  # all of them, or the next user of the connection would read the rest
+                return [self._answer() for _ in self._commands]
         finally:
             self._release()
+
+    def replies(self) -> list[Any]:
+        """Wait for the answers, one a command. Raises: as any call."""
+        answers = self.answers()
+        if refused := next((each for each in answers if isinstance(each, Exception)), None):
+            with redis_errors():
+                raise refused
         return answers
 
     def drain(self) -> None:
@@ -74,6 +72,14 @@ class PendingCalls:
         if self._pool is not None:
             self._connection.disconnect()  # or the next user of the connection would read this answer
             self._release()
+
+    def _answer(self) -> Any:
+        from redis.exceptions import ResponseError  # here, so that whoever only prints help does not import it
+
+        try:
+            return self._connection.read_response()
+        except ResponseError as error:
+            return error
 
     def _release(self) -> None:
         if not self._followed:
@@ -119,4 +125,4 @@ def proper(reply: Any) -> Any:
     return reply[1]
 
 
-__all__ = ["PendingCall", "call_function", "decode_record_reply", "proper"]
+__all__ = ["PendingCall", "PendingCalls", "call_function", "decode_record_reply", "proper"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from eventbus.broker.connection.client import is_cluster
+from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.publish_call import (
     PRODUCER_LIFE_MS,
     PublishReply,
@@ -15,7 +17,7 @@ from eventbus.broker.publish_call import (
     publish_command,
 )
 from eventbus.broker.redis_errors import redis_errors, translate
-from eventbus.broker.transport import BusDescription, PublishRequest
+from eventbus.broker.transport import BusDescription, PublishRequest, nothing
 from eventbus.errors import EventBusError, FunctionsMissing
 
 if TYPE_CHECKING:
@@ -36,26 +38,26 @@ class RedisTransport:
     def describe(self) -> BusDescription:
         return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES, self._bus.id)
 
-    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
-        """Send *requests* in one pipeline; return the answer or error of each. Raises: BusUnavailable."""
+    def publish(
+        self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
+    ) -> list[PublishReply | EventBusError]:
+        """Send *requests* in one round trip; return the answer or error of each. Raises: BusUnavailable."""
         bound_bytes = self._bus.options.incoming_bytes
-        pipe: Any = self._client.pipeline(transaction=False)
-        for request in requests:
-            pipe.execute_command(
-                *publish_command(
-                    self._bus.keys[request.partition],
-                    request.producer,
-                    request.first,
-                    request.events,
-                    request.body,
-                    PublishState(
-                        bound_bytes, request.generation, request.silent_ms, life_ms=request.life_ms, bus_id=self._bus.id
-                    ),
-                    request.losses,
-                )
+        commands = [
+            publish_command(
+                self._bus.keys[request.partition],
+                request.producer,
+                request.first,
+                request.events,
+                request.body,
+                PublishState(
+                    bound_bytes, request.generation, request.silent_ms, life_ms=request.life_ms, bus_id=self._bus.id
+                ),
+                request.losses,
             )
-        with redis_errors():
-            replies = pipe.execute(raise_on_error=False)
+            for request in requests
+        ]
+        replies = self._round_trip(commands, meanwhile)
         answers = [translate(each) if isinstance(each, Exception) else parse_reply(each) for each in replies]
         return self._make_missing(requests, answers)
 
@@ -77,6 +79,23 @@ class RedisTransport:
 
     def close(self) -> None:
         self._client.close()
+
+    def _round_trip(self, commands: Sequence[tuple[Any, ...]], meanwhile: Callable[[], object]) -> list[Any]:
+        """Send *commands*, call *meanwhile*, return an answer or an error each. A cluster's client does not wait so."""
+        if is_cluster(self._client):
+            pipe: Any = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipe.execute_command(*command)
+            with redis_errors():
+                replies: list[Any] = pipe.execute(raise_on_error=False)
+            return replies
+        calls = PendingCalls(self._client, *commands)
+        try:
+            meanwhile()
+        except BaseException:
+            calls.abandon()
+            raise
+        return calls.answers()
 
     def _make_missing(
         self, requests: Sequence[PublishRequest], answers: list[PublishReply | EventBusError]

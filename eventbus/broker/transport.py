@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -33,6 +33,10 @@ class PublishRequest(msgspec.Struct, frozen=True, gc=False):
     life_ms: int = PRODUCER_LIFE_MS  #: how long the bus remembers the producer after this batch
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Transport(Protocol):
     """One connection to one bus, for one thread; only `close` may be called from another.
 
@@ -44,8 +48,12 @@ class Transport(Protocol):
         """Return what a connection begins with. No round trip."""
         ...
 
-    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+    def publish(
+        self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
+    ) -> list[PublishReply | EventBusError]:
         """Publish batches of any partitions in one round trip, those of one partition in the order given.
+
+        *meanwhile* is called once, if at all: where it can be, when all is sent and the answers are to come.
 
         A partition that turns out to be missing is made anew; its batches are answered MISSING and can be sent again.
         So are those of a partition of a bus that others have made anew, where this process can go on with that; where

@@ -242,14 +242,16 @@ class Sender:
 
     def _fill(self, room: int) -> None:
         """Pack events until the buffer is empty, or *room* events are."""
-        buffer, producers, pack_one = self._buffer, self.producers, pack
-        items, small, partitions = buffer.items, buffer.small, len(producers)
+        buffer, pack_one = self._buffer, pack
+        items, small = buffer.items, buffer.small
+        adds = [producer.add for producer in self.producers]
+        partitions = len(adds)
         while room > 0 and items:
             item = items.popleft()
-            if type(item) is FlushMark:
+            if type(item) is not Pending:
+                assert isinstance(item, FlushMark)
                 self._mark(item)
                 continue
-            assert type(item) is Pending
             if len(item.message) > small:
                 buffer.give_back(len(item.message))
             try:
@@ -261,15 +263,25 @@ class Sender:
                 name = type(error).__name__
                 self._losses.count("refused", 1, f"{name}: {error}", mistake=name)
                 continue
-            partition = partition_of(item.reference, partitions) if partitions > 1 else 0
-            if partitions:
-                producers[partition].add(packed)
+            if partitions == 1:
+                adds[0](packed)
+            elif partitions:
+                adds[partition_of(item.reference, partitions)](packed)
             else:
                 self._unplaced.append((item.reference, packed))
             room -= 1
-        for producer in producers:
+        for producer in self.producers:
             producer.seal()
         buffer.tell_room()
+
+    def _fill_ahead(self, sent: int) -> None:
+        """Pack a round trip's worth beside the *sent* events that are on their way: full batches only.
+
+        What would fill none is left in the buffer, so that batches stay as large as the load makes them.
+        """
+        full = len(self._buffer.items) // MAX_BATCH_EVENTS * MAX_BATCH_EVENTS
+        if full:
+            self._fill(min(full, self._room_in_producers() + sent))
 
     def _mark(self, mark: FlushMark) -> None:
         if self.producers:
@@ -316,7 +328,7 @@ class Sender:
         if not requests:
             return False
         failpoint("publish")
-        answers = transport.publish(requests)
+        answers = transport.publish(requests, lambda: self._fill_ahead(sum(request.events for request in requests)))
         failpoint("published")
         self._settle(requests, answers, closing)
         return True

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
 from eventbus.broker.publish_call import PublishReply
-from eventbus.broker.transport import BusDescription, PublishRequest, Transport
+from eventbus.broker.transport import BusDescription, PublishRequest, Transport, nothing
 from eventbus.errors import EventBusError
 
 
@@ -31,7 +31,10 @@ class UnlockedTransport:
     def describe(self) -> BusDescription:
         return self._transport.describe()
 
-    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+    def publish(
+        self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
+    ) -> list[PublishReply | EventBusError]:
+        """Publish *requests*. *meanwhile* is left out: it is the lock's holder's to do."""
         with released(self._lock):
             return self._transport.publish(requests)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.broker.frames import FRAMES_TYPE, MAX_FRAMES, pack_requests, unpack_answers
 from eventbus.broker.publish_call import PublishReply
-from eventbus.broker.transport import BusDescription, PublishRequest
+from eventbus.broker.transport import BusDescription, PublishRequest, nothing
 from eventbus.decodable import decodable
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.remote.address import ApiAddress
@@ -50,8 +50,13 @@ class HttpTransport:
     def describe(self) -> BusDescription:
         return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES)
 
-    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
-        """Send *requests* in as few POSTs as their size allows. Raises: EventBusError: the first POST failed."""
+    def publish(
+        self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
+    ) -> list[PublishReply | EventBusError]:
+        """Send *requests* in as few POSTs as their size allows; *meanwhile* is left out.
+
+        Raises: EventBusError: the first POST failed.
+        """
         answers: list[PublishReply | EventBusError] = []
         for some in _posts(requests):
             try:

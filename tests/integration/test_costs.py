@@ -174,7 +174,7 @@ def test_a_round_of_the_flusher_takes_few_python_calls_an_event(bus: Bus) -> Non
     calls = python_calls(sender.round)
     assert sender.idle
     sender.close()
-    assert calls / len(pendings) <= 4.1
+    assert calls / len(pendings) <= 2.9
 
 
 def test_a_group_reads_and_acknowledges_in_as_many_commands_as_there_are_reads(bus: Bus) -> None:

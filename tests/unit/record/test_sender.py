@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -11,19 +11,22 @@ import pytest
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import PublishReply, PublishStatus
-from eventbus.broker.transport import BusDescription, PublishRequest, Transport
+from eventbus.broker.transport import BusDescription, PublishRequest, Transport, nothing
 from eventbus.clock import SystemClock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.record.buffer import Buffer
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending
+from eventbus.record.sender import Sender
 from eventbus.record.spool.wiring import make_keeper
 from eventbus.settings import Settings
 from tests.builders import make_reference
 from tests.waiting import eventually
 
 PARTITIONS = 3
+NOW_NS = 1_763_719_000_000_000_000
 
 
 class MemoryBus:
@@ -39,8 +42,11 @@ class MemoryBus:
     def describe(self) -> BusDescription:
         return BusDescription(PARTITIONS, 2)
 
-    def publish(self, requests: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
+    def publish(
+        self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
+    ) -> list[PublishReply | EventBusError]:
         self.calls.append(list(requests))
+        meanwhile()
         trouble = self._troubles.pop(0) if self._troubles else ""
         if trouble == "no answer":
             raise BusUnavailable("no answer")
@@ -81,7 +87,7 @@ def record(outbox: Outbox, n: int) -> dict[int, list[str]]:
     said: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
     for i in range(n):
         about = make_reference(name=f"web-{i % 50}", uid="")
-        outbox.put(Pending(("c", "h"), about, "Normal", "Said", str(i), 1_763_719_000_000_000_000 + i))
+        outbox.put(Pending(("c", "h"), about, "Normal", "Said", str(i), NOW_NS + i))
         said[partition_of(about, PARTITIONS)].append(str(i))
     return said
 
@@ -142,7 +148,7 @@ def test_a_round_has_as_many_batches_of_a_partition_as_the_bus_allows_and_all_pa
     outbox = Outbox(connect=lambda: bus, settings=Settings(), clock=SystemClock(), losses=Losses(SystemClock()))
     for item in range(2_000):
         about = make_reference(name=f"web-{item % 50}", uid="")
-        outbox._items.append(Pending(("c", "h"), about, "Normal", "Said", str(item), 1_763_719_000_000_000_000))
+        outbox._items.append(Pending(("c", "h"), about, "Normal", "Said", str(item), NOW_NS))
     assert outbox.flush(60)
     assert outbox.close(5)
     for call in bus.calls:
@@ -150,3 +156,19 @@ def test_a_round_has_as_many_batches_of_a_partition_as_the_bus_allows_and_all_pa
         assert all(by_partition.count(partition) <= 2 for partition in range(PARTITIONS))
         assert all(request.events <= MAX_BATCH_EVENTS for request in call)
     assert {request.partition for request in bus.calls[0]} == set(range(PARTITIONS))
+
+
+def test_while_the_bus_works_the_next_round_trip_is_packed_and_what_fills_no_batch_is_left() -> None:
+    bus, losses, settings = MemoryBus(), Losses(SystemClock()), Settings()
+    buffer = Buffer(settings=settings, clock=SystemClock(), losses=losses)
+    sender = Sender(connect=lambda: bus, buffer=buffer, settings=settings, clock=SystemClock(), losses=losses)
+    a_round = 2 * MAX_BATCH_EVENTS
+    about = make_reference()
+    buffer.items.extend(Pending(("c", "h"), about, "Normal", "Said", str(i), NOW_NS) for i in range(2 * a_round - 1))
+    sender.round()
+    assert sum(request.events for request in bus.calls[0]) == a_round
+    assert sender.pending == a_round - MAX_BATCH_EVENTS
+    assert len(buffer.items) == MAX_BATCH_EVENTS - 1
+    sender.round()
+    assert sender.idle
+    assert sum(map(len, bus.accepted.values())) == 2 * a_round - 1
