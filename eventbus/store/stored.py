@@ -68,8 +68,11 @@ def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
 
 @lru_cache(maxsize=2)
 def remembering(view: View) -> Callable[[bytes], Event | None]:
-    """Return a `decode_stored` for those who list the same events again and again: it keeps some 30 MB at the most."""
-    return lru_cache(maxsize=8192)(lambda packed: decode_stored(packed, view))
+    """Return a `decode_stored` for those who list the same events again and again: it keeps some 60 MB at the most.
+
+    A list of more than it keeps finds none of them again: what it needs next was always dropped just before.
+    """
+    return lru_cache(maxsize=16384)(lambda packed: decode_stored(packed, view))
 
 
 def is_written(packed: bytes) -> bool:
