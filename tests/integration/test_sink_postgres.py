@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
@@ -21,21 +23,32 @@ from eventbus.sinks.postgres.schema import STEPS
 from eventbus.sinks.postgres.sink import PostgresSink
 from tests.builders import NOW, make_event, make_reference
 from tests.conftest import IN_CI
-from tests.support.postgres_server import NoPostgres, PostgresServer, a_database, a_server_url, find_programs
+from tests.support.postgres_server import URL_VARIABLE, NoPostgres, PostgresServer, a_database
 from tests.waiting import eventually
 
 # One test worker runs them all, so that one cluster is made for those that share one.
 pytestmark = pytest.mark.xdist_group("postgres")
 
 
-@pytest.fixture(scope="session")
-def server_url() -> Iterator[str]:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgresServer]:
+    """A private cluster: to make one takes longer than all these tests."""
     try:
-        context = a_server_url()
-        with context as url:
-            yield url
+        server = PostgresServer()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.close()
     except NoPostgres as error:
         _unavailable(str(error))
+
+
+@pytest.fixture(scope="module")
+def server_url(request: pytest.FixtureRequest) -> str:
+    """The server that `EVENTBUS_TEST_POSTGRES_URL` names, else the private one."""
+    given: str = os.environ.get(URL_VARIABLE) or request.getfixturevalue("cluster").url()
+    return given
 
 
 @pytest.fixture
@@ -52,18 +65,16 @@ def sink(url: str) -> Iterator[PostgresSink]:
 
 
 @pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    """A cluster of the test's own, to be frozen, stopped and asked for passwords."""
-    try:
-        find_programs()
-    except NoPostgres as error:
-        _unavailable(str(error))
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
+def server(cluster: PostgresServer) -> Iterator[PostgresServer]:
+    """The private cluster, to be frozen, stopped and asked for passwords, with a database of the test's own."""
+    with a_database(cluster.url()) as url:
+        cluster.database = urlsplit(url).path[1:]
+        try:
+            yield cluster
+        finally:
+            cluster.database = "postgres"
+            if not cluster.runs:
+                cluster.restart()
 
 
 def _unavailable(reason: str) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
@@ -39,6 +39,7 @@ class PostgresServer:
         self.programs = find_programs()
         self.folder = Path(tempfile.mkdtemp(prefix="ebpg"))
         self.password = secrets.token_hex(8)
+        self.database = "postgres"  #: the one that `url` names if it is not told which
         self.port = _free_port()
         self._durable = durable
         self._user = _unprivileged() if os.geteuid() == 0 else None
@@ -66,12 +67,17 @@ class PostgresServer:
 
     def close(self) -> None:
         """Stop it, if it runs, and remove its folder."""
-        if (self.folder / "data" / "postmaster.pid").exists():
+        if self.runs:
             self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def url(self, database: str = "postgres", *, password: str | None = None, port: int | None = None) -> str:
+    @property
+    def runs(self) -> bool:
+        return (self.folder / "data" / "postmaster.pid").exists()
+
+    def url(self, database: str = "", *, password: str | None = None, port: int | None = None) -> str:
         """On the unix socket; over TCP if *password* or *port* (a proxy's, say) is given."""
+        database = database or self.database
         if password is None and port is None:
             return f"postgresql://tester@/{database}?host={quote(str(self.folder), safe='')}&port={self.port}"
         return f"postgresql://tester:{password or self.password}@127.0.0.1:{port or self.port}/{database}"
@@ -106,32 +112,20 @@ class PostgresServer:
 
 
 @contextmanager
-def a_server_url() -> Iterator[str]:
-    """A superuser's URL of the server that `EVENTBUS_TEST_POSTGRES_URL` names, else of a private one.
-
-    Raises: NoPostgres.
-    """
-    given = os.environ.get(URL_VARIABLE)
-    if given:
-        yield given
-        return
-    server = PostgresServer()
-    try:
-        yield server.start()
-    finally:
-        server.close()
-
-
-@contextmanager
 def a_database(server_url: str) -> Iterator[str]:
     """A fresh database on that server. Yields: its URL."""
     name = f"eb_{secrets.token_hex(6)}"
+    _run_alone(server_url, "CREATE DATABASE {}", name)
+    try:
+        yield urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+    finally:
+        _run_alone(server_url, "DROP DATABASE {} WITH (FORCE)", name)
+
+
+def _run_alone(server_url: str, query: LiteralString, name: str) -> None:
+    """On a connection of its own: the server may be stopped and started in between."""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        try:
-            yield urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
-        finally:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        connection.execute(sql.SQL(query).format(sql.Identifier(name)))
 
 
 def find_programs() -> Path:
