@@ -26,7 +26,7 @@ from tests.acceptance.recorded import recorded_on
 from tests.acceptance.terminal import Terminal
 from tests.thin import one
 from tests.waiting import eventually
-from workers.everything import metrics_options
+from workers.everything import WORKERS, metrics_options
 
 TICKS = "web: while :; do echo tick; sleep 0.2; done"
 #: Ends neither by SIGTERM nor by itself before the test is over.
@@ -34,8 +34,14 @@ STUBBORN = "web: trap '' TERM; echo pid=$$; i=0; while [ $i -lt 900 ]; do sleep 
 #: Everything but the API, which takes as long to start as the others together.
 UP = ("up", "--api", "none")
 #: Sinks and logs are at work.
-READY = ("INFO eventbus-sink", "INFO eventbus-log")
+SINK = ("INFO eventbus-sink",)
+READY = (*SINK, "INFO eventbus-log")
 WITH_API = (*READY, "INFO the API answers at")
+
+
+def instead_of_workers(*real: str) -> str:
+    """Lines in the places of all workers but the *real* ones: to start these takes longer than all else in a test."""
+    return "".join(f"\n{name}: exec sleep 900" for name in WORKERS if name not in real)
 
 
 @pytest.fixture
@@ -159,7 +165,7 @@ def test_names_and_warnings_are_coloured_on_a_terminal_alone_and_not_with_no_col
 
 
 def test_a_second_ctrl_c_ends_everything_at_once(env: dict[str, str], state: Path, procfile: Path) -> None:
-    procfile.write_text(STUBBORN)
+    procfile.write_text(STUBBORN + instead_of_workers())
     with Terminal(*UP, "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "60"}) as terminal:
         terminal.wait_for("web       | pid=")
         terminal.interrupt()
@@ -173,10 +179,10 @@ def test_a_second_ctrl_c_ends_everything_at_once(env: dict[str, str], state: Pat
 def test_what_is_not_done_in_time_is_killed_and_that_is_exit_code_1(
     env: dict[str, str], state: Path, procfile: Path
 ) -> None:
-    procfile.write_text(STUBBORN)
+    procfile.write_text(STUBBORN + instead_of_workers("sink"))
     with Terminal(*UP, "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "1"}) as terminal:
         terminal.wait_for("web       | pid=")
-        wait_for_workers(terminal)
+        wait_for_workers(terminal, SINK)
         terminal.interrupt()
         assert terminal.wait() == 1
         assert "up        | web: not done in time: ended by SIGKILL after " in terminal.text
@@ -192,9 +198,10 @@ def test_a_paused_terminal_holds_up_no_end(
     ends: str, env: dict[str, str], state: Path, procfile: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    procfile.write_text(f"web: until [ -e {go} ]; do sleep 0.05; done; while :; do seq 2000; sleep 0.05; done")
+    web = f"web: until [ -e {go} ]; do sleep 0.05; done; while :; do seq 2000; sleep 0.05; done"
+    procfile.write_text(web + instead_of_workers("sink"))
     with Terminal(*UP, "--procfile", str(procfile), env=env) as terminal:
-        wait_for_workers(terminal)
+        wait_for_workers(terminal, SINK)
         go.touch()
         terminal.wait_for("web       | 2000\n")  # more than the queue holds, and it goes on
         terminal.press("\x13")  # Ctrl-S
@@ -214,7 +221,7 @@ def is_still(terminal: Terminal) -> bool:
 def test_the_signal_of_a_terminal_that_goes_away_ends_everything(
     env: dict[str, str], state: Path, procfile: Path
 ) -> None:
-    procfile.write_text(STUBBORN.replace("''", "'exit 0'"))
+    procfile.write_text(STUBBORN.replace("''", "'exit 0'") + instead_of_workers())
     terminal = Terminal(*UP, "--procfile", str(procfile), env=env)
     with terminal:
         terminal.wait_for("web       | pid=")
@@ -232,6 +239,7 @@ def test_what_fails_is_started_again_and_told_and_recorded(
     env = environment(embedded_url, prefix, worker_block_ms="100")
     procfile.write_text(
         f"crash: echo x >> {tmp_path}/runs; test $(wc -l < {tmp_path}/runs) -ge 3 || {{ echo dying; exit 4; }}"
+        + instead_of_workers()
     )
     pauses = ("--backoff-base", "0.1", "--backoff-max", "0.1")
     with (
@@ -262,7 +270,7 @@ def test_what_fails_again_and_again_is_waited_for_in_words_that_count(
     embedded_url: str, prefix: str, procfile: Path, tmp_path: Path
 ) -> None:
     env = environment(embedded_url, prefix, worker_block_ms="100")
-    procfile.write_text("crash: exit 4")
+    procfile.write_text("crash: exit 4" + instead_of_workers())
     with (
         recorded_on(embedded_url, prefix) as recorded,
         Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program,
@@ -304,7 +312,7 @@ def shims_in(state: Path) -> list[int]:
 def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
     env: dict[str, str], state: Path, procfile: Path, tmp_path: Path
 ) -> None:
-    procfile.write_text("web: echo pid=$$; exec sleep 900")
+    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers())
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
         eventually(lambda: "pid=" in first.out)
         left = pid_of(first.out)
@@ -324,7 +332,7 @@ def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
 
 
 def test_what_lines_print_is_found_by_logs(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text("web: echo hello; exec sleep 900")
+    procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers("log"))
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
         eventually(lambda: "| hello" in program.out)
         found = run("logs", "web", env=env)
@@ -333,7 +341,7 @@ def test_what_lines_print_is_found_by_logs(env: dict[str, str], procfile: Path, 
 
 
 def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text("web: echo $COLOUR at $PORT, $$HOME\nwork: echo $COLOUR at $PORT")
+    procfile.write_text("web: echo $COLOUR at $PORT, $$HOME\nwork: echo $COLOUR at $PORT" + instead_of_workers())
     (procfile.parent / ".env").write_text("COLOUR='$(blue)'\n")
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
         eventually(
@@ -355,7 +363,7 @@ def test_a_procfile_that_nobody_named_is_left_alone_and_said(
 
 
 def test_ports_begin_at_the_one_of_the_env_file(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text("web: echo port $PORT\nwork: echo port $PORT")
+    procfile.write_text("web: echo port $PORT\nwork: echo port $PORT" + instead_of_workers())
     (procfile.parent / ".env").write_text("# as honcho's\nexport PORT=7000\n")
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
         eventually(lambda: "web       | port 7000" in program.out and "work      | port 7100" in program.out)
@@ -418,9 +426,11 @@ def test_it_records_its_own_life_as_workers_do(env: dict[str, str], state: Path,
         sink.stop()
 
 
-def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], tmp_path: Path) -> None:
-    with Program(*UP, "--backoff-base", "0.1", env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY))
+def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
+    procfile.write_text(instead_of_workers("sink"))
+    words = (*UP, "--procfile", str(procfile), "--backoff-base", "0.1")
+    with Program(*words, env=env, folder=tmp_path) as program:
+        eventually(lambda: all(line in program.out for line in SINK))
         found = re.search(r"INFO eventbus-sink \S+-(\d+)-\w+ works", program.out)
         assert found
         os.kill(int(found[1]), signal.SIGKILL)
@@ -448,7 +458,7 @@ def test_a_server_that_is_killed_is_started_again(env: dict[str, str], state: Pa
 
 @pytest.mark.parametrize("end", one(["wait", "exit 3", "exit 0"]))
 def test_what_a_line_has_started_ends_with_it(end: str, env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text(f"web: sleep 900 & echo pid=$!; {end}")
+    procfile.write_text(f"web: sleep 900 & echo pid=$!; {end}" + instead_of_workers())
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
         eventually(lambda: "pid=" in program.out)
         if end == "wait":
@@ -557,7 +567,7 @@ def test_a_directory_of_ones_own_is_told_for_the_other_terminals(
 
 def test_with_redis_away_everything_runs_and_waits(prefix: str, procfile: Path, tmp_path: Path) -> None:
     env = environment("redis://127.0.0.1:1/0", prefix)
-    procfile.write_text(TICKS)
+    procfile.write_text(TICKS + instead_of_workers("log", "sink"))
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
         eventually(lambda: program.out.count("waiting for Redis") >= 2 and "web       | tick" in program.out)
         assert program.stop() == 0
