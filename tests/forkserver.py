@@ -41,6 +41,10 @@ PACKAGES = (
     *("eventbus.printers", "eventbus.process", "eventbus.cli", "workers"),
 )
 NUMBER = struct.Struct("i")
+#: Read at import, where each module takes what it is to ask.
+CRASH = "EVENTBUS_CRASH"
+#: Nobody comes past there: so what they take is an object, which in a child can be given another order.
+NOWHERE = "kill:nowhere"
 
 
 class Order(msgspec.Struct):
@@ -133,6 +137,9 @@ def become(order: Order) -> None:
     os.chdir(order.folder)
     os.environ.clear()
     os.environ.update(order.environ)
+    if crash := os.environ.get(CRASH):
+        failpoint = import_module("eventbus.failpoints").failpoint
+        vars(failpoint).update(vars(type(failpoint)(crash)))
     # Not made anew: some library may hold them since its import.
     assert sys.__stdout__
     sys.__stdout__.reconfigure(line_buffering=os.isatty(1))
@@ -163,6 +170,7 @@ def _end(code: int) -> None:
 
 def _import_everything() -> None:
     """Import all that any command imports, also late; not the sinks' libraries, which few have."""
+    os.environ[CRASH] = NOWHERE
     import_module("redis")
     with warnings.catch_warnings():  # the API's library of HTTP changes their filters
         for package in PACKAGES:

@@ -24,7 +24,6 @@ STRICT = {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
 #: Variables that are read while a command runs. Any other may have been read by the interpreter or by an import, so
 #: where it differs from what the forkserver began with, nothing is forked.
 READ_WHEN_RUN = ("EVENTBUS_", "_EVENTBUS_COMPLETE", "COMP_", "NO_COLOR", "COLUMNS", "TERM", "PYTEST_")
-READ_AT_IMPORT = "EVENTBUS_CRASH"
 ROOT = Path(__file__).parents[1]
 #: What the forkserver begins with: as it is before any test has changed it.
 ENVIRON = {**os.environ, **STRICT}
@@ -129,7 +128,7 @@ def _same_at_start(env: Mapping[str, str]) -> bool:
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in env.items() if name == READ_AT_IMPORT or not name.startswith(READ_WHEN_RUN)}
+    return {name: text for name, text in env.items() if not name.startswith(READ_WHEN_RUN)}
 
 
 def _number(file: int | IO[bytes]) -> int:

@@ -111,6 +111,17 @@ def test_ctrl_c_on_its_terminal_reaches_it(env: dict[str, str], afresh: bool) ->
         assert terminal.wait() == -signal.SIGINT
 
 
+@AFRESH
+def test_an_order_to_crash_is_obeyed_at_its_place_alone(embedded_url: str, prefix: str, afresh: bool) -> None:
+    env = environment(embedded_url, prefix)
+    words = ("record", "Thing/x", "--reason", "Seen", "--message", "m")
+    ends = {
+        order: run(*words, env=env | {"EVENTBUS_CRASH": order}, afresh=afresh).returncode
+        for order in ("", "kill:published", "kill:published:2", "kill:publish")
+    }
+    assert list(ends.values()) == [0, -signal.SIGKILL, 0, -signal.SIGKILL]
+
+
 def test_what_may_be_read_by_an_import_is_not_forked(env: dict[str, str]) -> None:
     def started(**more: str) -> Process:
         words = [sys.executable, "-m", "workers", "--version"]
@@ -121,8 +132,8 @@ def test_what_may_be_read_by_an_import_is_not_forked(env: dict[str, str]) -> Non
 
     assert isinstance(started(), Forked)
     assert isinstance(started(EVENTBUS_PREFIX="other"), Forked)
-    for name in ("EVENTBUS_CRASH", "PYTHONPATH", "LD_LIBRARY_PATH", "LC_ALL", "SSL_CERT_FILE"):
-        assert isinstance(started(**{name: "kill:nowhere" if name == "EVENTBUS_CRASH" else "C"}), subprocess.Popen)
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LC_ALL", "SSL_CERT_FILE"):
+        assert isinstance(started(**{name: "C"}), subprocess.Popen)
     for name, text in STRICT.items():
         assert env[name] == text
 

@@ -187,7 +187,7 @@ def test_a_sender_that_is_killed_leaves_the_rest_to_the_next(
         program = start(3_000)  # the bus was never reached: they have to be numbered, and written anew, by who sends
         eventually(lambda: spooled(root) == 3_000)
         kill(program)
-    killed = run("spool", "send", env=env | {"EVENTBUS_CRASH": f"kill:{crash}"}, afresh=True)
+    killed = run("spool", "send", env=env | {"EVENTBUS_CRASH": f"kill:{crash}"})
     assert killed.returncode == -signal.SIGKILL
     assert spooled(root) > 0
     send(env)

@@ -54,7 +54,7 @@ class AgentMachine:
         """Start an agent that runs the manifests; with *crash* it kills itself at that failpoint."""
         env = self.env | ({"EVENTBUS_CRASH": crash} if crash else {})
         words = ("worker", "agent", "--node-name", "n1", "--manifests", str(self.manifests), *options)
-        program = Program(*words, env=env, folder=self.folder, afresh=bool(crash))
+        program = Program(*words, env=env, folder=self.folder)
         self._programs.append(program)
         return program
 
