@@ -12,6 +12,8 @@ _Errors = type[Exception] | tuple[type[Exception], ...]
 
 #: A busy machine needs long; a test that fails needs it once.
 PATIENCE_S = 120.0
+#: between two looks at what takes long itself
+MOST_PAUSE_S = 0.5
 #: between two looks at what takes long
 LOOK_S = 0.05
 
@@ -39,7 +41,7 @@ def reached(
     """Wait for *within_s* at the most until *condition* is true; return whether it was."""
     deadline, pause_s = time.monotonic() + within_s, 0.002
     while True:
-        over = time.monotonic() > deadline
+        over = (begun := time.monotonic()) > deadline
         try:
             if condition():
                 return True
@@ -48,8 +50,9 @@ def reached(
                 raise
         if over:
             return False
-        time.sleep(pause_s)
-        pause_s = min(0.05, 1.5 * pause_s)  # a condition may cost what it waits for
+        # A condition may cost what it waits for: one that starts processes is looked at half of the time.
+        time.sleep(max(pause_s, min(MOST_PAUSE_S, time.monotonic() - begun)))
+        pause_s = min(0.05, 1.5 * pause_s)
 
 
 def reached_while_falling(
