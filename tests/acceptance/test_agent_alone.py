@@ -80,6 +80,20 @@ def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Pat
         machine.wait_gone("web")
 
 
+def test_a_second_agent_of_one_folder_is_refused_and_ends_nothing(tmp_path: Path) -> None:
+    with AgentMachine(tmp_path, "none", "eb") as machine:
+        machine.write("web", "exec sleep 1000")
+        agent = machine.agent_alone()
+        web = machine.wait_alive("web")
+        second = machine.agent("--standalone")
+        assert second.wait() == 2
+        assert f"an agent, pid {agent.pid}, has the pods of" in second.err
+        assert machine.alive("web") == [web]
+        agent.kill()
+        machine.agent_alone()
+        assert machine.alive("web") == [web]
+
+
 @pytest.mark.parametrize("hook", ["postStart", "preStop"])
 def test_an_agent_that_ends_leaves_nothing_of_a_pod_whose_hook_hangs(tmp_path: Path, hook: str) -> None:
     handler = {"exec": {"command": ["/bin/sleep", "1000"]}}

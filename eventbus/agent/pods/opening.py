@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,12 +33,16 @@ from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.thresholds import parse_thresholds
 from eventbus.clock import Clock, SystemClock
+from eventbus.errors import ConfigError
 from eventbus.event import ObjectReference
 from eventbus.objects.conditions import WARNING
 from eventbus.objects.node import Node
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
+
+#: In the agent's folder: held by the one agent that runs its pods, with its pid in it.
+_LOCK: Final = "agent.lock"
 
 
 class OpenedPods(NamedTuple):
@@ -68,11 +74,12 @@ def open_pods(
 
     Events that the bus does not take are kept in a spool, and sent in order when it is there.
 
-    Raises: ConfigError: psutil is missing, a pattern, the URL or the folder will not do.
+    Raises: ConfigError: psutil is missing, a pattern, the URL or the folder will not do, or another agent has it.
     """
     clock = SystemClock()
     folder = agent_folder(settings, environ)
     make_folder(folder)
+    _hold(folder)
     machine = _describe_machine(folder, node, labels, options, clock)
     spooled = settings if settings.spool else msgspec.structs.replace(settings, spool=str(folder / "spool"))
     broadcaster = EventBroadcaster(settings=spooled)
@@ -107,6 +114,24 @@ def open_pods(
         leave_pods=options.leave_pods,
     )
     return OpenedPods(agent, folder, broadcaster, settings.flush_s)
+
+
+def _hold(folder: Path) -> None:
+    """Keep *folder* for this process, until that ends: two agents would start and end each other's processes.
+
+    The lock is POSIX's, which no child inherits. Raises: ConfigError: another process has it.
+    """
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o640)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(lock, 20).decode("ascii", "replace")
+        os.close(lock)
+        cure = "end it, or give this one an EVENTBUS_STATE_DIR of its own"
+        raise ConfigError(f"an agent, pid {holder}, has the pods of {folder} already: {cure}") from None
+    with suppress(OSError):  # the disk is full
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
 
 
 class _Machine(NamedTuple):
