@@ -29,7 +29,7 @@ VERBS = (
     *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
     *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint", "take_tokens"),
 )
-BUILD = 16  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
+BUILD = 17  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
 
 
 @cache

@@ -200,9 +200,9 @@ def test_a_group_reads_and_acknowledges_in_as_many_commands_as_there_are_reads(b
 @pytest.mark.parametrize(
     ("load", "most_calls", "most_commands", "most_bytes", "most_python"),
     [
-        ("distinct", BATCHES, 3.6, 620, 33),
-        ("zipf", BATCHES, 2.8, 510, 26),
-        ("hot", 2, 0.2, 80, 8),
+        ("distinct", BATCHES, 3.43, 620, 32),
+        ("zipf", BATCHES, 2.63, 510, 25),
+        ("hot", 2, 0.12, 80, 8),
     ],
 )
 def test_the_sink_works_in_few_commands(

@@ -81,13 +81,15 @@ local function noted_changes(noted)
   return c
 end
 
--- Sets of similar messages and token buckets live on from their last use; *score* '' leaves the index as it is.
-local function keep_alive(command)
+-- Sets of similar messages and token buckets live on from their last use; *score* '' leaves the index as it is. The call
+-- that makes the note has the keys in c.member_keys; one that finishes it makes them of the members.
+local function keep_alive(command, c)
   local _, index, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects, score = unpack(command)
-  local scored = {}
+  local scored, known, call = {}, c and c.member_keys and c.member_keys[subjects], redis.call
   for n, member in ipairs(subjects) do
-    redis.call('PEXPIRE', set_prefix .. string.sub(member, 1, ID_CHARS), set_life_ms)
-    redis.call('PEXPIRE', bucket_prefix .. id_of(member), bucket_life_ms)
+    local set = known and known[2 * n - 1] or set_prefix .. string.sub(member, 1, ID_CHARS)
+    call('PEXPIRE', set, set_life_ms)
+    call('PEXPIRE', known and known[2 * n] or bucket_prefix .. id_of(member), bucket_life_ms)
     scored[2 * n - 1], scored[2 * n] = score, member
   end
   if score == '' then return end
@@ -131,7 +133,7 @@ end
 -- *finishing*: the command may have been done before.
 local function perform(command, finishing, c)
   local verb = command[1]
-  if verb == 'LIVES' then keep_alive(command)
+  if verb == 'LIVES' then keep_alive(command, c)
   elseif verb == 'DUE' then expire_later(command, c)
   elseif verb == 'RELEASE' then release_pending(command)
   elseif verb == 'BURY' then redis.call('XADD', unpack(command, 2))
@@ -144,17 +146,16 @@ end
 local function check_types(c, steps)
   if c and c.last >= c.first then check_type(c.key, 'stream') end
   if c and (#c.named > 0 or #c.unnamed > 0) then
-    check_type(c.index_name, 'zset')
+    if not typed[c.index_name] then check_type(c.index_name, 'zset') end
     if c.index_object ~= '' then check_type(c.index_object, 'zset') end
   end
-  local checked = {}
   for _, command in ipairs(steps) do
     local verb, key = command[1], command[2]
     local wanted = TYPES[verb]
     if verb == 'XGROUP' then key = command[3] end
-    if wanted ~= 'any' and not checked[key] then
+    if wanted ~= 'any' and not typed[key] then
       check_type(key, wanted)
-      checked[key] = true
+      typed[key] = true
     end
   end
 end

@@ -85,12 +85,12 @@ local function take_token(bucket, at_ms, burst, qps)
   if bucket[TOKENS] then
     local elapsed_ms = at_ms - bucket[ACCEPTED]
     if elapsed_ms < 0 then elapsed_ms = 0 end
-    local seconds = floor(elapsed_ms / 1000)
-    tokens = bucket[TOKENS] + (seconds + (elapsed_ms - seconds * 1000) * 1000000 / 1e9) * qps
+    local over_ms = elapsed_ms % 1000
+    tokens = bucket[TOKENS] + ((elapsed_ms - over_ms) / 1000 + over_ms * 1000000 / 1e9) * qps
     if tokens > burst then tokens = burst end
   end
   tokens = tokens - 1
-  if burst < 1 or tokens < 0 and floor(-tokens / qps * 1e9) > 0 then return false end
+  if burst < 1 or tokens < 0 and -tokens / qps * 1e9 >= 1 then return false end
   bucket[TOKENS], bucket[ACCEPTED] = tokens, at_ms
   return true
 end

@@ -11,6 +11,7 @@ local function step_raised(steps, hash, raised, bus)
   table.sort(fields) -- what a function writes must not hang on the order of a Lua table
   if (bus or '') ~= '' then fields[#fields + 1] = 'bus' end
   local found = ask('HMGET', hash, unpack(fields))
+  typed[hash] = true
   if fields[#fields] == 'bus' and table.remove(fields) and found[#fields + 1] ~= bus then
     error({ err = 'OTHERBUS eventbus: ' .. hash .. ' belongs to another bus' })
   end
@@ -117,6 +118,7 @@ local function step_minute(steps, hash, counts, life_ms, full)
   table.sort(fields)
   fields[#fields + 1] = 'other'
   local found = ask('HMGET', hash, unpack(fields))
+  typed[hash] = true
   for n = 1, #fields - 1 do new = new or not found[n] end
   local had_names, other = new and ask('HLEN', hash) or 0, 0
   local names = had_names

@@ -1,7 +1,7 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 16
+local BUILD = 17
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 
@@ -10,7 +10,7 @@ local ID_CHARS = 18
 
 -- What each event needs several times: a global costs two look-ups each time. There is none yet when the library is
 -- loaded, so `naming_spoiled`, through which every function goes that needs them, fetches them.
-local pack, sub, find, floor
+local pack, sub, find
 
 local function id_of(text)
   return sub(text, -ID_CHARS)
@@ -53,6 +53,9 @@ end
 local function wrong_type(key, found, wanted)
   error({ err = 'WRONGTYPE eventbus: ' .. key .. ' is a ' .. found .. ', not a ' .. wanted })
 end
+
+-- Keys that the call under way has asked something which those of another type refuse.
+local typed = {}
 
 local function check_type(key, wanted)
   local found = redis.call('TYPE', key).ok
@@ -165,6 +168,7 @@ end
 
 local function owned(incoming, group, consumer, id)
   local pending = ask('XPENDING', incoming, group, id, id, 1)
+  typed[incoming] = true
   return pending[1] ~= nil and pending[1][2] == consumer
 end
 

@@ -209,11 +209,14 @@ local function write_subjects(state, keys, places, subjects, used, strings, step
   put(state.similars, state.used_sets, places.sets)
   put(state.buckets, state.used_buckets, places.buckets)
   local members, unscored = {}, {}
+  local member_keys = { [members] = {}, [unscored] = {} }
   for n in pairs(used) do
     local s = (n - 1) * SUBJECT_FIELDS
     local set, bucket = places.sets + subjects[s + SET], places.buckets + subjects[s + BUCKET]
     local to = (not full or found[set]) and members or unscored
-    to[#to + 1] = id_of(keys[set]) .. id_of(keys[bucket])
+    local behind, to_keys = #to + 1, member_keys[to]
+    to_keys[2 * behind - 1], to_keys[2 * behind] = keys[set], keys[bucket]
+    to[behind] = id_of(keys[set]) .. id_of(keys[bucket])
   end
   local set_prefix = prefix_of(keys[places.sets + 1] or '')
   local bucket_prefix = prefix_of(keys[places.buckets + 1] or '')
@@ -224,6 +227,7 @@ local function write_subjects(state, keys, places, subjects, used, strings, step
   if #unscored > 0 then
     step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], unscored, '')
   end
+  return member_keys
 end
 
 -- Where each group of keys begins, and the last one of those that every event needs.
@@ -305,7 +309,7 @@ local function record(keys, args)
   step_each(steps, indexes.forget, 'ZADD', index_forget)
   step_each(steps, indexes.remember, 'ZREM', index_forget)
   step_each(steps, indexes.refresh, 'ZADD', index_refresh)
-  write_subjects(state, keys, places, subjects, used, strings, steps, given)
+  c.member_keys = write_subjects(state, keys, places, subjects, used, strings, steps, given)
   tally.stale, tally.events = stale, decided
   local occurrences_ms = integer_text(number(args[14], 'occurrences'))
   for i, counts in pairs(occurrences) do

@@ -44,8 +44,8 @@ end
 -- The callback of a function whose KEYS[*counted_at*] is eb:{p}:spoiled.
 local function naming_spoiled(run, counted_at)
   return function(keys, args)
-    spoiled, told, told_in = {}, 0, keys[counted_at]
-    pack, sub, find, floor = cmsgpack.pack, string.sub, string.find, math.floor
+    spoiled, told, told_in, typed = {}, 0, keys[counted_at], {}
+    pack, sub, find = cmsgpack.pack, string.sub, string.find
     local reply = run(keys, args)
     if #spoiled == 0 then return reply end
     local command = counting_spoiled()

@@ -82,17 +82,21 @@ local function new_state(keys, places, index_name)
   end
 
   local function free_name(namespace, name, n)
-    local full_name, id = namespace .. '/' .. name, id_of(keys[events_at + n])
+    local full_name = namespace .. '/' .. name
     local taken = names[full_name]
     if not taken then
-      local member = ask('ZRANGEBYLEX', index_name, '[' .. full_name .. '\0', '(' .. full_name .. '\1')[1]
-      taken = member and id_of(member)
-    end
-    if taken and taken ~= id then
-      name = name .. '.' .. sub(redis.sha1hex(id), 1, 8) -- an id has letters that no name may have
+      local low, high = '[' .. full_name .. '\0', '(' .. full_name .. '\1'
+      local found = redis.pcall('ZRANGEBYLEX', index_name, low, high)
+      typed[index_name] = true
+      local member = found[1] or found.err and ask('ZRANGEBYLEX', index_name, low, high)[1]
+      taken = member and id_of(member) ~= id_of(keys[events_at + n])
+    else taken = taken ~= n end
+    if taken then
+      -- An id has letters that no name may have.
+      name = name .. '.' .. sub(redis.sha1hex(id_of(keys[events_at + n])), 1, 8)
       full_name = namespace .. '/' .. name
     end
-    names[full_name] = id
+    names[full_name] = n
     return name
   end
 
