@@ -73,7 +73,7 @@ class Health:
     def __init__(
         self,
         loop_health: Callable[[], Sequence[LoopHealth]],
-        draining: Callable[[], bool] = lambda: False,
+        draining: Callable[[], bool],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

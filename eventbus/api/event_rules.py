@@ -33,7 +33,7 @@ _IMMUTABLE: Final = (
 )
 
 
-def event_causes(event: Event, *, new_api: bool, former: Event | None = None) -> list[Cause]:
+def event_causes(event: Event, *, new_api: bool, former: Event | None) -> list[Cause]:
     """List what is wrong with an event. *new_api*: sent as events.k8s.io/v1. *former*: which it is to replace."""
     found = list(_legacy(event))
     if not new_api:

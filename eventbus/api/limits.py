@@ -35,8 +35,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 class Limits:
     """Counts what is being answered. Lives in the loop."""
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        self._bounds = bounds or Bounds()
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
         self.in_flight: Counter[str] = Counter()  #: by readOnly and mutating
         self.watches: Counter[str] = Counter()  #: by user
         self.refused: Counter[str] = Counter()  #: by what there was too much of

@@ -48,7 +48,7 @@ class Clause(msgspec.Struct, frozen=True):
     quality: float
 
 
-def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool = False) -> Answer:
+def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool) -> Answer:
     """The first clause that can be served. Raises: Refusal: 406, none can; 400: includeObject is none."""
     include = query.get("includeObject") or "Metadata"
     asked = query.get("pretty")

@@ -84,7 +84,7 @@ class _NumberedObjects(ObjectWriter[T]):
     """Reads and writes as `ObjectWriter` does; of lists and watches only what is inside has numbers."""
 
     def __init__(
-        self, *, bus: Bus, client: Client, hub: Hub, kind: Kind[T], numbering: Numbering, remember: bool = False
+        self, *, bus: Bus, client: Client, hub: Hub, kind: Kind[T], numbering: Numbering, remember: bool
     ) -> None:
         super().__init__(bus=bus, client=client, hub=hub, kind=kind, remember=remember)
         self._numbering = numbering

@@ -26,7 +26,7 @@ class ObjectFollower:
         *,
         list_all: Callable[[], ObjectList[Any]],
         watch: Callable[[str], Watch[Any]],
-        wanted: Callable[[Any], bool] = lambda found: True,
+        wanted: Callable[[Any], bool],
     ) -> None:
         self._list_all = list_all
         self._watch = watch

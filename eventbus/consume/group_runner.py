@@ -41,7 +41,7 @@ class GroupRunner:
         what: str,
         loops: Sequence[PartitionLoop],
         *,
-        beside: Sequence[Runner] = (),
+        beside: Sequence[Runner],
         loop_health: Callable[[], list[LoopHealth]] = list,
     ) -> None:
         self._loops = loops

@@ -70,7 +70,7 @@ class PartitionExporter:
         consumer: str,
         clock: Clock,
         options: ExportOptions,
-        block_ms: int = 1000,
+        block_ms: int,
         rate: RateLimit | None = None,
         sleep: Callable[[float], bool] | None = None,
         calling: Callable[[], AbstractContextManager[None]] | None = None,

@@ -86,9 +86,9 @@ class NodeMonitor:
         now: Callable[[], datetime],
         occurrences: Occurrences,
         identity: str,
-        pace: Pace | None = None,
+        pace: Pace,
         lost_pods: LostPods | None = None,
-        followers: Sequence[Callable[[Node, Transition], object]] = (),
+        followers: Sequence[Callable[[Node, Transition], object]],
     ) -> None:
         self.transitions = self.renewals = self.outages = 0
         self._nodes = nodes
@@ -97,7 +97,7 @@ class NodeMonitor:
         self._now = now
         self._occurrences = occurrences
         self._identity = identity
-        self._pace = pace or Pace()
+        self._pace = pace
         self._lost_pods = lost_pods
         self._followers = followers
         self._node_mirror: Mirror[Node] = Mirror(nodes)
@@ -153,7 +153,7 @@ class NodeMonitor:
             self.outages += 1
         self._observed_at = None
 
-    def judge(self, may_act: Callable[[], bool] = lambda: True) -> None:
+    def judge(self, may_act: Callable[[], bool]) -> None:
         """Write down what was observed: who is new, lost, back or long gone. Call it right after `observe`.
 
         Args:   may_act: asked before each write; False: another worker acts.

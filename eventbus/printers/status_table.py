@@ -67,7 +67,7 @@ def _spoiled(status: BusStatus) -> str:
     return "".join(f"Spoiled:  {line}; eventbus doctor says what to do\n" for line in status.spoiled)
 
 
-def group_rows(groups: tuple[Group, ...], *, colour: bool = False) -> Iterator[Row]:
+def group_rows(groups: tuple[Group, ...], *, colour: bool) -> Iterator[Row]:
     """Return the rows under GROUP_HEADERS."""
     for group in groups:
         dead = len(group.workers) - group.alive

@@ -38,7 +38,7 @@ class StderrRelay:
     Raises: OSError: no terminal, pipe or standard error to be had; let the command keep what it has.
     """
 
-    def __init__(self, *, done: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *, done: Callable[[], None]) -> None:
         self._target = target = 2
         #: The command's descriptors that `child_end` is for.
         self.streams = (1, 2) if _same_file(1, 2) else (2,)

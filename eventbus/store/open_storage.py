@@ -16,7 +16,7 @@ from eventbus.store.storage import Storage
 T = TypeVar("T", bound=HasMetadata)
 
 
-def open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool = False) -> Storage[T]:
+def open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool) -> Storage[T]:
     """The storage of *kind*, over *client*. *remember*: see `EventStorage`."""
     if kind.plural == EVENTS:
         events = EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client, remember=remember)

@@ -47,8 +47,8 @@ class FileSource:
         config: PodConfig,
         *,
         node: str,
-        manifests: Path | None = None,
-        procfile: Path | None = None,
+        manifests: Path | None,
+        procfile: Path | None,
         invalid: Invalid,
         clock: Clock,
     ) -> None:

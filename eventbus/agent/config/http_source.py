@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from collections.abc import Mapping
 from typing import Final
@@ -90,7 +89,7 @@ class HttpSource:
 
 
 def open_http_source(
-    config: PodConfig, url: str, *, node: str, invalid: Invalid, environ: Mapping[str, str] = os.environ
+    config: PodConfig, url: str, *, node: str, invalid: Invalid, environ: Mapping[str, str]
 ) -> HttpSource:
     """Return the source of *url*. Raises: ConfigError: the URL may not be asked."""
     names = environ.get(ALLOW_HOSTS, "").split(",")

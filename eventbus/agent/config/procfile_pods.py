@@ -9,7 +9,6 @@ from typing import Final
 
 from eventbus.errors import InvalidObject
 from eventbus.event import ObjectMeta
-from eventbus.frozen import EMPTY
 from eventbus.names import MAX_LABEL
 from eventbus.objects.container import Container, EnvVar
 from eventbus.objects.pod import Pod, PodSpec
@@ -20,7 +19,7 @@ LINE_LABEL: Final = "eventbus.dev/procfile-line"
 _NO_LABEL: Final = re.compile(r"[^a-z0-9-]+")
 
 
-def procfile_pods(commands: Mapping[str, str], folder: Path, environ: Mapping[str, str] = EMPTY) -> list[Pod]:
+def procfile_pods(commands: Mapping[str, str], folder: Path, environ: Mapping[str, str]) -> list[Pod]:
     """Return a pod a line, in their order. They run in *folder* and have the variables of *environ* and a PORT.
 
     As with `eventbus up`, what ends with exit code 0 is done.

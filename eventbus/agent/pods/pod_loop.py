@@ -46,7 +46,7 @@ class PodLoop:
         admission: Admission,
         runtime: PodRuntime,
         events: PodEvents,
-        eviction: Eviction | None = None,
+        eviction: Eviction | None,
     ) -> None:
         self.refused = 0
         self._eviction = eviction

@@ -39,7 +39,7 @@ class StatusManager:
     Source: kubelet `status/status_manager.go`.
     """
 
-    def __init__(self, manager: PodManager, *, clock: Clock, changed: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, manager: PodManager, *, clock: Clock, changed: Callable[[], object]) -> None:
         self.writes = self.failures = 0
         self._manager = manager
         self._clock = clock

@@ -31,7 +31,7 @@ class PodActions(FrozenStruct, frozen=True, kw_only=True):
     start: tuple[str, ...] = ()
 
 
-def pod_actions(pod: Pod, status: PodRuntimeStatus | None, restart: Collection[ContainerId] = ()) -> PodActions:
+def pod_actions(pod: Pod, status: PodRuntimeStatus | None, restart: Collection[ContainerId]) -> PodActions:
     """Return the steps that bring *status* to *pod*.
 
     Args: restart: runs that were killed to be run again, whatever they exited with: their probe failed.

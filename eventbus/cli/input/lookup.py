@@ -122,7 +122,7 @@ def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
     return event.involved_object.name == name and event.involved_object.kind.lower() in kinds
 
 
-def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, stored: Sequence[Stored] = ()) -> list[str]:
+def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, stored: Sequence[Stored]) -> list[str]:
     """Suggest what a person may have meant: the same object in another namespace, the same name of another kind."""
     places = [(event.metadata.namespace, event.involved_object.kind, event.involved_object.name) for event in events]
     found: Counter[str] = Counter()
