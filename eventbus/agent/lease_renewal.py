@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
@@ -13,6 +14,8 @@ from eventbus.errors import AlreadyExists, Conflict, NotFound
 from eventbus.event import ObjectMeta
 from eventbus.objects.conditions import NODE_LEASES
 from eventbus.objects.lease import Lease, LeaseSpec
+
+log = logging.getLogger("eventbus")
 
 
 class LeaseObjects(Protocol):
@@ -38,6 +41,7 @@ class LeaseRenewal:
         self._holder = holder
         self._duration_s = duration_s
         self._held: Lease | None = None
+        self._other = ""  # an agent of the same name that was told of
 
     def renew(self) -> None:
         """Say "I am here". The first time, and when somebody else has written the lease, it is read before.
@@ -67,6 +71,10 @@ class LeaseRenewal:
         except NotFound:
             made = Lease(metadata=ObjectMeta(name=self._name, namespace=NODE_LEASES))
             return self._leases.create(self._renewed(made))
+        other = found.spec.holder_identity or ""
+        if self.renewed and other not in ("", self._holder, self._other):
+            self._other = other
+            log.error("node %s has another agent, %s: give one of them another --node-name", self._name, other)
         return self._leases.replace(found, self._renewed(found))
 
     def _renewed(self, lease: Lease) -> Lease:
