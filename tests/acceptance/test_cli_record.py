@@ -15,11 +15,21 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import bus_key
 from eventbus.encoding.wire import unpack_batch, unpack_event
+from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run
+from tests.support.both_ways import BOTH
+from tests.thin import one
+
+
+@pytest.fixture(params=one(BOTH))
+def env(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
+    with environment_of(request, Settings(redis_url=embedded_url, prefix=prefix)) as found:
+        yield found
 
 
 @pytest.fixture
-def env(embedded_url: str, prefix: str) -> dict[str, str]:
+def redis_env(embedded_url: str, prefix: str) -> dict[str, str]:
+    """Of commands that need Redis."""
     return environment(embedded_url, prefix)
 
 
@@ -115,10 +125,10 @@ def test_bad_input_is_refused_before_anything_is_sent(
     assert queued(client, bus) == []
 
 
-def test_a_redis_that_is_away_is_said_with_exit_code_1(env: dict[str, str]) -> None:
+def test_a_redis_that_is_away_is_said_with_exit_code_1(redis_env: dict[str, str]) -> None:
     ended = run(
         *("record", "pod/web-0", "--reason", "R", "--message", "m"),
-        env=env | {"EVENTBUS_REDIS_URL": "unix:///nobody.sock"},
+        env=redis_env | {"EVENTBUS_REDIS_URL": "unix:///nobody.sock"},
     )
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
     assert ended.stderr.startswith("error: ")
@@ -143,59 +153,61 @@ def test_an_event_that_redis_does_not_take_in_time_is_not_called_recorded(short_
         server.stop()
 
 
-def test_options_are_shown_and_changed_for_all(env: dict[str, str]) -> None:
-    before = json.loads(run("options", "get", "-o", "json", env=env).stdout)
+def test_options_are_shown_and_changed_for_all(redis_env: dict[str, str]) -> None:
+    before = json.loads(run("options", "get", "-o", "json", env=redis_env).stdout)
     assert (before["version"], before["options"]["burst"]) == (1, 25)
-    ended = run("options", "set", "burst=50", "exempt_types=Warning", env=env)
+    ended = run("options", "set", "burst=50", "exempt_types=Warning", env=redis_env)
     assert (ended.returncode, ended.stdout) == (0, "burst=50\nexempt_types=Warning\noptions version 2\n")
-    after = json.loads(run("options", "get", "-o", "json", env=env).stdout)
+    after = json.loads(run("options", "get", "-o", "json", env=redis_env).stdout)
     assert after == {"version": 2, "options": before["options"] | {"burst": 50, "exempt_types": ["Warning"]}}
-    assert "nothing to change" in run("options", "set", "burst=50", env=env).stdout
-    told = json.loads(run("options", "set", "burst=50", "-o", "json", env=env).stdout)
+    assert "nothing to change" in run("options", "set", "burst=50", env=redis_env).stdout
+    told = json.loads(run("options", "set", "burst=50", "-o", "json", env=redis_env).stdout)
     assert told == {"version": 2, "changed": False, "options": after["options"]}
-    table = run("options", "get", env=env).stdout
+    table = run("options", "get", env=redis_env).stdout
     assert table.splitlines()[0].split() == ["OPTION", "VALUE", "DEFAULT"]
     assert table.splitlines()[1].split() == ["burst", "50", "25"]
     assert table.endswith("options version 2\n")
 
 
-def test_options_that_are_not_valid_are_shown_and_can_be_mended(env: dict[str, str], client: Any, bus: Bus) -> None:
-    assert run("options", "set", "burst=50", env=env).returncode == 0
+def test_options_that_are_not_valid_are_shown_and_can_be_mended(
+    redis_env: dict[str, str], client: Any, bus: Bus
+) -> None:
+    assert run("options", "set", "burst=50", env=redis_env).returncode == 0
     client.hset(bus_key(bus.prefix), "options", b'{"burst":50,"maxEvents":0,"qps":-1}')
-    refused = run("status", env=env)
+    refused = run("status", env=redis_env)
     assert refused.returncode == 2
     assert "the bus holds options that this version cannot use (option" in refused.stderr
     assert "`eventbus options set` mends them" in refused.stderr
-    shown = run("options", "get", env=env)
+    shown = run("options", "get", env=redis_env)
     assert ["max_events", "0", "10"] in [line.split() for line in shown.stdout.splitlines()]
     assert (shown.returncode, "max_events must be at least 1" in shown.stderr) == (2, True)
-    assert run("options", "set", "burst=51", env=env).returncode == 2
-    mended = run("options", "set", "max_events=10", "qps=0.000001", env=env)
+    assert run("options", "set", "burst=51", env=redis_env).returncode == 2
+    mended = run("options", "set", "max_events=10", "qps=0.000001", env=redis_env)
     assert (mended.returncode, mended.stdout.splitlines()[-1]) == (0, "options version 3")
-    assert run("options", "get", env=env).returncode == 0
-    assert run("status", env=env).returncode == 0
+    assert run("options", "get", env=redis_env).returncode == 0
+    assert run("status", env=redis_env).returncode == 0
 
 
 @pytest.mark.parametrize("pairs", [("burst=-1",), ("burst=50", "nonsense=1"), ("burst",), ("burst=1", "burst=2"), ()])
-def test_wrong_options_change_nothing(env: dict[str, str], pairs: tuple[str, ...]) -> None:
-    ended = run("options", "set", *pairs, env=env)
+def test_wrong_options_change_nothing(redis_env: dict[str, str], pairs: tuple[str, ...]) -> None:
+    ended = run("options", "set", *pairs, env=redis_env)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert json.loads(run("options", "get", "-o", "json", env=env).stdout)["version"] == 1
+    assert json.loads(run("options", "get", "-o", "json", env=redis_env).stdout)["version"] == 1
 
 
-def test_options_set_at_the_same_time_are_all_set(env: dict[str, str]) -> None:
+def test_options_set_at_the_same_time_are_all_set(redis_env: dict[str, str]) -> None:
     pairs = ["burst=31", "max_events=32", "max_interval_s=33", "hold_s=34"]
     with ThreadPoolExecutor(4) as pool:
-        assert [ended.returncode for ended in pool.map(lambda pair: run("options", "set", pair, env=env), pairs)] == [
-            0
-        ] * 4
-    found = json.loads(run("options", "get", "-o", "json", env=env).stdout)
+        assert [
+            ended.returncode for ended in pool.map(lambda pair: run("options", "set", pair, env=redis_env), pairs)
+        ] == [0] * 4
+    found = json.loads(run("options", "get", "-o", "json", env=redis_env).stdout)
     assert found["version"] == 5
     assert pairs == [f"{name}={found['options'][name]}" for name in ("burst", "max_events", "max_interval_s", "hold_s")]
 
 
-def test_help_names_the_commands_and_the_exit_codes(env: dict[str, str]) -> None:
-    ended = run("--help", env=env)
+def test_help_names_the_commands_and_the_exit_codes(redis_env: dict[str, str]) -> None:
+    ended = run("--help", env=redis_env)
     assert ended.returncode == 0
     assert "Exit codes:" in ended.stdout
     commands = {line.split()[0] for line in ended.stdout.partition("Commands:\n")[2].splitlines()}
