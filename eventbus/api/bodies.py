@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
@@ -32,6 +33,9 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 #: Bytes of YAML, for which PyYAML takes a second; what is JSON in a YAML body may be larger.
 MAX_YAML: Final = 256 * 1024
+
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MEDIA_TYPE: Final = re.compile(rf'\s*({_TOKEN}/{_TOKEN})\s*(?:;\s*{_TOKEN}=(?:{_TOKEN}|"[^"]*")\s*)*;?\s*')
 
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -124,8 +128,11 @@ def media_type_of(header: str | None, accepted: tuple[str, ...] = READ) -> str:
     """The media type of a body; without a header JSON. Raises: Refusal: 415."""
     if not header and JSON in accepted:
         return JSON  # python-kubernetes names none
-    found = (header or "").partition(";")[0].strip().lower()
-    found = {"application/x-yaml": YAML, "text/yaml": YAML}.get(found, found)
+    if accepted is PATCHES:  # there they are compared as they come
+        found = (header or "").partition(";")[0].strip()
+    else:
+        parsed = _MEDIA_TYPE.fullmatch(header or "")
+        found = parsed[1].lower() if parsed else ""
     if found not in accepted:
         raise status.unsupported_media_type(accepted)
     return found
@@ -140,7 +147,7 @@ def _load_yaml(data: bytes) -> Any:
         loader = plain_loader()(data)  # reads the first bytes, which may be no text
         try:
             # Once through JSON, which has neither bytes nor infinities.
-            return _decode(msgspec.json.encode(loader.get_single_data()))
+            return _decode(msgspec.json.encode(loader.get_data() if loader.check_data() else None))
         finally:
             loader.dispose()
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from eventbus.api import status
@@ -15,6 +16,7 @@ from eventbus.api.shared import Desk
 from eventbus.api.verbs import get, list_objects, writer
 from eventbus.errors import NotFound
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.store.storage import with_metadata
 
 _KIND: Final = "DeleteOptions"
 _SECONDS: Final = re.compile(r"-?[0-9]{1,9}")
@@ -33,11 +35,13 @@ def delete(desk: Desk, asked: Asked, wanted: DeleteOptions, options: WriteOption
 
     Raises: NotFound. Refusal: 409, it is another object than the one that was meant.
     """
-    found = get(desk, asked)
     if asked.resource.kind is NAMESPACE and asked.name in IMMORTAL:
         raise status.forbidden(asked.resource.label, asked.name, "this namespace may not be deleted")
+    found = get(desk, asked)
     _delete(desk, asked, found, wanted, options)
-    if found.metadata.finalizers and not options.dry_run and (kept := _kept(desk, asked, found.metadata.uid)):
+    if found.metadata.finalizers and options.dry_run:
+        return _ending(found)
+    if found.metadata.finalizers and (kept := _kept(desk, asked, found.metadata.uid)):
         return kept
     if asked.resource.kind is NAMESPACE:
         return terminating(found)
@@ -74,7 +78,7 @@ def _delete(desk: Desk, asked: Asked, found: Any, wanted: DeleteOptions, options
             asked,
             name,
             f"the ResourceVersion in the precondition ({wanted.version}) does not match the ResourceVersion in "
-            "record. The object might have been modified",
+            f"record ({desk.versions(asked.resource.kind).own(version)}). The object might have been modified",
         )
     if not (wanted.uid or wanted.version):
         version = ""
@@ -90,6 +94,16 @@ def _kept(desk: Desk, asked: Asked, uid: str) -> HasMetadata | None:
     return found if found.metadata.uid == uid and found.metadata.deletion_timestamp else None
 
 
+def _ending(found: Any) -> HasMetadata:
+    """As a delete would leave what its finalizers keep."""
+    metadata = found.metadata
+    if metadata.deletion_timestamp is None:
+        now = datetime.now(UTC).replace(microsecond=0)
+        found = with_metadata(found, deletion_timestamp=now, deletion_grace_period_seconds=0)
+    kept: HasMetadata = found
+    return kept
+
+
 def _another(asked: Asked, name: str, problem: str) -> status.Refusal:
     kind = asked.resource.kind.name
     message = f'Operation cannot be fulfilled on {kind} "{name}": {problem}'
@@ -99,6 +113,7 @@ def _another(asked: Asked, name: str, problem: str) -> status.Refusal:
 def read_delete_options(body: Body | None, query: Mapping[str, str]) -> tuple[DeleteOptions, tuple[str, ...]]:
     """The preconditions, grace time and dryRun of a delete's body, or of its query. Raises: Refusal: 400, 422."""
     plain = body.read(_KIND) if body is not None and body.data.strip() else query
+    plain = {} if plain is None else plain
     if not isinstance(plain, Mapping) or (plain is not query and plain.get("kind") not in (None, "", _KIND)):
         raise status.bad_request("the body of a delete must be DeleteOptions")
     check_propagation(plain.get("propagationPolicy"), plain.get("orphanDependents"))
@@ -117,6 +132,8 @@ def _grace_s(plain: Mapping[str, Any]) -> int | None:
         return int(given)
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 1 << 31):
         return given
+    if isinstance(given, str):
+        raise status.bad_request(f'strconv.ParseInt: parsing "{given[:40]}": invalid syntax')
     raise status.bad_request(f"gracePeriodSeconds: a number of seconds is wanted, not {str(given)[:40]!r}")
 
 

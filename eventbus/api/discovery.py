@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 from typing import Any, Final
 
 import msgspec
@@ -49,8 +50,15 @@ class Discovery:
             router.add_get(path, handler, allow_head=False)
             router.add_get(path + "/", handler, allow_head=False)
         # Behind the others, and as a pattern where they are one: a path that is written out would be found first.
-        for path in ("/version", "/api", "/apis", "/api/{version:v1}"):
+        served = [
+            f"/apis/{{group:{re.escape(name)}}}/{{version:{version}}}"
+            for name, versions in self._groups.items()
+            if name
+            for version in versions
+        ]
+        for path in ("/version", "/api", "/apis", "/api/{version:v1}", *served):
             router.add_route("*", path, refuse_method)
+            router.add_route("*", path + "/", refuse_method)
 
     async def version(self, _request: web.Request) -> web.Response:
         """Answer `/version` as client-go reads it; *build* is in `gitVersion`."""

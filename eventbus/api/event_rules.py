@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from eventbus.api.metadata_rules import invalid, metadata_causes, qualified_causes, subdomain_causes
+from eventbus.api.metadata_rules import changed_causes, invalid, metadata_causes, qualified_causes, subdomain_causes
 from eventbus.api.status import Cause
 from eventbus.event import Event, EventSource, EventType
 from eventbus.names import is_dns_subdomain
@@ -40,8 +40,8 @@ def event_causes(event: Event, *, new_api: bool, former: Event | None) -> list[C
         return found
     if former is None:
         metadata = event.metadata
-        return [*found, *subdomain_causes(metadata.name), *metadata_causes(metadata), *_series(event), *_new(event)]
-    found += metadata_causes(event.metadata)
+        return [*found, *subdomain_causes(metadata), *metadata_causes(metadata), *_series(event), *_new(event)]
+    found += changed_causes(event.metadata, former.metadata)
     found += _series(event) if event.series != former.series else ()
     for field, attribute in _IMMUTABLE:
         if getattr(event, attribute) != getattr(former, attribute):

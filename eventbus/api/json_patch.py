@@ -27,11 +27,12 @@ class Operation(NamedTuple):
 def read_patch(value: Any) -> list[Operation]:
     """The steps of a patch that was JSON. Raises: ValueError: it is none. PatchFailed: a step is none."""
     if not isinstance(value, list):
-        raise ValueError(f"json: cannot unmarshal {_sort(value)} into Go value of type jsonpatch.Patch")
+        raise ValueError(f"json: cannot unmarshal {sort_of(value)} into Go value of type jsonpatch.Patch")
     if len(value) > MOST:
         raise ValueError(f"The allowed maximum operations in a JSON patch is {MOST}, got {len(value)}")
-    if not all(isinstance(step, Mapping) for step in value):
-        raise ValueError("json: cannot unmarshal into Go value of type jsonpatch.Operation")
+    for step in value:
+        if step is not None and not isinstance(step, Mapping):
+            raise ValueError(f"json: cannot unmarshal {sort_of(step)} into Go value of type jsonpatch.Operation")
     return [_operation(step) for step in value]
 
 
@@ -55,7 +56,7 @@ def apply_patch(target: Any, operations: Sequence[Operation]) -> Any:
             case "copy":
                 _add(root, path, copy.deepcopy(_get(root, origin)))
             case "test":
-                if not _same(_get(root, path), step.value):
+                if not _same(_found(root, path), step.value):
                     raise PatchFailed(f"testing value /{'/'.join(step.path)} failed")
     if "" not in root:
         raise PatchFailed("the whole object cannot be removed")
@@ -63,7 +64,7 @@ def apply_patch(target: Any, operations: Sequence[Operation]) -> Any:
 
 
 def _operation(step: Any) -> Operation:
-    if not isinstance(step.get("path"), str):
+    if step is None or not isinstance(step.get("path"), str):
         raise PatchFailed("each step of a JSON patch is an object with op and path")
     op = step.get("op")
     if op not in ("add", "remove", "replace", "move", "copy", "test"):
@@ -96,6 +97,12 @@ def _get(root: Any, path: Sequence[str]) -> Any:
         if found is _MISSING:
             raise PatchFailed(f"there is no value at {'/'.join(path)}")
     return found
+
+
+def _found(root: Any, path: Sequence[str]) -> Any:
+    """The value to test; a key that an object is without is null."""
+    parent = _get(root, path[:-1])
+    return parent.get(path[-1]) if isinstance(parent, dict) else _get(root, path)
 
 
 def _add(root: Any, path: Sequence[str], value: Any) -> None:
@@ -136,8 +143,12 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def _sort(value: Any) -> str:
-    return "object" if isinstance(value, Mapping) else "string" if isinstance(value, str) else "number"
+def sort_of(value: Any) -> str:
+    """The sort of a plain value, as Go names it in its errors."""
+    if isinstance(value, bool):
+        return "bool"
+    sorts = ((Mapping, "object"), (str, "string"), (list, "array"))
+    return next((name for sort, name in sorts if isinstance(value, sort)), "number")
 
 
-__all__ = ["Operation", "PatchFailed", "apply_patch", "read_patch"]
+__all__ = ["Operation", "PatchFailed", "apply_patch", "read_patch", "sort_of"]

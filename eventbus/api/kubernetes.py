@@ -15,11 +15,11 @@ from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.negotiation import JSON, Answer, negotiate
-from eventbus.api.options import WriteOptions, check_version, list_options, write_options
+from eventbus.api.options import WriteOptions, asked_version, list_options, write_options
 from eventbus.api.own_export import refuse_own_export
 from eventbus.api.packed_answer import run_packed
 from eventbus.api.rendering import Renderer
-from eventbus.api.request_info import Asked, read_request
+from eventbus.api.request_info import Asked, check_name, read_request, selected_name
 from eventbus.api.resources import Resources
 from eventbus.api.shared import API, USER, Api, Desk
 from eventbus.api.sockets import SocketOutlet, is_upgrade
@@ -55,10 +55,12 @@ class KubernetesApi:
         asked = read_request(request.method, request.rel_url.raw_path, request.query, self._resources)
         request[ASKED] = _labels(request, asked)
         self._authorize(request, asked)
+        check_name(asked.name)
         query = request.query
         watch = asked.verb == "watch"
         agent = request.headers.get("User-Agent", "")
-        answer = negotiate(request.headers.get("Accept", ""), query, agent, watch=watch)
+        many = None if asked.verb in ("watch", "delete") else asked.verb in ("list", "deletecollection")
+        answer = negotiate(request.headers.get("Accept", ""), query, agent, watch=watch, many=many)
         if watch:
             return await self._watch(request, asked, answer)
         if is_long(request):  # it says watch where there is nothing to watch, and was not counted for that
@@ -69,8 +71,8 @@ class KubernetesApi:
     async def _serve(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         match asked.verb:
             case "get":
-                check_version(request.query)
-                return await self._answer(request, answer, lambda desk: _got(desk, asked, answer))
+                version = asked_version(request.query)
+                return await self._answer(request, answer, lambda desk: _got(desk, asked, answer, version))
             case "list":
                 options = list_options(request.query, asked.namespace, watch=False)
                 return await self._answer(
@@ -99,12 +101,14 @@ class KubernetesApi:
         what = f'User "{user.name}" cannot {asked.verb} resource "{full}" in API group "{resource.group}" {place}'
         if resource.plural in OPERATED:
             what += f": that takes the role operator, which admin is without (--grant operator=user:{user.name})"
-        raise status.forbidden(resource.label, asked.name, what)
+        raise status.forbidden(resource.label, asked.name or selected_name(request.query), what)
 
     async def _write(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         refuse_own_export(self._api.bus, request)
-        options = write_options(request.query, _OPTIONS[asked.verb])
-        body = await typed_body(request, PATCHES if asked.verb == "patch" else READ)
+        accepted = PATCHES if asked.verb == "patch" else READ
+        media_type = body_type(request, accepted)
+        options = write_options(request.query, _OPTIONS[asked.verb], applied=media_type == APPLY_PATCH)
+        body = await typed_body(request, accepted)
         do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": verbs.patch}[
             asked.verb
         ]
@@ -201,11 +205,16 @@ async def typed_body(
     request: web.Request, accepted: tuple[str, ...], *, most: int = MAX_BODY, within_s: float = BODY_S
 ) -> Body:
     """The body of *request*, which is one of what is *accepted*. Raises: Refusal: 408, 413, 415."""
+    media_type = body_type(request, accepted)
+    return Body(await read_body(request, most=most, within_s=within_s), media_type)
+
+
+def body_type(request: web.Request, accepted: tuple[str, ...]) -> str:
+    """The media type of the body of *request*. Raises: Refusal: 415."""
     header = request.headers.get("Content-Type")
     if not header and is_from_browser(request):
         raise status.unsupported_media_type(accepted)
-    media_type = media_type_of(header, accepted)
-    return Body(await read_body(request, most=most, within_s=within_s), media_type)
+    return media_type_of(header, accepted)
 
 
 def reply(answer: Answer, data: bytes, *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
@@ -223,8 +232,8 @@ async def refuse_method(_request: web.Request) -> web.StreamResponse:
     raise status.method_not_allowed()
 
 
-def _got(desk: Desk, asked: Asked, answer: Answer) -> bytes:
-    return _renderer(desk, asked, answer).one(verbs.get(desk, asked))
+def _got(desk: Desk, asked: Asked, answer: Answer, version: str) -> bytes:
+    return _renderer(desk, asked, answer).one(verbs.get(desk, asked, version))
 
 
 def _labels(request: web.Request, asked: Asked) -> tuple[str, ...]:

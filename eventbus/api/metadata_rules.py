@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from eventbus.api.status import Cause
+from eventbus.api.status import Cause, quoted
 from eventbus.event import ObjectMeta, OwnerReference
-from eventbus.names import MAX_LABEL, is_dns_label, is_dns_subdomain, is_qualified_name
+from eventbus.names import MAX_LABEL, MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_qualified_name
 
 NAME_PART: Final = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -37,6 +37,26 @@ _LABEL: Final = (
 
 def metadata_causes(metadata: ObjectMeta) -> Iterator[Cause]:
     """List what is wrong with the labels, annotations, owners and finalizers of an object."""
+    yield from _common_causes(metadata)
+    for finalizer in metadata.finalizers:
+        yield from qualified_causes("metadata.finalizers", finalizer)
+    if {"orphan", "foregroundDeletion"} <= set(metadata.finalizers):
+        yield invalid("metadata.finalizers", "", "finalizer orphan and foregroundDeletion cannot be both set")
+
+
+def changed_causes(metadata: ObjectMeta, former: ObjectMeta) -> Iterator[Cause]:
+    """List what is wrong with metadata that are to take the place of *former*; the API server looks at both in turn."""
+    ends = metadata.deletion_timestamp
+    if ends is not None and former.deletion_timestamp is None:  # only a delete sets it, and nothing takes it away
+        problem = f"Invalid value: {ends:%Y-%m-%d %H:%M:%S} +0000 UTC: field is immutable"
+        yield Cause("FieldValueInvalid", problem, "metadata.deletionTimestamp")
+    if metadata.deletion_grace_period_seconds not in (None, former.deletion_grace_period_seconds):
+        problem = f"Invalid value: {metadata.deletion_grace_period_seconds}: field is immutable"
+        yield Cause("FieldValueInvalid", problem, "metadata.deletionGracePeriodSeconds")
+    yield from _common_causes(metadata)
+
+
+def _common_causes(metadata: ObjectMeta) -> Iterator[Cause]:
     yield from _label_causes(metadata.labels)
     for key in sorted(metadata.annotations):
         yield from qualified_causes("metadata.annotations", key, tested=key.lower())
@@ -45,23 +65,46 @@ def metadata_causes(metadata: ObjectMeta) -> Iterator[Cause]:
     if sum(bool(owner.controller) for owner in metadata.owner_references) > 1:
         problem = "Only one reference can have Controller set to true"
         yield invalid("metadata.ownerReferences", "", problem)
-    for finalizer in metadata.finalizers:
-        yield from qualified_causes("metadata.finalizers", finalizer)
-    if {"orphan", "foregroundDeletion"} <= set(metadata.finalizers):
-        yield invalid("metadata.finalizers", "", "finalizer orphan and foregroundDeletion cannot be both set")
 
 
-def subdomain_causes(name: str) -> Iterator[Cause]:
-    """List what is wrong with a name that must be a DNS subdomain."""
-    if name and not is_dns_subdomain(name):
-        yield invalid("metadata.name", name, _SUBDOMAIN)
+def subdomain_causes(metadata: ObjectMeta) -> Iterator[Cause]:
+    """List what is wrong with the names of an object that must be DNS subdomains."""
+    for field, name in _names(metadata):
+        if name and len(name) > MAX_SUBDOMAIN:
+            yield invalid(field, name, f"must be no more than {MAX_SUBDOMAIN} characters")
+        if name and not is_dns_subdomain(_cut(name, MAX_SUBDOMAIN)):
+            yield invalid(field, name, _SUBDOMAIN)
 
 
-def label_name_causes(name: str) -> Iterator[Cause]:
-    """List what is wrong with a name that must be a DNS label, as that of a namespace."""
-    if name and not is_dns_label(name):
-        problem = f"must be no more than {MAX_LABEL} characters" if len(name) > MAX_LABEL else _LABEL
-        yield invalid("metadata.name", name, problem)
+def label_name_causes(metadata: ObjectMeta) -> Iterator[Cause]:
+    """List what is wrong with the names of an object that must be DNS labels, as those of a namespace."""
+    for field, name in _names(metadata):
+        if name and len(name) > MAX_LABEL:
+            yield invalid(field, name, f"must be no more than {MAX_LABEL} characters")
+        if name and not is_dns_label(_cut(name, MAX_LABEL)):
+            yield invalid(field, name, _LABEL)
+
+
+def segment_causes(metadata: ObjectMeta) -> Iterator[Cause]:
+    """List what is wrong with the names of an object that need only fit into a path, as those of core/v1 events."""
+    for field, name in (("metadata.generateName", metadata.generate_name), ("metadata.name", metadata.name)):
+        if name in (".", "..") and field == "metadata.name":
+            yield invalid(field, name, f"may not be '{name}'")
+        for character in "/%":
+            if character in name:
+                yield invalid(field, name, f"may not contain '{character}'")
+
+
+def _names(metadata: ObjectMeta) -> Iterator[tuple[str, str]]:
+    """The name, and what it begins with, whose dash at the end is followed by something."""
+    begin = metadata.generate_name
+    yield "metadata.generateName", begin[:-1] + "a" if begin.endswith("-") and len(begin) > 1 else begin
+    yield "metadata.name", metadata.name
+
+
+def _cut(name: str, most: int) -> str:
+    """*name*, no longer than it may be: what is wrong besides is told for itself."""
+    return name if len(name) <= most else name[: most - 1] + name[-1]
 
 
 def qualified_causes(field: str, shown: str, *, tested: str | None = None) -> Iterator[Cause]:
@@ -92,7 +135,7 @@ _WITH_PREFIX: Final = " with an optional DNS subdomain prefix and '/' (e.g. 'exa
 
 def invalid(field: str, value: object, problem: str) -> Cause:
     """The cause of a value that may not be."""
-    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {problem}', field)
+    return Cause("FieldValueInvalid", f"Invalid value: {quoted(str(value))}: {problem}", field)
 
 
 def _label_causes(labels: Mapping[str, str]) -> Iterator[Cause]:
@@ -115,4 +158,13 @@ def _owner_causes(owner: OwnerReference) -> Iterator[Cause]:
         yield invalid(below, "", "/v1, Kind=Event is disallowed from being an owner")
 
 
-__all__ = ["NAME_PART", "invalid", "label_name_causes", "metadata_causes", "qualified_causes", "subdomain_causes"]
+__all__ = [
+    "NAME_PART",
+    "changed_causes",
+    "invalid",
+    "label_name_causes",
+    "metadata_causes",
+    "qualified_causes",
+    "segment_causes",
+    "subdomain_causes",
+]

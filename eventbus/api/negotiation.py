@@ -48,8 +48,11 @@ class Clause(msgspec.Struct, frozen=True):
     quality: float
 
 
-def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool) -> Answer:
-    """The first clause that can be served. Raises: Refusal: 406, none can; 400: includeObject is none."""
+def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool, many: bool | None) -> Answer:
+    """The first clause that can be served. *many*: a list is answered, or else one object; None: that is not known.
+
+    Raises: Refusal: 406, none can; 400: includeObject is none.
+    """
     include = query.get("includeObject") or "Metadata"
     asked = query.get("pretty")
     pretty = is_true(asked) if asked is not None else user_agent.startswith(_READ_BY_PEOPLE)
@@ -57,11 +60,20 @@ def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: 
         found = _served(clause, watch)
         if found is not None:
             media_type, shape, meta_version = found
+            if shape is Shape.METADATA and many is not None:
+                _check_metadata(clause.parameters["as"], many)
             if shape is Shape.TABLE and include not in ("None", "Metadata", "Object"):
                 problem = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
                 raise status.bad_request(f"Unable to convert to Table as requested: {problem}")
             return Answer(shape, meta_version, media_type, pretty and not watch, include)
     raise status.not_acceptable(SERVED[:1] if watch else SERVED)
+
+
+def _check_metadata(wanted: str, many: bool) -> None:
+    """Raises: Refusal: 406: metadata of a list are asked of one object, or the other way round."""
+    if wanted.endswith("List") is not many:
+        is_no = "is a list" if many else "is not a list"
+        raise status.Refusal(406, "NotAcceptable", f"you requested {wanted}, but the requested object {is_no}")
 
 
 @lru_cache(maxsize=64)  # a client says the same each time
@@ -75,18 +87,18 @@ def clauses(accept: str) -> Sequence[Clause]:
             quality = float(parameters.pop("q", "1"))
         except ValueError:
             quality = 1.0
-        if media_type and quality > 0:
-            found.append(Clause(media_type.lower(), parameters, quality))
+        if media_type:  # also with q=0, which is no refusal there
+            found.append(Clause(media_type, parameters, quality))
     return sorted(found, key=lambda clause: -clause.quality)
 
 
 def _served(clause: Clause, watch: bool) -> tuple[str, Shape, str] | None:
-    media_type = JSON if clause.media_type in ("*/*", "application/*") else clause.media_type
+    media_type = JSON if clause.media_type == "*/*" else clause.media_type
     if media_type not in SERVED or (watch and media_type != JSON):
         return None
     wanted = clause.parameters.get("as", "")
     if not wanted:
-        return media_type, Shape.WHOLE, "v1"
+        return None if "v" in clause.parameters or "g" in clause.parameters else (media_type, Shape.WHOLE, "v1")
     version = clause.parameters.get("v", "")
     if clause.parameters.get("g") != _META or version not in _META_VERSIONS:
         return None

@@ -49,6 +49,7 @@ def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, A
     """The plain object of a body, with its kind, version and namespace as they must be. Raises: Refusal: 400."""
     kind = asked.resource.kind
     plain = body.read(kind.name)
+    plain = {} if plain is None else plain
     if not isinstance(plain, Mapping):
         raise status.bad_request(f"the object provided is unrecognized (must be of type {kind.name})")
     version, name = plain.get("apiVersion") or kind.api_version, plain.get("kind") or kind.name
@@ -63,6 +64,8 @@ def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, A
     if not isinstance(metadata, Mapping):
         raise status.bad_request(f"{kind.name}: metadata must be an object")
     given = metadata.get("namespace") or asked.namespace
+    if not kind.namespaced:  # what lies in no namespace loses the name of one
+        metadata, given = {key: value for key, value in metadata.items() if key != "namespace"}, ""
     if given != asked.namespace:
         raise status.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -21,10 +22,11 @@ from eventbus.store.list_validation import list_problems, watch_problems
 WATCH_S: Final = (1800.0, 3600.0)
 _META: Final = "meta.k8s.io"
 _DRY: Final = "All"
-_PROPAGATIONS: Final = ("Background", "Foreground", "Orphan")
+_PROPAGATIONS: Final = ("Foreground", "Background", "Orphan")
 _MAX_MANAGER: Final = 128
 #: The largest that etcd has.
 _MOST_VERSION: Final = (1 << 63) - 1
+_NUMBER: Final = re.compile("[+-]?[0-9]+")
 _MATCHES: Final = frozenset(VersionMatch)
 _VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
@@ -45,7 +47,9 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
     """
     fields = query.get("fieldSelector", "")
     if name:
-        fields = f"metadata.name={name},{fields}" if fields else f"metadata.name={name}"
+        if fields and f"metadata.name={name}" not in fields.replace("==", "=").split(","):
+            raise status.bad_request("fieldSelector metadata.name doesn't match requested name")
+        fields = fields or f"metadata.name={name}"
     options = ListOptions(
         namespace=namespace,
         label_selector=query.get("labelSelector", ""),
@@ -71,23 +75,35 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
             Continue.parse(options.continue_)
         except InvalidObject as error:
             raise status.bad_request(f"invalid continue token: {error}") from None
+        if version not in ("", "0"):
+            raise status.bad_request("specifying resource version is not allowed when using continue")
     return msgspec.structs.replace(options, resource_version=version)
 
 
-def check_version(query: Mapping[str, str]) -> None:
-    """Check the version that a get must not be older than, which none is: it reads what is. Raises: Refusal: 400.
+def asked_version(query: Mapping[str, str]) -> str:
+    """Read the version that a get must not be older than, "" any. Raises: Refusal: 400.
 
     Source: Get in apiserver storage/etcd3/store.go.
     """
-    _version(query.get("resourceVersion", ""))
+    return _version(query.get("resourceVersion", ""))
 
 
-def write_options(query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] = ()) -> WriteOptions:
-    """Args: kind: as `CreateOptions`.  dry_run: out of the body of a delete. Raises: Refusal: 422."""
-    if not query and not dry_run:
+def write_options(
+    query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] = (), *, applied: bool = False
+) -> WriteOptions:
+    """Args: kind: as `CreateOptions`.  dry_run: out of the body of a delete.  applied: of a patch.
+
+    Raises: Refusal: 422.
+    """
+    if not query and not dry_run and not applied:
         return WriteOptions()
     asked = [*dry_run, *_all(query, "dryRun")]
-    causes = list(_manager_causes(query.get("fieldManager", "")))
+    causes = []
+    if applied and not query.get("fieldManager"):
+        causes.append(Cause("FieldValueRequired", "Required value: is required for apply patch", "fieldManager"))
+    if kind == "PatchOptions" and not applied and "force" in query:
+        causes.append(Cause("FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force"))
+    causes += _manager_causes(query.get("fieldManager", ""))
     if any(word != _DRY for word in asked):
         shown = ", ".join(f'"{word}"' for word in asked)
         problem = f'Unsupported value: []string{{{shown}}}: supported values: "{_DRY}"'
@@ -109,18 +125,23 @@ def check_propagation(policy: Any, orphan: Any) -> None:
             "DeleteOptions", "", [Cause("FieldValueInvalid", problem, "propagationPolicy")], group=_META
         )
     if policy is not None and policy not in _PROPAGATIONS:
-        problem = f'Unsupported value: "{policy}": supported values: {_quoted(*sorted(_PROPAGATIONS))}'
+        problem = f'Unsupported value: "{policy}": supported values: {_quoted(*_PROPAGATIONS, "nil")}'
         cause = Cause("FieldValueNotSupported", problem, "propagationPolicy")
         raise status.invalid("DeleteOptions", "", [cause], group=_META)
 
 
 def _manager_causes(manager: str) -> Iterator[Cause]:
     if len(manager.encode()) > _MAX_MANAGER:
-        problem = f"Too long: may not be more than {_MAX_MANAGER} bytes"
+        problem = f"Too long: must have at most {_MAX_MANAGER} bytes"
         yield Cause("FieldValueTooLong", problem, "fieldManager")
-    if not manager.isprintable():
-        problem = f'Invalid value: "{manager}": should only contain printable characters'
-        yield Cause("FieldValueInvalid", problem, "fieldManager")
+    for place, character in enumerate(manager):
+        if not character.isprintable():
+            at = len(manager[:place].encode())
+            problem = (
+                f"Invalid value: {status.quoted(manager)}: invalid character U+{ord(character):04X} (at position {at})"
+            )
+            yield Cause("FieldValueInvalid", problem, "fieldManager")
+            return
 
 
 def _all(query: Mapping[str, str], name: str) -> Sequence[str]:
@@ -151,15 +172,16 @@ def _match(text: str) -> VersionMatch:
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
-    text = query.get(name, "") or "0"
-    try:
-        return int(text) if len(text) < 20 and text.isascii() else _raise()
-    except ValueError:
-        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
-
-
-def _raise() -> int:
-    raise ValueError
+    """A whole number; 0 where none is given. Raises: Refusal: 400, also where nothing is given as one."""
+    text = query.get(name)
+    if text is None:
+        return 0
+    problem = "invalid syntax" if _NUMBER.fullmatch(text) is None else ""
+    if not problem and (len(text) > 400 or not -_MOST_VERSION - 1 <= int(text) <= _MOST_VERSION):
+        problem = "value out of range"
+    if problem:
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text[:400]}": {problem}')
+    return int(text)
 
 
 def _timeout(query: Mapping[str, str]) -> float:
@@ -167,4 +189,4 @@ def _timeout(query: Mapping[str, str]) -> float:
     return float(asked) if asked > 0 else random.uniform(*WATCH_S)
 
 
-__all__ = ["WriteOptions", "check_propagation", "check_version", "list_options", "write_options"]
+__all__ = ["WriteOptions", "asked_version", "check_propagation", "list_options", "write_options"]

@@ -62,7 +62,7 @@ class Renderer(msgspec.Struct, frozen=True):
                         "kind": "PartialObjectMetadataList",
                         "apiVersion": self._meta_version,
                         "metadata": metadata,
-                        "items": [self._partial(item) for item in found.items],
+                        "items": [self._partial(item) for item in found.items] or None,  # as Go shows no items
                     }
                 )
         kind = self.resource.kind

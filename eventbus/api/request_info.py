@@ -38,6 +38,8 @@ def read_request(method: str, raw_path: str, query: Mapping[str, str], resources
     if found is None:
         raise status.no_such_path()
     resource, namespace, name, subresource, old_watch = found
+    if old_watch and subresource:
+        raise status.no_such_path()
     if subresource and subresource not in resource.subresources:
         raise _not_here(namespace, name) if (resource.kind is POD and subresource == "log") else status.no_such_path()
     verbs = _STATUS if subresource else _ONE if name else _MANY
@@ -66,6 +68,18 @@ def is_true(value: str | None) -> bool:
 def is_true_or_none(value: str | None) -> bool | None:
     """The same, where what is not given means something of its own."""
     return None if value is None else is_true(value)
+
+
+def check_name(name: str) -> None:
+    """Raises: Refusal: 400: no object can have that name, as the API server finds before it looks for one."""
+    if "%" in name:
+        raise status.bad_request(f"Name parameter invalid: \"{name}\": may not contain '%'")
+
+
+def selected_name(query: Mapping[str, str]) -> str:
+    """The one name that a list or a watch asks for by its fields, "" if any will do."""
+    terms = query.get("fieldSelector", "").replace("==", "=").split(",")
+    return next((term.removeprefix("metadata.name=") for term in terms if term.startswith("metadata.name=")), "")
 
 
 @lru_cache(maxsize=256)  # whoever writes or lists does it again and again
@@ -113,4 +127,4 @@ def _find(parts: Sequence[str], resources: Resources) -> tuple[Resource, str, st
     return resource, namespace, name, subresource, old_watch
 
 
-__all__ = ["NAMESPACES", "Asked", "is_true", "is_true_or_none", "read_request"]
+__all__ = ["NAMESPACES", "Asked", "check_name", "is_true", "is_true_or_none", "read_request", "selected_name"]

@@ -18,7 +18,9 @@ from eventbus.api.shared import API, USER
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"
 #: What is served besides resources, that everybody with a name may read.
-_PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
+_PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/version/", "/healthz", "/livez", "/readyz")
+#: Those of them below which everything is.
+_TREES: Final = ("/api", "/apis", "/openapi")
 
 
 class Reviews:
@@ -52,9 +54,11 @@ class Reviews:
         elif "nonResourceAttributes" in spec and spec["nonResourceAttributes"] is not None:
             asked = _mapping(spec, "nonResourceAttributes")
             path, verb = str(asked.get("path", "")), str(asked.get("verb", ""))
-            allowed, reason = verb.lower() == "get" and path.startswith(_PATHS), ""
+            allowed, reason = MASTERS in user.groups or (verb == "get" and _is_open(path)), ""
         else:
-            problem = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            problem = (
+                'Invalid value: "null": exactly one of nonResourceAttributes or resourceAttributes must be specified'
+            )
             cause = status.Cause("FieldValueInvalid", problem, "spec.resourceAttributes")
             raise status.invalid("", "", [cause], group=AUTHORIZATION.partition("/")[0])
         found: dict[str, Any] = {"allowed": allowed} | ({"reason": reason} if reason else {})
@@ -75,7 +79,7 @@ class Reviews:
                 resources = self._named(rule.resources, rule.excepted)
                 if resources:
                     rules.append({"verbs": sorted(rule.verbs), "apiGroups": [ANY], "resources": resources})
-        paths = [f"{path}/*" if path in ("/api", "/apis", "/openapi") else path for path in _PATHS]
+        paths = [f"{path}/*" if path in _TREES else path for path in _PATHS]
         found = {
             "resourceRules": rules,
             "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": paths}],
@@ -105,7 +109,7 @@ class Reviews:
 
     def _allowed(self, request: web.Request, user: User, asked: Mapping[str, Any]) -> tuple[bool, str]:
         verb, group, resource, namespace, subresource, name = (
-            str(asked.get(key) or "") for key in ("verb", "group", "resource", "namespace", "subresource", "name")
+            _text(asked, key) for key in ("verb", "group", "resource", "namespace", "subresource", "name")
         )
         if resource == ANY:
             return MASTERS in user.groups and not namespace, ""
@@ -126,6 +130,11 @@ class Reviews:
         return sorted(resources & served)
 
 
+def _is_open(path: str) -> bool:
+    """Return True for what is served besides resources; a path that only begins like it is another."""
+    return path in _PATHS or path.startswith(tuple(f"{tree}/" for tree in _TREES))
+
+
 def _info(user: User) -> dict[str, Any]:
     return {"username": user.name} | ({"uid": user.uid} if user.uid else {}) | {"groups": list(user.groups)}
 
@@ -133,12 +142,20 @@ def _info(user: User) -> dict[str, Any]:
 async def _read(request: web.Request, version: str, kind: str) -> Mapping[str, Any]:
     """The review. Raises: Refusal: 400, 415."""
     plain = (await typed_body(request, READ)).read(kind)
+    plain = {} if plain is None else plain
     if not isinstance(plain, Mapping) or (plain.get("kind") or kind, plain.get("apiVersion") or version) != (
         kind,
         version,
     ):
         raise status.bad_request(f"the object provided is unrecognized (must be of type {kind})")
     return plain
+
+
+def _text(plain: Mapping[str, Any], key: str) -> str:
+    found = plain.get(key) or ""
+    if not isinstance(found, str):
+        raise status.bad_request(f"{key} must be a string")
+    return found
 
 
 def _mapping(plain: Mapping[str, Any], key: str) -> Mapping[str, Any]:

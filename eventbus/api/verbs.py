@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,24 +10,22 @@ import msgspec
 
 from eventbus.api import status
 from eventbus.api.bodies import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Body
-from eventbus.api.event_rules import event_causes
-from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch
-from eventbus.api.lease_rules import lease_causes
-from eventbus.api.metadata_rules import label_name_causes, metadata_causes
+from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch, sort_of
 from eventbus.api.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
 from eventbus.api.object_bodies import bad_patch, object_of, warnings_of
+from eventbus.api.object_rules import check_rules, invalid_object
 from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
 from eventbus.api.shared import Desk
 from eventbus.api.status import Cause
 from eventbus.api.strategic_merge import BadDirective, strategic_merge
-from eventbus.errors import AlreadyExists, InvalidEvent, InvalidObject, NotFound
-from eventbus.kinds import EVENTS_V1, LEASE, Kind
+from eventbus.errors import AlreadyExists, Expired, InvalidEvent, InvalidObject, NotFound
+from eventbus.kinds import LEASE, Kind
 from eventbus.list_watch import ListOptions, ObjectList
 from eventbus.store.changes import AheadOfStore
 from eventbus.store.merge_patch import merge
 from eventbus.store.repeatable_call import Steps
-from eventbus.store.storage import conflict, replaced
+from eventbus.store.storage import conflict, replaced, with_metadata
 from eventbus.store.writer import ObjectWriter
 
 
@@ -39,11 +37,24 @@ class Written(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def get(desk: Desk, asked: Asked) -> Any:
-    """One object. Raises: NotFound."""
+def get(desk: Desk, asked: Asked, version: str = "") -> Any:
+    """One object, not older than *version*. Raises: NotFound, AheadOfStore."""
+    if version not in ("", "0"):
+        _expect(desk, asked.resource.kind, version)
     if asked.resource.kind is NAMESPACE:
         return get_namespace(desk, asked.name)
     return desk.objects(asked.resource.kind).get(asked.name, asked.namespace)
+
+
+def _expect(desk: Desk, kind: Kind[Any], version: str) -> None:
+    """Raises: AheadOfStore: nothing is as new as *version* yet."""
+    with in_client_versions(desk, kind, version):
+        try:
+            desk.objects(kind).expect(desk.to_store(kind, version))
+        except AheadOfStore:
+            raise
+        except Expired:  # it is older than what is still known, and what is read is not
+            return
 
 
 def list_objects(desk: Desk, asked: Asked, options: ListOptions) -> ObjectList[Any]:
@@ -96,10 +107,12 @@ def _to_create(
     made, warnings = object_of(asked, body, options)
     if asked.resource.kind is NAMESPACE:
         made = begun(made)
+    if made.metadata.resource_version == "0":  # any, and of what is new none
+        made = with_metadata(made, resource_version="")
     if asked.name:  # it is applied
         _check_name(asked, made)
     admit(made)
-    _check_rules(asked, made)
+    check_rules(asked, made)
     if asked.resource.kind is NAMESPACE and not made.metadata.generate_name:
         _refuse_used(desk, made.metadata.name)
     return made, warnings
@@ -124,31 +137,27 @@ def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
         written = _modify(desk, asked, options, change, version=version, uid=metadata.uid)
         return Written(written, warnings=warnings)
     except NotFound:
-        if not asked.resource.made_by_update or version or asked.subresource:
+        if not asked.resource.made_by_update or asked.subresource:
             raise
         if metadata.uid:
             problem = f"Precondition failed: UID in precondition: {metadata.uid}, UID in object meta: "
             message = f'Operation cannot be fulfilled on {asked.resource.label} "{asked.name}": {problem}'
             details = status.named(asked.resource.label, asked.name)
             raise status.Refusal(409, "Conflict", message, details=details) from None
-    _check_rules(asked, new)
-    return Written(writer(desk, asked, options).create(new), made=True, warnings=warnings)
+    check_rules(asked, new)
+    made = with_metadata(new, resource_version="")
+    return Written(writer(desk, asked, options).create(made), made=True, warnings=warnings)
 
 
 def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
     """Raises: Refusal: 400, 409, 422. NotFound, unless it is applied, which makes what is not there."""
-    if body.media_type == APPLY_PATCH and not options.manager:
-        problem = "Required value: is required for apply patch"
-        cause = Cause("FieldValueRequired", problem, "fieldManager")
-        raise status.invalid("PatchOptions", "", [cause], group="meta.k8s.io")
-    if body.media_type != APPLY_PATCH and options.force:
-        cause = Cause("FieldValueForbidden", "Forbidden: may not be specified for non-apply patch", "force")
-        raise status.invalid("PatchOptions", "", [cause], group="meta.k8s.io")
     try:
-        value = body.value()
-    except ValueError as error:
-        raise status.bad_request(str(error)) from None
-    applied = _patcher(body.media_type, value)
+        value = _patch_of(body)
+        applied = _patcher(body.media_type, value)
+    except status.Refusal:
+        if body.media_type != APPLY_PATCH:
+            get(desk, asked)  # what is not there is told first
+        raise
     version = _version(value)
     warnings = warnings_of(asked, value, (), options, patch=True) if isinstance(value, Mapping) else ()
     admitted = False
@@ -160,15 +169,19 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
             admitted = True
         kind = asked.resource.kind
         try:
-            new = kind.decode(applied(kind.encode(former)))
+            plain = applied(kind.encode(former))
+            if body.media_type == STRATEGIC_PATCH and isinstance(plain, dict):  # it is of the type, whatever it says
+                plain |= {"kind": kind.name, "apiVersion": kind.api_version}
+            new = kind.decode(plain)
         except (InvalidEvent, InvalidObject) as error:
             raise bad_patch(value, str(error)) from None
         _check_name(asked, new)
         if new.metadata.namespace != asked.namespace:
-            raise status.bad_request("the namespace of the object does not match the namespace on the request")
+            given = f"the namespace of the object ({new.metadata.namespace})"
+            raise status.bad_request(f"{given} does not match the namespace on the request ({asked.namespace})")
         if new.metadata.uid not in ("", former.metadata.uid):
             problem = f'Invalid value: "{new.metadata.uid}": field is immutable'
-            raise _invalid(asked, asked.name, [Cause("FieldValueInvalid", problem, "metadata.uid")])
+            raise invalid_object(asked, asked.name, [Cause("FieldValueInvalid", problem, "metadata.uid")])
         if body.media_type == JSON_PATCH:
             _check_same_version(desk, asked, former.metadata.resource_version, new.metadata.resource_version)
         return _kept_part(asked, former, new)
@@ -195,7 +208,7 @@ def _modify(
 ) -> Any:
     def checked(former: Any) -> Any:
         new = change(former)
-        _check_rules(asked, new, former)
+        check_rules(asked, new, former)
         return new
 
     objects = writer(desk, asked, options)
@@ -219,32 +232,19 @@ def _check_name(asked: Asked, new: Any) -> None:
         raise status.bad_request(
             f"the name of the object ({given}) does not match the name on the URL ({asked.name})"
             if given
-            else "name must be provided"
+            else f"the name of the object ({asked.name} based on URL) was undeterminable: name must be provided"
         )
 
 
-def _check_rules(asked: Asked, new: Any, former: Any = None) -> None:
-    """Check what the API server checks besides. Raises: Refusal: 422, with all that is wrong."""
-    causes: list[Cause] = []
-    kind, metadata = asked.resource.kind, new.metadata
-    if not (metadata.name or metadata.generate_name):
-        causes.append(Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name"))
-    if asked.resource.is_events:
-        causes += event_causes(new, new_api=kind is EVENTS_V1, former=former)
-    elif kind is LEASE:
-        causes += lease_causes(new.spec)
-    elif kind is NAMESPACE:
-        causes += label_name_causes(metadata.name)
-    if not (asked.resource.is_events and causes):  # those of events come first, and alone
-        causes += metadata_causes(metadata)
-    if causes:
-        raise _invalid(asked, metadata.name, causes)
-
-
-def _invalid(asked: Asked, name: str, causes: Sequence[Cause]) -> status.Refusal:
-    """Events are refused without their group, as the API server has one kind for both of them."""
-    group = "" if asked.resource.is_events else asked.resource.group
-    return status.invalid(asked.resource.kind.name, name, causes, group=group)
+def _patch_of(body: Body) -> Any:
+    """The plain value of a patch; null is none at all. Raises: Refusal: 400."""
+    try:
+        value = body.value()
+    except ValueError as error:
+        raise status.bad_request(str(error)) from None
+    if value is None and body.media_type in (STRATEGIC_PATCH, JSON_PATCH):
+        return [] if body.media_type == JSON_PATCH else {}
+    return value
 
 
 def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
@@ -261,7 +261,8 @@ def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
             raise status.bad_request(str(error)) from None
         return lambda plain: _fitting(lambda: apply_patch(plain, steps))
     if not isinstance(value, Mapping):
-        raise status.bad_request("json: cannot unmarshal into Go value of type map[string]interface {}")
+        text = f"json: cannot unmarshal {sort_of(value)} into Go value of type map[string]interface {{}}"
+        raise status.bad_request(text)
     if media_type in (STRATEGIC_PATCH, APPLY_PATCH):
         return lambda plain: _fitting(lambda: strategic_merge(plain, value))
     return lambda plain: _fitting(lambda: merge(plain, value))

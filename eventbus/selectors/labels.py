@@ -215,7 +215,8 @@ def _check_values(key: str, operator: LabelOperator, values: frozenset[str]) -> 
 
 
 def _is_integer(text: str) -> bool:
-    return re.fullmatch(r"[+-]?[0-9]+", text) is not None
+    """As Go reads an int64; labels are short."""
+    return re.fullmatch(r"[+-]?[0-9]{1,63}", text) is not None and -(1 << 63) <= int(text) < 1 << 63
 
 
 __all__ = ["InvalidSelector", "LabelOperator", "LabelSelector", "Requirement"]

@@ -97,6 +97,10 @@ class ObjectReader(Generic[T]):
             if len(taken) < len(page):
                 more = str(last)
                 break
+            if taken and len(items) == options.limit and not selection.takes_all:
+                # What is behind need not be selected, as in the API server: looking for it may take all there is.
+                more = str(last) if self._count_behind(selection, last) != 0 else ""
+                break
         if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
             raise Expired(f"The resource version for the provided list is too old: {start.version}")
         left = self._count_behind(selection, last) if more and selection.takes_all else None
@@ -179,6 +183,10 @@ class ObjectReader(Generic[T]):
     def versioned(self, found: Iterable[tuple[int, T]]) -> Sequence[T]:
         """Return objects that were found in the store beside this reader, by partition, with the versions it gives."""
         return [one for _, one in found]
+
+    def expect(self, version: str) -> None:
+        """Check that the store has come as far as *version*. Raises: AheadOfStore.  Redis: GET on version."""
+        self._parse(version, self.newest())
 
     def newest(self) -> Versions:
         """Read the version of the kind's last change."""

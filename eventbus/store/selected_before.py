@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgpack
 import msgspec
 
 from eventbus.errors import DeadCause, PoisonBatch
+from eventbus.event import EventSource
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
 
@@ -41,4 +43,33 @@ def decode_was(packed: bytes | None) -> Was | None:
         raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
-__all__ = ["Was", "decode_was", "encode_was"]
+def restored(found: T, was: Was) -> T:
+    """Return *found* with the labels and selectable fields that it had before; its other fields are not known."""
+    result: Any = msgspec.structs.replace(found, metadata=_with(found.metadata, "labels", was.labels))  # type: ignore[type-var]
+    for name, value in was.fields.items():
+        *parents, last = (_SNAKE.sub(r"_\1", part).lower() for part in name.split("."))
+        result = _put(result, parents, last, value)
+    kept: T = result
+    return kept
+
+
+def _put(found: Any, parents: Sequence[str], last: str, value: str) -> Any:
+    """Return *found* with *value* below *parents*; as it is, where it has no such field."""
+    if parents:
+        inner = getattr(found, parents[0], None)
+        return found if inner is None else _with(found, parents[0], _put(inner, parents[1:], last, value))
+    held = getattr(found, last, None)
+    if isinstance(held, EventSource):
+        return _with(found, last, _with(held, "component", value))
+    if isinstance(held, bool):
+        return _with(found, last, value == "true")
+    return _with(found, last, value) if isinstance(held, str) else found
+
+
+def _with(found: Any, name: str, value: Any) -> Any:
+    return msgspec.structs.replace(found, **{name: value})
+
+
+_SNAKE: Final = re.compile("([A-Z])")
+
+__all__ = ["Was", "decode_was", "encode_was", "restored"]

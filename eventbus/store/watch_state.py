@@ -12,6 +12,7 @@ import msgspec
 from eventbus.errors import EventBusError
 from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
 from eventbus.store.changes import UNFINISHED, Change, ChangeType, Versions
+from eventbus.store.selected_before import restored
 from eventbus.store.selection import Selection
 
 T = TypeVar("T", bound=HasMetadata)
@@ -94,6 +95,8 @@ class WatchState(Generic[T]):
         self._progress = list(begin.after.counters)
         self._position = list(begin.after.counters)
         self._bookmarked: tuple[int, ...] = ()
+        if not begin.items and options.resource_version not in ("", "0"):
+            self._bookmarked = tuple(begin.after.counters)  # its reader has come from there
         self._path: Sequence[Sequence[int]] = (tuple(begin.newest),)
         self._caught: tuple[Sequence[Change[T]], int] | None = None
         self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}  # of a partition, read and not yet to be told
@@ -274,6 +277,8 @@ class WatchState(Generic[T]):
             return
         is_in = change.type is not ChangeType.DELETED and self.selection.matches(found)
         was_in = change.type is not ChangeType.ADDED and self.selection.matched(found, change.was)
+        if was_in and not is_in and change.was is not None and change.type is not ChangeType.DELETED:
+            found = restored(found, change.was)  # who selects by these knows it by them
         if is_in or was_in:
             yield WatchEvent(_TOLD[was_in, is_in], found, position=self._version())
 

@@ -83,9 +83,8 @@ class ObjectWriter(ObjectReader[T]):
             yield made
             return
         for _ in range(NAME_ATTEMPTS):
-            name = metadata.generate_name + "".join(random.choices(_NAME_CHARS, k=_NAME_LENGTH))
             with suppress(AlreadyExists):
-                yield with_metadata(made, name=name)
+                yield with_metadata(made, name=generated_name(metadata.generate_name))
         problem = "already exists, the server was not able to generate a unique name for the object"
         raise AlreadyExists(f'{self.kind.resource} "{metadata.generate_name}" {problem}')
 
@@ -280,4 +279,9 @@ def _part(found: Any, name: str) -> Any:
     return getattr(found, name)
 
 
-__all__ = ["ObjectWriter"]
+def generated_name(begin: str) -> str:
+    """Return a name that begins so, with five characters behind it."""
+    return begin + "".join(random.choices(_NAME_CHARS, k=_NAME_LENGTH))
+
+
+__all__ = ["ObjectWriter", "generated_name"]

@@ -42,7 +42,7 @@ def worker(local_worker: ApiWorker) -> Iterator[ApiWorker]:
         (b'{"count":1e999}', JSON, 400),
         (b'{"count":99999999999999999999999}', JSON, 400),
         (b'{"count":"many"}', JSON, 400),
-        (b"null", JSON, 400),
+        (b"null", JSON, 422),  # an object without a name
         (b"3", JSON, 400),
         (b'{"metadata":[]}', JSON, 400),
         (b'{"metadata":{"name":"a\\u0000"}}', JSON, 400),
@@ -302,7 +302,10 @@ def test_who_sends_a_head_byte_by_byte_harms_no_other(worker: ApiWorker) -> None
     ("metadata", "said"),
     [
         ({"name": "b"}, "the name of the object (b) does not match the name on the URL (a)"),
-        ({"generateName": "a-"}, "name must be provided"),
+        (
+            {"generateName": "a-"},
+            "the name of the object (a based on URL) was undeterminable: name must be provided",
+        ),
     ],
 )
 @pytest.mark.parametrize("there", [False, True])

@@ -22,4 +22,4 @@ def test_answers_are_those_of_a_real_api_server(users_worker: ApiWorker, file: P
 
 
 def test_all_scenarios_are_there() -> None:
-    assert (len(FILES), len(MORE)) == (57, 51)
+    assert (len(FILES), len(MORE)) == (57, 91)

@@ -37,8 +37,16 @@ _GENERATED = re.compile(r"web-0\.[a-z0-9]{5}")
 def replay(worker: ApiWorker, file: Path) -> list[str]:
     """What differs."""
     for namespace in ("default", "kube-system"):
-        worker.call("DELETE", f"/api/v1/namespaces/{namespace}/events")
-    worker.call("DELETE", "/api/v1/nodes/node-1")
+        events = f"/api/v1/namespaces/{namespace}/events"
+        worker.call("DELETE", events)
+        for kept in worker.call("GET", events).json["items"]:
+            free = {"metadata": {"finalizers": None}}
+            worker.call(
+                "PATCH", f"{events}/{kept['metadata']['name']}", free, Content_Type="application/merge-patch+json"
+            )
+        worker.call("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
+    for node in ("node-1", "n1", "n2"):
+        worker.call("DELETE", f"/api/v1/nodes/{node}")
     differences: list[str] = []
     for number, step in enumerate(json.loads(file.read_text())["steps"], 1):
         where = f"step {number} {step['method']} {step['path']}"
@@ -72,7 +80,7 @@ def _called(worker: ApiWorker, method: str, path: str, step: dict[str, Any], raw
     headers.setdefault("Accept", "application/json")
     if body is not None:
         headers.setdefault("Content_Type", "application/json")
-    answer = worker.call(method, path, body, **headers)
+    answer = worker.call(method, path, body.encode() if isinstance(body, str) else body, **headers)
     text: Any = answer.data.decode()
     if not raw and text.startswith("{"):
         text = json.loads(text)

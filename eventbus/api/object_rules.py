@@ -1,0 +1,72 @@
+"""Checks an object that is to be stored by the rules of the API server that are of its kind, or of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from eventbus.api import status
+from eventbus.api.event_rules import event_causes
+from eventbus.api.lease_rules import lease_causes
+from eventbus.api.metadata_rules import (
+    changed_causes,
+    invalid,
+    label_name_causes,
+    metadata_causes,
+    segment_causes,
+    subdomain_causes,
+)
+from eventbus.api.namespaces import NAMESPACE
+from eventbus.api.request_info import Asked
+from eventbus.api.status import Cause
+from eventbus.event import ObjectMeta
+from eventbus.kinds import EVENTS_V1, LEASE
+from eventbus.store.storage import with_metadata
+from eventbus.store.writer import generated_name
+
+
+def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
+    """Check what the API server checks besides. Raises: Refusal: 422, with all that is wrong."""
+    causes: list[Cause] = []
+    if former is None and new.metadata.generate_name and not new.metadata.name:
+        new = with_metadata(new, name=generated_name(new.metadata.generate_name))  # it is what a refusal names
+    kind, metadata = asked.resource.kind, new.metadata
+    if former is not None:  # each kind's own rules of metadata repeat those of all, and are told again
+        causes += [*metadata_causes(metadata), *changed_causes(metadata, former.metadata)]
+    if not metadata.name:
+        causes.append(Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name"))
+    if asked.resource.is_events:
+        causes += event_causes(new, new_api=kind is EVENTS_V1, former=former)
+        if former is None and not causes:  # the kind's own come first, and alone
+            causes += [*segment_causes(metadata), *metadata_causes(metadata)]
+    elif former is None:
+        causes += label_name_causes(metadata) if kind is NAMESPACE else subdomain_causes(metadata)
+        causes += [*metadata_causes(metadata), *_core_causes(asked, metadata)]
+    else:
+        if asked.resource.group == "" and not asked.subresource:
+            causes += [*metadata_causes(metadata), *_core_causes(asked, metadata)]
+        causes += [*changed_causes(metadata, former.metadata), *_core_causes(asked, metadata)]
+    if kind is LEASE:
+        causes += lease_causes(new.spec)
+    if causes:
+        raise invalid_object(asked, metadata.name, causes)
+
+
+def _core_causes(asked: Asked, metadata: ObjectMeta) -> Iterator[Cause]:
+    """Of the core group, finalizers have a domain, but for those of Kubernetes itself."""
+    for number, finalizer in enumerate(metadata.finalizers if asked.resource.group == "" else ()):
+        if "/" not in finalizer and finalizer not in _FINALIZERS:
+            problem = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid(f"metadata.finalizers[{number}]", finalizer, problem)
+
+
+_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+def invalid_object(asked: Asked, name: str, causes: Sequence[Cause]) -> status.Refusal:
+    """Events are refused without their group, as the API server has one kind for both of them."""
+    group = "" if asked.resource.is_events else asked.resource.group
+    return status.invalid(asked.resource.kind.name, name, causes, group=group)
+
+
+__all__ = ["check_rules", "invalid_object"]
