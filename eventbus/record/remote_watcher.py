@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -66,26 +67,31 @@ class RemoteWatcher:
         return self._stop.is_set() and not self._thread.is_alive()
 
     def _run(self) -> None:
-        failures = 0
+        ends = 0  # in a row, behind which nothing came and of which none stood for as long as the longest pause
+        told = False
         while not self._stop.is_set():
+            began_s, asked_s = time.monotonic(), 0.0
             try:
                 for event in self._stream.read():
-                    failures = 0
+                    ends, told = 0, False
                     if self._stop.is_set():
                         return
                     if not call_handler(self._handler, event):
                         self.skipped += 1
-                pause_s = 0.0 if failures else 0.05  # it was ended in good order, by a worker that stops
             except Exception as error:
                 if self._stop.is_set():
                     return
-                if failures == 0:
+                if not told:
                     unforeseen = None if isinstance(error, EventBusError) else error
                     log.warning("watcher waits: %s", error, exc_info=unforeseen)
+                told = True
                 asked_s = (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
-                pause_s = max(BACKOFF.pause_s(failures + 1), random.uniform(asked_s / 4, asked_s))
-            failures += 1
-            self._stop.wait(pause_s)
+            if time.monotonic() - began_s >= BACKOFF.last_s:
+                ends = 0
+            ends += (
+                1  # one in good order too: a worker that stops ends its streams, but so does a proxy that refuses them
+            )
+            self._stop.wait(max(BACKOFF.pause_s(ends), random.uniform(asked_s, 1.25 * asked_s)))
 
 
 __all__ = ["EventStream", "RemoteWatcher"]
