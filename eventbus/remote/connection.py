@@ -73,10 +73,12 @@ class ApiConnection:
             self.close()  # the next one reads the token anew
         raise error_of_reply(reply.status, reply.headers, reply.body, where=str(self.address))
 
-    def open_stream(self, path: str) -> Iterator[bytes]:
+    def open_stream(self, path: str, *, silent_s: float | None = None) -> Iterator[bytes]:
         """GET what does not end. Returns: its bytes as they come; each blocks until there are some.
 
-        Raises: as `call`. The iterator: BusUnavailable: the line broke; it ends where the API ended it.
+        Whoever answers with a sign of life now and then may be silent for *silent_s* at the most; None: for ever, and
+        only keepalive finds who is gone.
+        Raises: as `call`. The iterator: BusUnavailable: the line broke or was silent; it ends where the API ended it.
         """
         with self._errors():
             response = self._ask("GET", path, None, None)
@@ -86,7 +88,7 @@ class ApiConnection:
                 )
             assert self._line is not None
             if self._line.sock is not None:
-                self._line.sock.settimeout(None)  # nothing may happen for hours; keepalive finds who is gone
+                self._line.sock.settimeout(silent_s)
         return self._pieces(response)
 
     def close(self) -> None:

@@ -71,7 +71,9 @@ class RemoteObjects(Generic[T]):
         """See `ListerWatcher.watch`. It has a connection of its own."""
         options = options or ListOptions()
         path = self._path(options.namespace) + _query(_watch_query(options))
-        return RemoteWatch(connection=ApiConnection(self._address), path=path, kind=self.kind)
+        return RemoteWatch(
+            connection=ApiConnection(self._address), path=path, kind=self.kind, bookmarks=options.allow_bookmarks
+        )
 
     def create(self, found: T) -> T:
         """Store a new object. Raises: AlreadyExists, InvalidObject."""

@@ -18,6 +18,8 @@ from eventbus.remote.connection import ApiConnection
 from eventbus.remote.lines import LineTooLong, split_lines
 
 STREAM_PATH = "/eventbus/v1/stream"
+#: There is a bookmark every 30 s. An API worker that is silent for longer stands still.
+SILENT_S = 150.0
 
 
 class _StreamLine(msgspec.Struct, frozen=True):
@@ -55,7 +57,8 @@ class RemoteStream:
 
         Raises: BusUnavailable: the line broke, read again.  BusRefused.
         """
-        pieces = self._connection.open_stream(f"{STREAM_PATH}?{urlencode({'position': self._position})}")
+        path = f"{STREAM_PATH}?{urlencode({'position': self._position})}"
+        pieces = self._connection.open_stream(path, silent_s=SILENT_S)
         try:
             for line in split_lines(pieces):
                 event = self._take(line)
