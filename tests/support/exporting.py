@@ -78,7 +78,7 @@ class MemorySink:
 
     def counts(self) -> dict[str, int]:
         """Message → count."""
-        return {event.message: event.count for event in self.rows.values()}
+        return {event.message: event.count for event in list(self.rows.values())}  # lanes go on writing
 
     def verbs(self) -> list[str]:
         return [verb for verb, _, _ in self.calls]
