@@ -60,13 +60,17 @@ def test_without_a_url_events_go_to_the_machines_own_bus(short_path: Path) -> No
             assert run("down", env=machine.env).returncode == 0
 
 
-@pytest.mark.parametrize("edited", [False, True], ids=["taken-away", "edited"])
-def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Path, edited: bool) -> None:
+@pytest.mark.parametrize(
+    ("edited", "url"),
+    [(False, "none"), (True, "none"), (True, "redis://127.0.0.1:1/0")],
+    ids=["taken-away", "edited", "edited-before-the-bus-is-reached"],
+)
+def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Path, edited: bool, url: str) -> None:
     asked = tmp_path / "asked"
     shell = f"trap 'echo > {asked}' TERM; while :; do sleep 0.05; done"
-    with AgentMachine(tmp_path, "none", "eb") as machine:
+    with AgentMachine(tmp_path, url, "eb") as machine:
         machine.write("web", shell, terminationGracePeriodSeconds=2)
-        agent = machine.agent_alone()
+        agent = machine.agent_alone() if url == "none" else machine.agent()
         first = machine.wait_alive("web")
         if edited:
             machine.write("web", "exec sleep 1000")

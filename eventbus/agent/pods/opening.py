@@ -119,16 +119,22 @@ def open_pods(
 def _hold(folder: Path) -> None:
     """Keep *folder* for this process, until that ends: two agents would start and end each other's processes.
 
-    The lock is POSIX's, which no child inherits. Raises: ConfigError: another process has it.
+    The lock is POSIX's, which no child inherits, and which goes with the process however that ends.
+
+    Raises: ConfigError: another process has it, or its disk knows no locks.  OSError: it is not ours.
     """
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o640)
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except (BlockingIOError, PermissionError):  # EAGAIN, EACCES: somebody has it
         holder = os.read(lock, 20).decode("ascii", "replace")
         os.close(lock)
         cure = "end it, or give this one an EVENTBUS_STATE_DIR of its own"
-        raise ConfigError(f"an agent, pid {holder}, has the pods of {folder} already: {cure}") from None
+        raise ConfigError(f"an agent, pid {holder or 'unknown'}, has the pods of {folder} already: {cure}") from None
+    except OSError as error:  # a network's, without its locks
+        os.close(lock)
+        cure = "give an EVENTBUS_STATE_DIR on a disk of this machine"
+        raise ConfigError(f"{folder} cannot be locked ({error.strerror}): {cure}") from None
     with suppress(OSError):  # the disk is full
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())

@@ -95,7 +95,8 @@ class PodLoop:
             self._sync(uid)
 
     def on_housekeeping(self, _tick: object = None) -> None:
-        """End what nobody wants, and forget what has ended. Nothing before every source has spoken."""
+        """End what nobody wants, and forget what has ended: nothing before every source has spoken."""
+        self._begin_anew()
         if not self._config.all_ready:
             return
         known = {pod.metadata.uid for pod in self._manager.pods()}
@@ -108,14 +109,19 @@ class PodLoop:
         self._statuses.forget(known)
         self._rejected &= known
         self._evicted &= known
-        self._begin_anew()
         self._evict()
 
     def _begin_anew(self) -> None:
-        """Bring back what was wanted again while it ended, once nothing is left of it."""
+        """Bring back what was wanted again while it ended, once nothing is left of it. No other source has a say."""
         for uid, pod in list(self._returning.items()):
+            phases = self._workers.phases()
+            if (left := self._runtime.status(PodUid(uid))) is not None:
+                self._clean(left, has_worker=uid in phases)
+            self._workers.forget(phases.keys() - {uid})
             if not self._workers.is_terminating(uid) and self._runtime.status(PodUid(uid)) is None:
                 del self._returning[uid]
+                self._rejected.discard(uid)
+                self._evicted.discard(uid)
                 self._statuses.drop(uid)
                 self._add(pod)
 

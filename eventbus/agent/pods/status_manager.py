@@ -49,6 +49,7 @@ class StatusManager:
         self._statuses: dict[str, PodStatus] = {}
         self._waiting: dict[str, None] = {}  # uids, in the order they changed
         self._over: set[str] = set()  # nothing of them runs, and they were asked to end
+        self._written = ""  # the uid whose status is on its way
 
     def get(self, pod: Pod) -> PodStatus:
         """Return the newest status; before the first, what the pod came with."""
@@ -91,7 +92,8 @@ class StatusManager:
     def forget(self, known: Collection[str]) -> None:
         """Forget all that is not among *known* uids and has been written."""
         with self._lock:
-            for uid in [uid for uid in self._pods if uid not in known and uid not in self._waiting]:
+            kept = {*known, *self._waiting, self._written}
+            for uid in self._pods.keys() - kept:
                 self._statuses.pop(uid, None)
                 del self._pods[uid]
                 self._over.discard(uid)
@@ -112,17 +114,21 @@ class StatusManager:
                 if self._waiting.pop(uid, self) is self:
                     continue
                 pod, status, over = self._pods[uid], self._statuses.get(uid), uid in self._over
+                self._written = uid
             try:
                 self._write(pods, pod, status, over=over)
             except (NotFound, Conflict):
                 continue  # it is gone, or another one of its name is there: that one has a status of its own
             except BusUnavailable:
                 with self._lock:
-                    self._waiting.setdefault(uid)
+                    if uid in self._pods:  # not dropped meanwhile
+                        self._waiting.setdefault(uid)
                 raise
             except EventBusError as error:
                 self.failures += 1
                 log.error("the status of pod %s is not written: %s", pod.metadata.name, error)
+            finally:
+                self._written = ""
 
     def _write(self, pods: PodObjects, pod: Pod, status: PodStatus | None, *, over: bool) -> None:
         target = pod
