@@ -274,14 +274,16 @@ class Sender:
             producer.seal()
         buffer.tell_room()
 
-    def _fill_ahead(self, sent: int) -> None:
-        """Pack a round trip's worth beside the *sent* events that are on their way: full batches only.
+    def _fill_ahead(self, sent: Sequence[PublishRequest]) -> None:
+        """Pack a round trip's worth beside what is *sent* and on its way: full batches only.
 
         What would fill none is left in the buffer, so that batches stay as large as the load makes them.
         """
         full = len(self._buffer.items) // MAX_BATCH_EVENTS * MAX_BATCH_EVENTS
         if full:
-            self._fill(min(full, self._room_in_producers() + sent))
+            # What goes again to a partition that has failed is held as it was.
+            leaving = sum(request.events for request in sent if not self._waits.has_failed(request.partition))
+            self._fill(min(full, self._room_in_producers(leaving)))
 
     def _mark(self, mark: FlushMark) -> None:
         if self.producers:
@@ -302,8 +304,9 @@ class Sender:
         self._buffer.limit = max(0, room - len(self._buffer.items))
         return max(0, room)
 
-    def _room_in_producers(self) -> int:
-        """Return how many events to pack: a round trip's worth, beside those held for partitions that are left alone.
+    def _room_in_producers(self, leaving: int = 0) -> int:
+        """Return how many events to pack: a round trip's worth, beside those held for partitions that are left alone
+        and *leaving*, which are on their way.
 
         These may hold as much as the buffer may, and what they hold the buffer may not: only then do all others wait.
         """
@@ -315,7 +318,7 @@ class Sender:
         held_bytes = sum(batch.size for producer in held for batch in producer.waiting)
         if self._buffer.limit == 0 or held_bytes > self._settings.buffer_bytes:
             return 0
-        return self._bus.in_flight * MAX_BATCH_EVENTS - self.pending + events
+        return self._bus.in_flight * MAX_BATCH_EVENTS - self.pending + events + leaving
 
     def _send(self, transport: Transport, *, closing: bool) -> bool:
         """Make one round trip for what waits in every partition, and settle the answers. False: nothing was sent."""
@@ -328,7 +331,7 @@ class Sender:
         if not requests:
             return False
         failpoint("publish")
-        answers = transport.publish(requests, lambda: self._fill_ahead(sum(request.events for request in requests)))
+        answers = transport.publish(requests, lambda: self._fill_ahead(requests))
         failpoint("published")
         self._settle(requests, answers, closing)
         return True

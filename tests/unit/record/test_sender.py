@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
@@ -22,6 +23,7 @@ from eventbus.record.pending import Pending
 from eventbus.record.sender import Sender
 from eventbus.record.spool.wiring import make_keeper
 from eventbus.settings import Settings
+from eventbus.testing.clock import FakeClock
 from tests.builders import make_reference
 from tests.waiting import eventually
 
@@ -172,3 +174,21 @@ def test_while_the_bus_works_the_next_round_trip_is_packed_and_what_fills_no_bat
     sender.round()
     assert sender.idle
     assert sum(map(len, bus.accepted.values())) == 2 * a_round - 1
+
+
+def test_what_is_held_for_a_partition_that_fails_does_not_grow_with_each_try() -> None:
+    bus, losses, clock = MemoryBus(["partition 1 is full"] * 20), Losses(SystemClock()), FakeClock()
+    settings = Settings(buffer_bytes=16_384)
+    buffer = Buffer(settings=settings, clock=clock, losses=losses)
+    sender = Sender(connect=lambda: bus, buffer=buffer, settings=settings, clock=clock, losses=losses)
+    about = next(one for i in range(50) if partition_of(one := make_reference(name=f"web-{i}"), PARTITIONS) == 1)
+    for _ in range(10 * MAX_BATCH_EVENTS):
+        buffer.items.append(Pending(("c", "h"), about, "Normal", "Said", os.urandom(256).hex(), NOW_NS))
+    sender.round()
+    held = sender.pending
+    assert sum(batch.size for batch in sender.producers[1].waiting) > settings.buffer_bytes
+    for tries in range(2, 6):
+        clock.advance(60)  # it is due
+        sender.round()
+        assert len(bus.calls) == tries
+        assert sender.pending == held
