@@ -34,6 +34,7 @@ class PendingCalls:
         with redis_errors():
             self._connection = behind._connection if behind else self._pool.get_connection()
             if behind:
+                _check_connected(self._connection)
                 behind._followed = True
             try:
                 self._connection.send_packed_command(self._connection.pack_commands(commands))
@@ -101,6 +102,14 @@ class PendingCall:
     def abandon(self) -> None:
         """Leave it: whether it had its effect stays unknown."""
         self._calls.abandon()
+
+
+def _check_connected(connection: Any) -> None:
+    """Sending would connect anew, and who is before us be given our answer. Raises: redis' ConnectionError."""
+    if not connection.is_connected:
+        from redis.exceptions import ConnectionError
+
+        raise ConnectionError("closed while a call was under way")
 
 
 def decode_record_reply(reply: Any) -> list[str]:

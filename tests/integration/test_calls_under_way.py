@@ -63,6 +63,17 @@ def test_abandoned_commands_leave_the_client_without_their_answers(bus: Bus) -> 
         assert PendingCall(client, "ECHO", "three").reply() == b"three"
 
 
+def test_nothing_is_sent_behind_a_command_whose_connection_was_closed(bus: Bus) -> None:
+    with bus.client() as client:
+        first = PendingCall(client, "ECHO", "one")
+        client.connection_pool.disconnect()
+        with pytest.raises(BusUnavailable):
+            PendingCall(client, "ECHO", "two", behind=first)
+        with pytest.raises(BusUnavailable):
+            first.reply()
+        assert PendingCall(client, "ECHO", "three").reply() == b"three"
+
+
 def test_while_the_server_works_on_a_call_the_next_is_there(
     bus: Bus, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
