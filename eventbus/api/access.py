@@ -11,7 +11,7 @@ import msgspec
 
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import ConfigError
-from eventbus.names import is_dns_label
+from eventbus.names import MAX_LABEL, is_dns_label
 
 #: Who is in it has the role admin, as in Kubernetes.
 MASTERS: Final = "system:masters"
@@ -105,7 +105,7 @@ class Access:
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         self._grants = (Grant(Role.ADMIN, group=MASTERS), *grants)
-        self._answers = lru_cache(maxsize=1024)(self._decide)  # the same is asked again and again
+        self._remembered = lru_cache(maxsize=1024)(self._decide)  # the same is asked again and again
 
     def allowed(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
         """Return True if *user* may do *verb* to *resource*, as `events`; a subresource counts as what it belongs to.
@@ -113,7 +113,9 @@ class Access:
         *namespace* "" is what lies in none, and all at once: both need a grant that names none. A namespace itself may
         be read by whoever may read in it: give it as *namespace*.
         """
-        return self._answers(user, verb, resource, namespace)
+        if max(len(verb), len(namespace)) > MAX_LABEL:  # a review may ask in megabytes, which would be kept
+            return self._decide(user, verb, resource, namespace)
+        return self._remembered(user, verb, resource, namespace)
 
     def _decide(self, user: User, verb: str, resource: str, namespace: str) -> bool:
         return any(

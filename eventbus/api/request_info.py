@@ -18,6 +18,8 @@ _ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delet
 _MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _STATUS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch"}
 NAMESPACES: Final = "namespaces"
+#: Characters of a path; one of 32 KB may have ten thousand parts.
+_LONGEST_REMEMBERED: Final = 512
 #: Of what lies in namespaces, in one at a time.
 _IN_NAMESPACES: Final = ("create", "deletecollection")
 
@@ -34,7 +36,8 @@ class Asked(NamedTuple):
 
 def read_request(method: str, raw_path: str, query: Mapping[str, str], resources: Resources) -> Asked:
     """Read what is asked for. Raises: Refusal: 404 nothing is served there, 405 not that way, 400 no UTF-8."""
-    found = _find(_segments(raw_path), resources)
+    segments = _remembered_segments if len(raw_path) <= _LONGEST_REMEMBERED else _segments
+    found = _find(segments(raw_path), resources)
     if found is None:
         raise status.no_such_path()
     resource, namespace, name, subresource, old_watch = found
@@ -82,7 +85,6 @@ def selected_name(query: Mapping[str, str]) -> str:
     return next((term.removeprefix("metadata.name=") for term in terms if term.startswith("metadata.name=")), "")
 
 
-@lru_cache(maxsize=256)  # whoever writes or lists does it again and again
 def _segments(raw_path: str) -> Sequence[str]:
     """The parts of a path, each decoded by itself, so that no %2f makes two of one.
 
@@ -99,6 +101,9 @@ def _segments(raw_path: str) -> Sequence[str]:
     if any("/" in part or "\0" in part or "\n" in part or "\r" in part for part in found):
         raise status.bad_request("a name in the path may not contain a slash or a line's end")
     return found
+
+
+_remembered_segments: Final = lru_cache(maxsize=256)(_segments)  # whoever writes or lists does it again and again
 
 
 def _find(parts: Sequence[str], resources: Resources) -> tuple[Resource, str, str, str, bool] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,11 @@ def test_grants_are_read(text: str, grant: Grant) -> None:
 def test_a_grant_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
     with pytest.raises(ConfigError, match="ROLE=user:NAME"):
         Grant.parse(text)
+
+
+def test_a_question_longer_than_any_name_is_not_remembered() -> None:
+    namespace, access = "n" * 64, Access([Grant.parse("view=user:ann")])
+    held = sys.getrefcount(namespace)
+    assert access.allowed(ANN, "get", "events", namespace)
+    assert not access.allowed(ANN, namespace, "events")
+    assert sys.getrefcount(namespace) == held
