@@ -34,8 +34,8 @@ PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 #: Bytes of YAML, for which PyYAML takes a second; what is JSON in a YAML body may be larger.
 MAX_YAML: Final = 256 * 1024
 
-_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_MEDIA_TYPE: Final = re.compile(rf'\s*({_TOKEN}/{_TOKEN})\s*(?:;\s*{_TOKEN}=(?:{_TOKEN}|"[^"]*")\s*)*;?\s*')
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
+_MEDIA_TYPE: Final = re.compile(rf'\s*+({_TOKEN}/{_TOKEN})\s*+(?:;\s*+{_TOKEN}=(?:{_TOKEN}|"[^"]*+")\s*+)*+;?\s*+')
 
 _decode: Final = msgspec.json.Decoder().decode
 
