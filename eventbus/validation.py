@@ -110,7 +110,7 @@ def check_values(event: Event) -> None:
     Raises:   InvalidEvent: the first field that does not; for a lone surrogate or NUL, `text.repair` is the cure.
     """
     try:
-        clean = is_clean("".join(_strings(event))) and _numbers_and_times_fit(event)
+        clean = is_clean("".join(_strings(event))) and _numbers_and_times_fit(event) and _rest_fits(event.metadata)
     except (AttributeError, TypeError):
         clean = False
     if not clean:
@@ -266,6 +266,17 @@ def _numbers_and_times_fit(event: Event) -> bool:
         times.append(series.last_observed_time)
     for time in times:
         if time is not None and not (isinstance(time, datetime) and time.tzinfo is not None):
+            return False
+    return True
+
+
+def _rest_fits(metadata: ObjectMeta) -> bool:
+    """Return True if what few events have has the types that its fields say: what has not could not be read back."""
+    few = metadata.owner_references or metadata.finalizers or metadata.managed_fields or metadata.generation
+    if few or metadata.deletion_grace_period_seconds is not None:
+        try:
+            msgspec.convert(_plain(metadata), decodable(ObjectMeta))
+        except msgspec.ValidationError:
             return False
     return True
 

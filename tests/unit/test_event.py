@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta
+from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta, OwnerReference
 from eventbus.frozen import FrozenDict
 from eventbus.names import is_dns_label, is_dns_subdomain, is_qualified_name
 from eventbus.validation import check_annotations, check_values, validate, validate_recorded
@@ -334,6 +334,15 @@ def test_what_is_recorded_keeps_the_other_rules_too() -> None:
         (_about(uid=7), "involvedObject.uid", "Expected `str`, got `int`"),
         (_meta(annotations={"a": 1}), "metadata.annotations[...]", "Expected `str`, got `int`"),
         (_meta(labels={1: "a"}), "metadata.labels", "Expected `str`"),
+        (_meta(finalizers=("a/b", 7)), "metadata.finalizers[1]", "Expected `str`, got `int`"),
+        (
+            _meta(owner_references=(OwnerReference(uid=7),)),  # type: ignore[arg-type]
+            "metadata.ownerReferences[0].uid",
+            "Expected `str`, got `int`",
+        ),
+        (_meta(managed_fields=("a",)), "metadata.managedFields[0]", "Expected `object`, got `str`"),
+        (_meta(generation="1"), "metadata.generation", "Expected `int`, got `str`"),
+        (_meta(deletion_grace_period_seconds=0.5), "metadata.deletionGracePeriodSeconds", "Expected `int | null`"),
         ({"count": "1"}, "count", "Expected `int`, got `str`"),
         ({"count": 2**31}, "count", "Expected `int` <= 2147483647"),
         ({"series": EventSeries(count=-(2**31) - 1)}, "series.count", "Expected `int` >= -2147483648"),
