@@ -41,7 +41,7 @@ class LeaseRenewal:
         self._holder = holder
         self._duration_s = duration_s
         self._held: Lease | None = None
-        self._other = ""  # an agent of the same name that was told of
+        self._other = ""  # another holder of the same name that was told of
 
     def renew(self) -> None:
         """Say "I am here". The first time, and when somebody else has written the lease, it is read before.
@@ -74,7 +74,7 @@ class LeaseRenewal:
         other = found.spec.holder_identity or ""
         if self.renewed and other not in ("", self._holder, self._other):
             self._other = other
-            log.error("node %s has another agent, %s: give one of them another --node-name", self._name, other)
+            log.error("%s gives signs of node %s, too: one of the two needs another name", other, self._name)
         return self._leases.replace(found, self._renewed(found))
 
     def _renewed(self, lease: Lease) -> Lease:

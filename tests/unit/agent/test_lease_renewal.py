@@ -58,5 +58,5 @@ def test_two_agents_of_one_name_are_told_once_and_one_that_comes_after_another_i
     assert caplog.messages == []
     with caplog.at_level(logging.ERROR, "eventbus"):
         renew(first, second, first, second)
-    said = "node n1 has another agent, {}: give one of them another --node-name"
+    said = "{} gives signs of node n1, too: one of the two needs another name"
     assert caplog.messages == [said.format("n1_3"), said.format("n1_2")]
