@@ -54,7 +54,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 class GroupReader:
     """One consumer of one group on one partition: read, acknowledge, beat, take over.
 
-    One thread and one connection, and another of each for `beat` while that thread works.
+    One thread and one connection; another connection for what it asks while calls are under way on that one, and
+    another of each for `beat` while it works.
     """
 
     def __init__(

@@ -198,7 +198,7 @@ class Housekeeper:
         return len(names)
 
     def enforce_bounds(self, client: Client, partition: int) -> None:
-        """Take out what is beyond the bounds by more than a tenth, before anything more is put in.
+        """Take out what is beyond the bounds by more than a tenth, before more is put in than by a call under way.
 
         Called by whoever fills the store, in its own thread: a flood is slowed to what can be swept.
         """
