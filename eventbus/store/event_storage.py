@@ -21,7 +21,7 @@ from eventbus.encoding.event_json import as_read_back, to_core
 from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
 from eventbus.errors import InvalidEvent, InvalidObject, PoisonBatch
 from eventbus.event import Event, ObjectReference
-from eventbus.kinds import Kind
+from eventbus.kinds import EVENT, EVENTS_V1, Kind
 from eventbus.names import is_dns_label
 from eventbus.store.index import bounds
 from eventbus.store.repeatable_call import Steps, call, call_in_steps
@@ -42,6 +42,8 @@ from eventbus.validation import validate_written
 
 #: With refreshes, which move what is shown alone.
 LETTERS_SHOWN: Final[Mapping[str, ChangeType]] = {**LETTERS, "R": ChangeType.MODIFIED}
+#: Under the names of both groups, by each of which somebody may watch.
+_SELECTABLE: Final = {**EVENTS_V1.fields, **EVENT.fields}
 _CONTROLS: Final = re.compile(r"[\0-\x1f\x7f]")
 #: Names in the index that are looked at: one, and those of events that went a moment ago.
 _NAMED = 4
@@ -160,7 +162,7 @@ class EventStorage:
         # What does not touch what happened is nothing new to those who read what happens.
         copy = _copy(new) if _counted(self.as_stored(former.object)) != _counted(new) else b""
         version = former.object.metadata.resource_version
-        was = encode_was(self.kind, former.object, new)
+        was = encode_was(_SELECTABLE, former.object, new)
         if is_written(former.packed):
             happened = _happened(new, max(0, new.times_seen - former.object.times_seen))
             steps = self._writing(former.place, new, version, copy=copy, was=was, happened=happened)

@@ -94,7 +94,7 @@ class ObjectStorage(Generic[T]):
         return self._put(found, "", b"")
 
     def replace(self, former: Found[T], new: T) -> T:
-        return self._put(new, former.object.metadata.resource_version, encode_was(self.kind, former.object, new))
+        return self._put(new, former.object.metadata.resource_version, encode_was(self.kind.fields, former.object, new))
 
     def remove(self, former: Found[T], version: str) -> str:
         """Remove *former* if it is still at *version* ("": at any); return the version of its removal."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
 
 import msgpack
 import msgspec
 
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.event import EventSource
-from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -24,12 +23,16 @@ class Was(msgspec.Struct, frozen=True):
     fields: Mapping[str, str]
 
 
-def encode_was(kind: Kind[T], former: T, new: T) -> bytes:
-    """Pack the labels and fields of *former* that differ in *new*; b"" if no selector could tell the two apart."""
-    fields = {name: get(former) for name, get in kind.fields.items() if get(former) != get(new)}
-    if not fields and former.metadata.labels == new.metadata.labels:
+def encode_was(fields: Mapping[str, Callable[[T], str]], former: T, new: T) -> bytes:
+    """Pack the labels of *former*, and those of *fields* that differ in *new*.
+
+    Args:    fields: all that may be selected by.
+    Returns: b"" if no selector could tell the two apart.
+    """
+    changed = {name: get(former) for name, get in fields.items() if get(former) != get(new)}
+    if not changed and former.metadata.labels == new.metadata.labels:
         return b""
-    packed: bytes = msgpack.packb([dict(former.metadata.labels), fields])
+    packed: bytes = msgpack.packb([dict(former.metadata.labels), changed])
     return packed
 
 
@@ -47,29 +50,36 @@ def restored(found: T, was: Was) -> T:
     """Return *found* with the labels and selectable fields that it had before; its other fields are not known."""
     result: Any = msgspec.structs.replace(found, metadata=_with(found.metadata, "labels", was.labels))  # type: ignore[type-var]
     for name, value in was.fields.items():
-        *parents, last = (_SNAKE.sub(r"_\1", part).lower() for part in name.split("."))
-        result = _put(result, parents, last, value)
+        result = _put(result, name.split("."), value)
     kept: T = result
     return kept
 
 
-def _put(found: Any, parents: Sequence[str], last: str, value: str) -> Any:
-    """Return *found* with *value* below *parents*; as it is, where it has no such field."""
-    if parents:
-        inner = getattr(found, parents[0], None)
-        return found if inner is None else _with(found, parents[0], _put(inner, parents[1:], last, value))
-    held = getattr(found, last, None)
+def _put(found: Any, path: Sequence[str], value: str) -> Any:
+    """Return *found* with *value* at *path*, as names in JSON; as it is, where it has no such field."""
+    attribute = _attributes(found.__class__).get(path[0])
+    if attribute is None:
+        return found
+    held = getattr(found, attribute)
+    if len(path) > 1:
+        return _with(found, attribute, _put(held, path[1:], value))
     if isinstance(held, EventSource):
-        return _with(found, last, _with(held, "component", value))
+        return _with(found, attribute, _with(held, "component", value))
     if isinstance(held, bool):
-        return _with(found, last, value == "true")
-    return _with(found, last, value) if isinstance(held, str) else found
+        return _with(found, attribute, value == "true")
+    return _with(found, attribute, value) if isinstance(held, str) else found
+
+
+@cache
+def _attributes(shape: type) -> Mapping[str, str]:
+    """Return the attributes of a struct by their names in JSON; of anything else none."""
+    if not issubclass(shape, msgspec.Struct):
+        return {}
+    return {field.encode_name: field.name for field in msgspec.structs.fields(shape)}
 
 
 def _with(found: Any, name: str, value: Any) -> Any:
     return msgspec.structs.replace(found, **{name: value})
 
-
-_SNAKE: Final = re.compile("([A-Z])")
 
 __all__ = ["Was", "decode_was", "encode_was", "restored"]

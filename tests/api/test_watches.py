@@ -22,6 +22,7 @@ from tests.support.api_worker import ApiWorker, api_worker
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api watches")
+EVENTS_V1 = "/apis/events.k8s.io/v1"
 LIST_AS_WATCH = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
 
@@ -59,6 +60,23 @@ def test_what_enters_a_selection_is_added_and_what_leaves_it_deleted(worker: Api
             patch = {"metadata": {"labels": {"app": label}}}
             worker.call("PATCH", f"{EVENTS}/a", patch, Content_Type="application/merge-patch+json")
         assert [next(frames)["type"] for _ in range(2)] == ["ADDED", "DELETED"]
+
+
+@pytest.mark.parametrize(
+    ("path", "selector"), [(EVENTS, "involvedObject.name"), (EVENTS.replace("/api/v1", EVENTS_V1), "regarding.name")]
+)
+def test_what_leaves_a_selection_by_fields_is_deleted_for_both_groups(
+    worker: ApiWorker, path: str, selector: str
+) -> None:
+    worker.call("POST", EVENTS, event("a"))
+    version = worker.call("GET", EVENTS).json["metadata"]["resourceVersion"]
+    with worker.watch(f"{path}?watch=1&resourceVersion={version}&fieldSelector={selector}%3Dweb-0") as frames:
+        about = {"kind": "Pod", "namespace": "default", "name": "web-1"}
+        worker.call("PUT", f"{EVENTS}/a", event("a", involvedObject=about))
+        worker.call("POST", EVENTS, event("b"))
+        told = next(frames)
+    assert (told["type"], told["object"]["metadata"]["name"]) == ("DELETED", "a")
+    assert (told["object"].get("involvedObject") or told["object"]["regarding"])["name"] == "web-0"
 
 
 def test_a_list_as_a_watch_ends_its_beginning_with_a_bookmark(worker: ApiWorker) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.kinds import EVENT, NODE, Kind
+from eventbus.kinds import EVENT, NODE, POD, Kind
 from eventbus.objects.node import Node, NodeSpec
+from eventbus.objects.pod import Pod, PodSpec
+from eventbus.objects.pod_status import PodStatus
 from eventbus.store.selected_before import decode_was, encode_was, restored
 
 
@@ -24,11 +26,19 @@ def event(**fields: Any) -> Event:
         (EVENT, event(type="Odd", reason="A"), event(type="Warning", reason="B")),
         (EVENT, event(source=EventSource("kubelet", "n")), event(source=EventSource("other", "n"))),
         (EVENT, event(involved_object=ObjectReference(name="x", field_path="p")), event()),
+        (
+            POD,
+            Pod(
+                spec=PodSpec(node_name="n", restart_policy="Never"),
+                status=PodStatus(phase="Pending", pod_ip="10.0.0.1"),
+            ),
+            Pod(),
+        ),
         (NODE, Node(spec=NodeSpec(unschedulable=True)), Node(spec=NodeSpec(unschedulable=False))),
     ],
 )
 def test_what_selectors_saw_is_as_before(kind: Kind[Any], former: Any, new: Any) -> None:
-    was = decode_was(encode_was(kind, former, new))
+    was = decode_was(encode_was(kind.fields, former, new))
     assert was is not None
     found = restored(new, was)
     assert found.metadata.labels == former.metadata.labels
@@ -40,7 +50,7 @@ def test_what_selectors_saw_is_as_before(kind: Kind[Any], former: Any, new: Any)
 
 def test_what_selectors_do_not_see_stays_as_it_is() -> None:
     former, new = event(type="Normal", message="before", count=1), event(type="Warning", message="now", count=2)
-    was = decode_was(encode_was(EVENT, former, new))
+    was = decode_was(encode_was(EVENT.fields, former, new))
     assert was is not None
     found = restored(new, was)
     assert (found.type, found.message, found.count) == ("Normal", "now", 2)
