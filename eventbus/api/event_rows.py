@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,9 +15,6 @@ from eventbus.printers.event_columns import first_time, last_time
 from eventbus.printers.human_duration import age
 
 _encode: Final = msgspec.json.Encoder().encode
-#: Stands for an age: no text that is stored has a NUL.
-_AGE: Final = "\0"
-_ENCODED_AGE: Final = _encode(_AGE)
 
 
 class EventRow(NamedTuple):
@@ -33,11 +30,14 @@ class EventRow(NamedTuple):
     def of(cls, event: Event, shown: bytes, now: datetime) -> EventRow:
         """Args: shown: the encoded object of the row."""
         row = cells(EVENT, event, now)
-        row[LAST_SEEN_AT] = row[FIRST_SEEN_AT] = _AGE
-        before, between, after = _encode(row).split(_ENCODED_AGE)
-        return cls(
-            b'{"cells":' + before, last_time(event), between, first_time(event), after + b',"object":' + shown + b"}"
-        )
+        between, behind = _inside(row[LAST_SEEN_AT + 1 : FIRST_SEEN_AT]), _inside(row[FIRST_SEEN_AT + 1 :])
+        after = b',%b],"object":%b}' % (behind, shown)
+        return cls(b'{"cells":[', last_time(event), b",%b," % between, first_time(event), after)
+
+
+def _inside(cells: list[Any]) -> bytes:
+    """Cells as JSON between others."""
+    return _encode(cells)[1:-1]
 
 
 class _Ages(dict[datetime | None, bytes]):

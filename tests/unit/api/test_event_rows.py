@@ -16,6 +16,7 @@ LATER = NOW + timedelta(minutes=3)
 
 @given(events())
 @example(make_event(message='a \\u0000 and "\\u0000" that are no ages'))
+@example(make_event(message="\0"))  # as only a writer of the stream that is not ours leaves it
 @example(make_event(series=EventSeries(count=3)))
 @example(make_event(first_timestamp=None, last_timestamp=None, event_time=NOW))
 def test_a_row_in_pieces_says_later_what_is_said_of_the_event_then(event: Event) -> None:
