@@ -100,8 +100,13 @@ class Body(msgspec.Struct, frozen=True):
             raise ValueError("nested too deeply") from None
 
     def doubles(self) -> list[str]:
-        """The paths of keys that an object of this JSON has twice."""
-        return list(_doubles(json.loads(self.data, object_pairs_hook=_Object))) if self.media_type == JSON else []
+        """The paths of keys that an object of this JSON has twice. Raises: Refusal: 400: it is nested too deeply."""
+        if self.media_type != JSON:
+            return []
+        try:
+            return list(_doubles(json.loads(self.data, object_pairs_hook=_Object)))
+        except RecursionError:  # later than where `value` has read it
+            raise status.bad_request("the body is nested too deeply") from None
 
 
 class _Object(dict[str, Any]):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.api.bodies import media_type_of
+from eventbus.api.bodies import Body, media_type_of
+from eventbus.api.negotiation import JSON
 from eventbus.api.status import Refusal
 
 
@@ -15,3 +16,10 @@ def test_blanks_in_a_content_type_are_read_but_once(head: str) -> None:
     assert media_type_of(f"{head}{blanks}") == "application/json"
     with pytest.raises(Refusal, match="unknown format"):
         media_type_of(f"{head}{blanks}x")
+
+
+@pytest.mark.parametrize(("begin", "end"), [(b'{"a":', b"}"), (b"[", b"]")])
+def test_keys_that_are_nested_deeper_than_can_be_looked_at_are_refused(begin: bytes, end: bytes) -> None:
+    body = Body(begin * 100_000 + b"1" + end * 100_000, JSON)
+    with pytest.raises(Refusal, match="nested too deeply"):
+        body.doubles()
