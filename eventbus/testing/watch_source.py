@@ -13,6 +13,7 @@ import msgspec
 from eventbus.errors import EventBusError, Expired, NotFound
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, WatchEvent, WatchEventType
 from eventbus.selectors.fields import OBJECT_FIELDS, FieldSelector, LabelSelector
+from eventbus.store.selected_before import Was, restored
 from eventbus.testing.fake_watch import FakeWatch
 
 T = TypeVar("T", bound=HasMetadata)
@@ -80,7 +81,7 @@ class FakeWatchSource(Generic[T]):
             gone = self._with_version(old, str(self._version))
             del self._objects[_identity(old)]
             self._sorted = []
-            self._tell(_Change(self._version, old=old, new=None, last=gone))
+            self._tell(_Change(self._version, old=old, new=None, gone=gone))
             return gone
 
     def bookmark(self) -> None:
@@ -220,8 +221,17 @@ class FakeWatchSource(Generic[T]):
         self._objects[_identity(new)] = new
         if old is None:
             self._sorted = []
-        self._tell(_Change(self._version, old=old, new=new, last=new))
+        gone = None if old is None else self._as_selected(old, new)
+        self._tell(_Change(self._version, old=old, new=new, gone=gone))
         return new
+
+    def _as_selected(self, old: T, new: T) -> T:
+        """Return *new* with what selectors saw of it before, as the store tells what has left a selection."""
+        value: object = new
+        if not isinstance(value, msgspec.Struct):
+            return new
+        fields = {name: get(old) for name, get in self._fields.items() if get(old) != get(new)}
+        return restored(new, Was(old.metadata.labels, fields))
 
     def _tell(self, change: _Change[T]) -> None:
         self._changes.append(change)
@@ -266,22 +276,22 @@ class _Selection(Generic[T]):
 
 
 class _Change(msgspec.Struct, Generic[T], frozen=True):
-    """A write: the states before and after, and the last state at the version of the write."""
+    """A write: the states before and after; *gone* is what those are told of whose selection it left."""
 
     version: int
     old: T | None
     new: T | None
-    last: T
+    gone: T | None
 
     def seen_by(self, selection: _Selection[T]) -> WatchEvent[T] | None:
         """Return the event for a watch: what leaves its selection is deleted, what comes into it is added."""
         match selection.matches(self.old), selection.matches(self.new):
             case False, True:
-                return WatchEvent(WatchEventType.ADDED, self.last)
+                return WatchEvent(WatchEventType.ADDED, self.new)
             case True, True:
-                return WatchEvent(WatchEventType.MODIFIED, self.last)
+                return WatchEvent(WatchEventType.MODIFIED, self.new)
             case True, False:
-                return WatchEvent(WatchEventType.DELETED, self.last)
+                return WatchEvent(WatchEventType.DELETED, self.gone)
         return None
 
 

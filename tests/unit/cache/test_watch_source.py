@@ -85,6 +85,15 @@ def test_to_leave_a_selection_is_to_be_deleted_and_to_enter_it_to_be_added(sourc
     assert read(watch) == ["ADDED a@3", "MODIFIED a@4", "DELETED a@5"]
 
 
+def test_what_leaves_a_selection_is_told_as_it_was_in_it(source: FakeWatchSource[Event]) -> None:
+    source.add(make_thing("a", app="web"))
+    watch = source.watch(ListOptions(resource_version="2", label_selector="app=web"))
+    source.modify(make_thing("a", app="db"))
+    [left] = [event.object for event in _closed(watch)]
+    assert left is not None
+    assert (left.metadata.labels, left.metadata.resource_version) == ({"app": "web"}, "3")
+
+
 def test_lists_select_by_namespace_labels_and_fields(source: FakeWatchSource[Event]) -> None:
     source.add(make_thing("a", namespace="x", app="web"))
     source.add(make_thing("b", namespace="x"))
