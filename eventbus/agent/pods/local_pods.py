@@ -41,15 +41,16 @@ class LocalPods:
 
     def follow(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus, file: BinaryIO | None) -> Iterator[bytes]:
         """Yield what is added behind the place where the newest piece stands, until the run has ended; blocks."""
-        tail = LogTail(self._folders.of(pod.uid).log(run.name, run.attempt), file)
+        tail, end = LogTail(self._folders.of(pod.uid).log(run.name, run.attempt), file), b"\n"
         try:
             while True:
                 ended = self._has_ended(pod, run)  # asked before reading: what it said last is read after it
                 while data := tail.read():
                     if tail.missed:
                         tail.missed = False
-                        yield LOST + b"\n"
+                        yield LOST + b"\n" if end == b"\n" else b"\n" + LOST + b"\n"
                     yield data
+                    end = data[-1:]
                 if ended:
                     return
                 time.sleep(LOOK_EVERY_S)

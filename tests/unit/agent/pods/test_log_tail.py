@@ -8,7 +8,15 @@ from typing import BinaryIO
 import pytest
 
 from eventbus.agent.pods import log_tail
-from eventbus.agent.pods.log_tail import LogTail, _opened, open_pieces
+from eventbus.agent.pods.local_pods import LocalPods
+from eventbus.agent.pods.log_tail import LOST, LogTail, _opened, open_pieces
+from eventbus.agent.runtime.contract import (
+    ContainerId,
+    ContainerPhase,
+    ContainerRuntimeStatus,
+    PodRuntimeStatus,
+    PodUid,
+)
 from eventbus.agent.shim.log_file import LogFile
 
 
@@ -61,6 +69,23 @@ def test_what_was_taken_away_before_it_was_read_is_known(path: Path) -> None:
     assert tail.missed
     log.close()
     tail.close()
+
+
+def test_what_was_missed_has_a_line_of_its_own(tmp_path: Path) -> None:
+    pods = LocalPods(tmp_path)
+    pod = PodRuntimeStatus(uid=PodUid("u"), name="web", namespace="default")
+    run = ContainerRuntimeStatus(id=ContainerId("u"), name="main", attempt=0, phase=ContainerPhase.EXITED, hash="")
+    path = tmp_path / "pods" / "u" / "logs" / "main" / "0.log"
+    path.parent.mkdir(parents=True)
+    log = written(path)
+    log.write(b"whole\ncut")
+    [file] = pods.open_log(pod, run)
+    follow = pods.follow(pod, run, file)
+    assert next(follow) == b"whole\ncut"
+    for number in range(8):
+        log.write(b"%d-bytes\n" % number)
+    log.close()
+    assert b"".join(follow).splitlines() == [b"", LOST, *(b"%d-bytes" % number for number in range(3, 8))]
 
 
 def test_it_begins_where_it_is_told_though_the_log_is_rotated_before_it_does(path: Path) -> None:
