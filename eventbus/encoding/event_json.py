@@ -271,7 +271,7 @@ def as_read_back(event: Event) -> Event:
 
 def _in_whole_seconds(time: datetime) -> datetime | None:
     utc = _in_utc(time)
-    return utc.replace(microsecond=0) if utc is not None and utc.microsecond else utc
+    return _in_utc(utc.replace(microsecond=0)) if utc is not None and utc.microsecond else utc
 
 
 def _with_times(event: Event, put: Callable[[datetime], datetime | None]) -> Event:

@@ -192,6 +192,7 @@ def test_events_v1_json_gives_the_event_back(event: Event) -> None:
 @given(events())
 @example(make_event(first_timestamp=NOW.replace(microsecond=5, tzinfo=timezone(timedelta(hours=2)))))
 @example(make_event(series=EventSeries(count=2, last_observed_time=NOW.replace(tzinfo=timezone(timedelta(hours=2))))))
+@example(make_event(first_timestamp=datetime(1, 1, 1, microsecond=5, tzinfo=UTC)))
 def test_what_will_be_read_back_is_known_without_writing_it(event: Event) -> None:
     known, read = codec.as_read_back(event), codec.decode_core(codec.encode_core(event))
     assert known == read
