@@ -68,9 +68,10 @@ def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
 
 @lru_cache(maxsize=2)
 def remembering(view: View) -> Callable[[bytes], Event | None]:
-    """Return a `decode_stored` for those who list the same events again and again: it keeps some 60 MB at the most.
+    """Return a `decode_stored` for those who list the same events again and again.
 
-    A list of more than it keeps finds none of them again: what it needs next was always dropped just before.
+    It keeps some 35 MB of usual events, 65 of a kilobyte each, and 470 of the largest that there may be. A list of more
+    than it keeps finds none of them again: what it needs next was always dropped just before.
     """
     return lru_cache(maxsize=16384)(lambda packed: decode_stored(packed, view))
 
