@@ -6,12 +6,14 @@ import os
 import select
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eventbus.agent.runtime import shim_client
+from eventbus.agent.runtime.contract import SyncResult
 from eventbus.agent.shim.procfs import is_alive
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 from tests.waiting import eventually
@@ -123,6 +125,25 @@ def test_a_zygote_that_stands_still_is_replaced_and_forks_nothing_when_it_is_wok
     assert world.status().sandbox.attempt == 1  # type: ignore[union-attr]
     with pytest.raises(ProcessLookupError):
         os.kill(zygote, signal.SIGCONT)
+
+
+def test_an_agent_that_ends_waits_for_no_zygote_that_stands_still(
+    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shim_client, "ANSWER_S", 3600.0)
+    monkeypatch.setattr(shim_client, "_ENDS_S", 0.1)
+    world.sync(make_pod("exec sleep 1000"))
+    zygote, results = world.runtime._zygote, list[SyncResult]()
+    os.kill(zygote.pid, signal.SIGSTOP)
+    other = make_pod("exec sleep 2000", hostname="other")
+    worker = threading.Thread(target=lambda: results.append(world.runtime.sync_pod(other)), daemon=True)
+    worker.start()
+    eventually(zygote._lock.locked)
+
+    world.runtime.close()
+    worker.join()
+    assert "the agent ends" in results[0].sandbox_failure
+    assert zygote.pid == 0
 
 
 def test_a_process_that_prints_when_its_shim_is_dead_waits_and_does_not_die(world: RuntimeWorld) -> None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,13 +64,17 @@ class Zygote:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._closes = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
 
     def fork(self, folder: Path, state: State) -> int:
-        """Start the shim of a pod's *folder*. Returns: its pid. Raises: RuntimeProblem."""
+        """Start the shim of a pod's *folder*. Returns: its pid. Raises: RuntimeProblem; also once `close` is called."""
+        closes = self._closes
         with self._lock:
             for attempt in range(2):
+                if closes != self._closes:
+                    raise RuntimeProblem("no shim is forked: the agent ends")
                 connection = self._connected()
                 try:
                     connection.sendall(json.dumps({"folder": str(folder), "state": state}).encode() + b"\n")
@@ -89,7 +94,11 @@ class Zygote:
         return self._process.pid if self._process else 0
 
     def close(self) -> None:
-        """Let it end; its shims live on."""
+        """Let it end; its shims live on. Who waits for one is refused: a zygote that stands still holds up nobody."""
+        self._closes += 1
+        if connection := self._connection:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         with self._lock:
             self._close()
 
