@@ -76,9 +76,12 @@ def _check_metadata(wanted: str, many: bool) -> None:
         raise status.Refusal(406, "NotAcceptable", f"you requested {wanted}, but the requested object {is_no}")
 
 
-@lru_cache(maxsize=64)  # a client says the same each time
 def clauses(accept: str) -> Sequence[Clause]:
     """Those of a header, the best first; of equals the first."""
+    return _remembered(accept) if len(accept) <= _LONGEST_REMEMBERED else _parsed(accept)
+
+
+def _parsed(accept: str) -> Sequence[Clause]:
     found = []
     for part in accept.split(","):
         media_type, *rest = (word.strip() for word in part.split(";"))
@@ -90,6 +93,11 @@ def clauses(accept: str) -> Sequence[Clause]:
         if media_type:  # also with q=0, which is no refusal there
             found.append(Clause(media_type, parameters, quality))
     return sorted(found, key=lambda clause: -clause.quality)
+
+
+_remembered: Final = lru_cache(maxsize=64)(_parsed)  # a client says the same each time
+#: Characters of a header; one of 32 KB is 2 MB of clauses.
+_LONGEST_REMEMBERED: Final = 1024
 
 
 def _served(clause: Clause, watch: bool) -> tuple[str, Shape, str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions
@@ -61,11 +61,20 @@ class Selection(Generic[T]):
         return f"{namespace}/".encode("utf-8", "replace") if namespace else b""
 
 
-@lru_cache(maxsize=256)
 def selection_of(kind: Kind[T], namespace: str, label_selector: str, field_selector: str) -> Selection[T]:
     """The selection of many watches at once: those that are alike share it. Raises: InvalidSelector."""
+    if len(label_selector) + len(field_selector) > _LONGEST_SHARED:
+        return _made(kind, namespace, label_selector, field_selector)
+    return _shared(kind, namespace, label_selector, field_selector)
+
+
+def _made(kind: Kind[T], namespace: str, label_selector: str, field_selector: str) -> Selection[T]:
     asked = ListOptions(namespace=namespace, label_selector=label_selector, field_selector=field_selector)
     return Selection(kind, asked)
 
+
+_shared: Final = lru_cache(maxsize=256)(_made)
+#: Characters: one of 32 KB is 2 MB of terms, which would stay long after the last that watches by it.
+_LONGEST_SHARED: Final = 1024
 
 __all__ = ["Selection", "selection_of"]

@@ -1,14 +1,16 @@
-"""What is read from a path, and what is kept of it."""
+"""What is read from a request's head, and what is kept of it."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
 
+from eventbus.api.negotiation import negotiate
 from eventbus.api.request_info import read_request
 from eventbus.api.resources import Resources
 from eventbus.api.status import Refusal
-from eventbus.kinds import KINDS
+from eventbus.kinds import EVENT, KINDS
+from eventbus.store.selection import selection_of
 
 
 def test_a_path_longer_than_any_resources_is_not_remembered() -> None:
@@ -17,3 +19,11 @@ def test_a_path_longer_than_any_resources_is_not_remembered() -> None:
     with suppress(Refusal):
         read_request("GET", path, {}, Resources(KINDS))
     assert sys.getrefcount(path) == held
+
+
+def test_neither_a_long_accept_header_nor_a_long_selector_is_remembered() -> None:
+    accept, selector = "a/b," * 1000 + "*/*", ",".join(["app=web"] * 1000)
+    held = sys.getrefcount(accept), sys.getrefcount(selector)
+    negotiate(accept, {}, "", watch=False, many=True)
+    selection_of(EVENT, "", selector, "")
+    assert (sys.getrefcount(accept), sys.getrefcount(selector)) == held
