@@ -115,8 +115,11 @@ def kill_and_resume(scene: Scene, chance: random.Random, *, lives: int, broken: 
         for name in LAST:
             writer.write(name)
         until(lambda: all(f" {name} " in seen.read_text() for name in LAST))
-    verdict = judge(writer.history, seen.read_text().splitlines())
+    printed = seen.read_text()
+    verdict = judge(writer.history, printed.splitlines())
     verdict.accepted = sum(map(len, writer.history.values()))
+    if not verdict.clean:
+        print(writer.history, printed, sep="\n")
     return verdict
 
 
