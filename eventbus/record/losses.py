@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from eventbus.clock import Clock
 from eventbus.text import cut_bytes, printable
@@ -87,7 +88,7 @@ class Losses:
             if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S:
                 return
             self._told_at[cause] = now
-        log.error("%s", line)
+        _log_error(line)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -112,7 +113,7 @@ class Losses:
         return [_line(cause, losses) for cause, losses in [*self._telling, *list(self._untold.items())]]
 
     def _tell(self, cause: str, losses: _Untold) -> None:
-        log.error("%s", _line(cause, losses), extra={"cause": cause})
+        _log_error(_line(cause, losses), cause)
         self._telling.remove((cause, losses))
 
 
@@ -130,6 +131,12 @@ class _Untold:
         self.various |= self.n > 0 and detail != self.detail
         self.n += n
         self.detail = detail
+
+
+def _log_error(line: str, cause: str = "") -> None:
+    # A handler or filter of the application's that raises must end neither the flusher nor a call that records.
+    with suppress(Exception):
+        log.error("%s", line, extra={"cause": cause} if cause else None)
 
 
 def _line(cause: str, losses: _Untold) -> str:

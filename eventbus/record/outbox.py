@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventbus.backoff import Backoff
@@ -343,7 +344,8 @@ class Outbox:
             except Exception as error:
                 if self._closing.happened and self._overdue():
                     return  # hung up
-                log.exception("the outbox goes on after an unexpected error")
+                with suppress(Exception):  # what has raised may be the application's own handler of log lines
+                    log.exception("the outbox goes on after an unexpected error")
                 self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
 
     def _take_limit(self) -> None:

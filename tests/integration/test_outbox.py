@@ -23,6 +23,7 @@ from eventbus.event import ObjectReference
 from eventbus.record import ack_check
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
+from eventbus.record.sender import Sender
 from eventbus.settings import MIB, FullBuffer, Settings
 from tests.builders import make_reference
 from tests.support.harness import (
@@ -780,6 +781,65 @@ def test_a_logging_handler_of_the_flusher_may_shut_everything_down(settings: Set
         assert broadcaster.losses.counts == {"unsent": 1}
     finally:
         logging.getLogger("eventbus").removeHandler(handler)
+
+
+class Raises(logging.Filter):
+    """A fault in an application's own code of its log."""
+
+    raised = 0
+
+    def filter(self, _record: logging.LogRecord) -> bool:
+        self.raised += 1
+        raise ValueError("no such field")
+
+
+@pytest.fixture
+def raises() -> Iterator[Raises]:
+    found = Raises()
+    logger = logging.getLogger("eventbus")
+    logger.addFilter(found)
+    yield found
+    logger.removeFilter(found)
+
+
+def test_a_log_filter_that_raises_does_not_end_the_flusher(
+    short_path: Path, prefix: str, raises: Raises, open_broadcaster: Callable[..., EventBroadcaster]
+) -> None:
+    settings = settings_of(prefix, buffer_events=100, buffer_full=FullBuffer.WAIT)
+    with own_server(short_path) as server:
+        url = server.url or ""
+        broadcaster = open_broadcaster(url, settings)
+        recorder = broadcaster.new_recorder("c")
+        record(recorder, 1)
+        assert broadcaster.flush(PATIENCE_S)
+        kill_server(server)
+        record(recorder, 1, 1)
+        eventually(lambda: raises.raised)
+        server.start()
+        record(recorder, 300, 2)
+        assert broadcaster.flush(PATIENCE_S)
+        assert messages(read_incoming(url, settings))[-300:] == numbers(300, 2)
+
+
+def test_an_unforeseen_error_and_a_log_filter_that_raises_do_not_end_the_flusher(
+    embedded_url: str,
+    settings: Settings,
+    raises: Raises,
+    monkeypatch: pytest.MonkeyPatch,
+    open_broadcaster: Callable[..., EventBroadcaster],
+) -> None:
+    whole = Sender.round
+
+    def fails_at_first(self: Sender, closed_at: float) -> bool:
+        if not raises.raised:
+            raise AttributeError("unforeseen")
+        return whole(self, closed_at)
+
+    monkeypatch.setattr(Sender, "round", fails_at_first)
+    broadcaster = open_broadcaster(embedded_url, settings)
+    record(broadcaster.new_recorder("c"), 3)
+    assert broadcaster.flush(PATIENCE_S)
+    assert messages(read_incoming(embedded_url, settings)) == numbers(3)
 
 
 # -- the end of the process ----------------------------------------------------------------------------------------

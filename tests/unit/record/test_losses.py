@@ -155,3 +155,18 @@ def test_a_signal_handler_may_count_while_its_own_thread_counts() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert losses.counts == {"dropped": 1, "refused": 1}
+
+
+def test_a_log_filter_that_raises_is_nothing_to_who_counts(losses: Losses) -> None:
+    def raises(_record: logging.LogRecord) -> bool:
+        raise ValueError("no such field")
+
+    logger = logging.getLogger("eventbus")
+    logger.addFilter(raises)
+    try:
+        losses.count("dropped", 2)
+        losses.tell("unavailable", "nothing listens there")
+    finally:
+        logger.removeFilter(raises)
+    assert losses.counts == {"dropped": 2}
+    assert losses.lines_left() == []
