@@ -20,11 +20,12 @@ from eventbus.broker import functions
 
 def _retry_renumbers() -> None:
     """After a lost reply the batch goes out again under a fresh id, as a plain XADD would."""
+    from eventbus.errors import EventBusError
     from eventbus.record.outbox import Outbox
 
-    whole: Any = Outbox._wait_after
+    whole = Outbox._wait_after
 
-    def wait_after(self: Any, error: Any) -> None:
+    def wait_after(self: Outbox, error: EventBusError) -> None:
         for producer in self._sender.producers:
             producer._renumber()
         whole(self, error)
@@ -34,15 +35,16 @@ def _retry_renumbers() -> None:
 
 def _no_retry() -> None:
     """Give up what is in doubt when a call fails."""
+    from eventbus.errors import EventBusError
     from eventbus.record.outbox import Outbox
 
-    whole: Any = Outbox._wait_after
+    whole = Outbox._wait_after
 
-    def wait_after(self: Any, error: Any) -> None:
+    def wait_after(self: Outbox, error: EventBusError) -> None:
         for producer in self._sender.producers:
             producer.waiting.clear()
+            producer._waiting_events = 0
             producer._start_anew()
-            producer.pending = 0
         whole(self, error)
 
     Outbox._wait_after = wait_after  # type: ignore[method-assign]

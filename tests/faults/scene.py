@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import sys
@@ -27,6 +28,10 @@ from tests.starting import STRICT, start
 OPEN_FILTER = {"burst": 1_000_000, "qps": 1000.0}
 TAKE_OVER_S = 1.6
 SETTLE_S = 40.0
+#: The end of a traceback out of a breakage that no longer fits the code. What it breaks then, it breaks by accident.
+UNFIT_BREAKAGE = re.compile(
+    r'breakages\.py", line \d+, in .*\n(?: {4}.*\n)*(?:Attribute|Import|Index|Key|Name|Type)Error: .*'
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,6 +171,8 @@ class Scene:
             sys.stderr.write(f"--- {process.log.name}\n{process.said[-1500:]}\n")
         self.client.close()
         self.server.stop()
+        unfit = [found[0] for process in self._processes if (found := UNFIT_BREAKAGE.search(process.said))]
+        assert not unfit, unfit
 
     # -- who takes part ------------------------------------------------------------------------------------------
 
