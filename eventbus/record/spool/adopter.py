@@ -82,7 +82,8 @@ class Adopter:
                 if not self._stopping.happened:
                     self._losses.tell("orphans", f"what others left in the spool waits: {error}")
             except Exception:
-                log.exception("the spool goes on after an unexpected error")
+                with suppress(Exception):  # what has raised may be the application's own handler of log lines
+                    log.exception("the spool goes on after an unexpected error")
             self._stopping.wait(EVERY_S * random.uniform(0.8, 1.2))
 
     def adopt(self) -> int:

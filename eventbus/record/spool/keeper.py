@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventbus.clock import Clock
@@ -88,7 +89,8 @@ class SpoolKeeper:
             try:
                 self._look(sender)
             except Exception:
-                log.exception("the spool goes on after an unexpected error")
+                with suppress(Exception):  # what has raised may be the application's own handler of log lines
+                    log.exception("the spool goes on after an unexpected error")
 
     def _look(self, sender: Sender) -> None:
         since, now = sender.busy_since, self._clock.monotonic()
