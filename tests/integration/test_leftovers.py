@@ -1,4 +1,4 @@
-"""Shims that are ended by force are gone before anything is done in their place."""
+"""What is ended by force is gone before anything is done in its place, and whose a process is, is always known."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
 import sys
 import termios
 from collections.abc import Iterator
@@ -14,10 +15,14 @@ from pathlib import Path
 import pytest
 
 from eventbus.agent.runtime.leftovers import kill_shim
-from eventbus.agent.shim.procfs import children, is_alive
+from eventbus.agent.shim import procfs
+from eventbus.agent.shim.procfs import MARK, children, is_alive, mark_of
 from eventbus.agent.shim.state import read_state
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 from tests.waiting import eventually
+
+#: A program that becomes itself, over and over.
+AGAIN = 'exec /bin/sh -c "$0" "$0"'
 
 
 @pytest.fixture
@@ -47,6 +52,28 @@ def test_a_zygote_whose_shim_died_behind_its_request_forks_the_next(world: Runti
     assert b"it died" in connection.recv(4096)
     world.sync(make_pod("exec sleep 2000", hostname="another sandbox"))
     assert world.run().running
+
+
+def test_whose_a_process_is_is_known_while_it_becomes_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "_BECOMES_WITHIN_S", 3600.0)
+    with subprocess.Popen(["/bin/sh", "-c", AGAIN, AGAIN], env={MARK: "mine"}) as process:
+        try:
+            eventually(lambda: mark_of(process.pid) == "mine")
+            assert {mark_of(process.pid) for _ in range(500)} == {"mine"}
+        finally:
+            process.kill()
+
+
+def test_a_process_that_has_no_environment_or_no_more_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "_BECOMES_WITHIN_S", 3600.0)  # it is not waited for
+    with subprocess.Popen(["/bin/sleep", "1000"], env={}) as process:
+        try:
+            assert mark_of(process.pid) == ""
+        finally:
+            process.kill()
+        eventually(lambda: any(one.pid == process.pid and one.gone for one in children(os.getpid())))
+        assert mark_of(process.pid) == ""
+    assert mark_of(process.pid) == ""
 
 
 def others(world: RuntimeWorld) -> list[int]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import cache
 from typing import NamedTuple
 
 #: In the environment of every process of a pod: whose it is, see `mark`. Children inherit it.
 MARK = "EVENTBUS_CONTAINER_ID"
 _ZOMBIE, _DEAD = "Z", "X"
+#: A process that becomes another program is waited for so long, seconds: as it gives its memory back, milliseconds;
+#: longer if the program's disk hangs.
+_BECOMES_WITHIN_S = 1.0
+_LOOK_EVERY_S = 0.001
 
 
 class Process(NamedTuple):
@@ -29,6 +34,15 @@ class Process(NamedTuple):
 
 def read_process(pid: int) -> Process | None:
     """Return the process of that pid; None: there is none."""
+    fields = _stat(pid)
+    if fields is None:
+        return None
+    state, parent, group, session = fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3])
+    return Process(pid, state, parent, group, session, int(fields[19]))
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Return what /proc/PID/stat says behind the name; None: there is no such process."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
@@ -40,9 +54,7 @@ def read_process(pid: int) -> Process | None:
     finally:
         os.close(file)
     # The name stands in brackets and may hold any byte, brackets among them.
-    fields = line[line.rindex(b")") + 2 :].split()
-    state, parent, group, session = fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3])
-    return Process(pid, state, parent, group, session, int(fields[19]))
+    return line[line.rindex(b")") + 2 :].split()
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
@@ -69,15 +81,33 @@ def mark(run_id: str, folder: str) -> str:
 
 
 def mark_of(pid: int) -> str:
-    """Return the mark of the run that a process belongs to; "": to none, or nobody may know."""
+    """Return the mark of the run that a process belongs to; "": to none, or nobody may know.
+
+    Blocks while it becomes another program, a second at the most: until it is that, its environment reads as empty.
+    """
+    deadline = time.monotonic() + _BECOMES_WITHIN_S
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            environ = file.read()
+        while not (environ := _environ(pid)) and _has_environ(pid) and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
     except OSError:
         return ""
     begin = MARK.encode() + b"="
     found = next((item for item in environ.split(b"\0") if item.startswith(begin)), b"")
     return found[len(begin) :].decode("utf-8", "replace")
+
+
+def _environ(pid: int) -> bytes:
+    """Raises: OSError."""
+    with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+        return file.read()
+
+
+def _has_environ(pid: int) -> bool:
+    """True if a process whose environment reads as empty has one all the same, or will have it in a moment."""
+    if (fields := _stat(pid)) is None or not int(fields[20]):  # a thread of the kernel, or it has ended: no memory
+        return False
+    code, begin, end = int(fields[23]), int(fields[47]), int(fields[48])
+    return not code or begin != end  # its code's place is known when it has become its program, and not before
 
 
 def descendants(pid: int, processes: list[Process]) -> list[Process]:
