@@ -26,6 +26,7 @@ class Mirrors:
     def __init__(self, manager: PodManager) -> None:
         self._manager = manager
         self._told: dict[str, str] = {}  # full name → why it has no mirror
+        self._made: dict[str, Pod] = {}  # by full name: as they were made, until the bus tells of them
 
     def ensure(self, pods: PodObjects, static: Pod) -> bool:
         """Make the mirror of *static*, if it is missing or another's. Returns: True: it was made.
@@ -34,7 +35,7 @@ class Mirrors:
 
         Raises: BusUnavailable, BusRefused.
         """
-        held = self._manager.mirror_of(static)
+        held = self._held(pods, static)
         if held is not None and _shows(held, static) and held.metadata.deletion_timestamp is None:
             return False
         if held is not None:
@@ -47,15 +48,36 @@ class Mirrors:
             self._tell(static, str(error))
             return False
         self._told.pop(full_name(static), None)
-        self._manager.put(made)
+        self._put(made)
         return True
+
+    def _held(self, pods: PodObjects, static: Pod) -> Pod | None:
+        """Return the mirror of *static*, None: it has none.
+
+        Of one that was made and of which the bus has not told since, the store is asked: if it was deleted before the
+        informer of pods came to read it, nobody ever says so.
+        """
+        held = self._manager.mirror_of(static)
+        made = self._made.get(full_name(static))
+        if held is None or held is not made:
+            self._made.pop(full_name(static), None)
+            return held
+        with suppress(NotFound):
+            if pods.get(held.metadata.name, held.metadata.namespace).metadata.uid == held.metadata.uid:
+                return held
+        self._manager.remove(held)
+        return None
+
+    def _put(self, made: Pod) -> None:
+        self._made[full_name(made)] = made
+        self._manager.put(made)
 
     def _take(self, pods: PodObjects, static: Pod) -> bool:
         """Take what the store has in the place of *static*'s mirror, if it is that. Returns: as `ensure`."""
         with suppress(NotFound):  # gone since
             held = pods.get(static.metadata.name, static.metadata.namespace)
             if _shows(held, static):
-                self._manager.put(held)
+                self._put(held)
                 return True
             if CONFIG_MIRROR in held.metadata.annotations:
                 self.remove(pods, held)  # of what the manifest was before; the next sync makes it anew

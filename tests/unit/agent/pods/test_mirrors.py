@@ -1,10 +1,11 @@
-"""Mirrors that the store does not take."""
+"""Mirrors that the store does not take, and those that it has lost again."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from eventbus.agent.pods.mirrors import Mirrors
@@ -69,3 +70,24 @@ def test_the_mirror_of_what_the_manifest_was_before_makes_room_without_a_word(ca
             continue
     assert caplog.messages == []
     assert store.held["web"].metadata.annotations["kubernetes.io/config.mirror"] == "edited"
+
+
+def test_a_mirror_that_is_gone_before_the_bus_has_told_of_it_is_made_again() -> None:
+    store, pod, manager = Store(), a_pod("web", source="file"), PodManager()
+    mirrors = Mirrors(manager)
+    assert mirrors.ensure(store, pod)
+    assert not mirrors.ensure(store, pod)
+    store.held.clear()
+    assert mirrors.ensure(store, pod)
+    assert list(store.held) == ["web"]
+
+
+def test_of_a_mirror_that_the_bus_has_told_of_the_store_is_not_asked() -> None:
+    store, pod, manager = Store(), a_pod("web", source="file"), PodManager()
+    mirrors = Mirrors(manager)
+    assert mirrors.ensure(store, pod)
+    manager.put(msgspec.structs.replace(store.held["web"]))
+    store.held.clear()
+    assert not mirrors.ensure(store, pod)
+    manager.remove(manager.mirrors()[0])
+    assert mirrors.ensure(store, pod)
