@@ -88,6 +88,8 @@ def test_the_judge_sees_what_is_missed_twice_or_out_of_order() -> None:
     assert judged("E 3 D a 2", "E 2 M a 2", "X", "L a 3", "V 9") == (1, 0, 1)
     assert judged("E 2 M a 2", "E 3 D a 2", "E 9 A a 3") == (1, 0, 0)  # nobody said that the store was flushed
     assert judged("E 2 M a 2", "E 3 D a 2")[0] == 2
+    assert judged("X", "V 1", "E 2 M a 2", "E 3 D a 2", "X", "L a 3", "V 9") == (0, 0, 0)  # deleted while listed
+    assert judge({"a": ["A1", "M2"]}, ["V 1", "E 2 M a 2"]).lost == 1
 
 
 # -- the run -------------------------------------------------------------------------------------------------------
@@ -252,7 +254,8 @@ def judge(history: dict[str, list[str]], lines: list[str]) -> Verdict:
             if (name, entry) in seen:
                 verdict.duplicate += 1
             elif name not in known:
-                verdict.lost += letter == "M"
+                # One that was changed and deleted while the list was made is not in it, and its changes come again.
+                verdict.lost += letter == "M" and not _ends_deleted(history[name][at:])
                 known[name] = at
             elif at > known[name]:
                 verdict.lost += at - known[name] - 1
@@ -266,6 +269,11 @@ def judge(history: dict[str, list[str]], lines: list[str]) -> Verdict:
         else:
             verdict.lost += past[-1][0] in "AM"
     return verdict
+
+
+def _ends_deleted(past: list[str]) -> bool:
+    ends = next((entry for entry in past if entry[0] in "AD" or entry == FLUSHED), "")
+    return ends.startswith("D")
 
 
 # -- the watcher ---------------------------------------------------------------------------------------------------
