@@ -130,9 +130,13 @@ class EventHelper:
             found = json.loads(last)
             self._lose(int(found["unsent"]), str(found["why"]))
         except (ValueError, KeyError, TypeError):
+            if not told:  # it died before it was told the first: without a loss helper after helper would be started
+                self._waiting.popleft()
+                told = 1
             confirmed = answer.count(b"\n") and int(answer.splitlines()[-1].partition(b" ")[2] or 0)
-            code = os.waitstatus_to_exitcode(status)
-            self._lose(max(1, told - confirmed), f"the process that records them ended with code {code}")
+            if told > confirmed:
+                code = os.waitstatus_to_exitcode(status)
+                self._lose(told - confirmed, f"the process that records them ended with code {code}")
 
     def _lose(self, count: int, why: str) -> None:
         if count or why:
