@@ -19,6 +19,8 @@ from eventbus.remote.status import error_of_reply
 
 #: To connect, and for each answer: a little more than the API itself gives Redis.
 TIMEOUT_S = 10.0
+#: A stream with signs of life has one a minute at least. Silent for longer than this, its API worker stands still.
+SILENT_S = 150.0
 #: A peer that is gone without a word is noticed after the first and four more of these, seconds.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4}
 #: Longest reply that is read at once.
@@ -73,11 +75,11 @@ class ApiConnection:
             self.close()  # the next one reads the token anew
         raise error_of_reply(reply.status, reply.headers, reply.body, where=str(self.address))
 
-    def open_stream(self, path: str, *, silent_s: float | None = None) -> Iterator[bytes]:
+    def open_stream(self, path: str, *, beats: bool = False) -> Iterator[bytes]:
         """GET what does not end. Returns: its bytes as they come; each blocks until there are some.
 
-        Whoever answers with a sign of life now and then may be silent for *silent_s* at the most; None: for ever, and
-        only keepalive finds who is gone.
+        With *beats* the API gives a sign of life each minute, and one that is silent for SILENT_S stands still. Else
+        nothing may come for hours, and only keepalive finds who is gone.
         Raises: as `call`. The iterator: BusUnavailable: the line broke or was silent; it ends where the API ended it.
         """
         with self._errors():
@@ -88,7 +90,7 @@ class ApiConnection:
                 )
             assert self._line is not None
             if self._line.sock is not None:
-                self._line.sock.settimeout(silent_s)
+                self._line.sock.settimeout(SILENT_S if beats else None)
         return self._pieces(response)
 
     def close(self) -> None:

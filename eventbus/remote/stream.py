@@ -18,8 +18,6 @@ from eventbus.remote.connection import ApiConnection
 from eventbus.remote.lines import LineTooLong, split_lines
 
 STREAM_PATH = "/eventbus/v1/stream"
-#: There is a bookmark every 30 s. An API worker that is silent for longer stands still.
-SILENT_S = 150.0
 
 
 class _StreamLine(msgspec.Struct, frozen=True):
@@ -58,7 +56,7 @@ class RemoteStream:
         Raises: BusUnavailable: the line broke, read again.  BusRefused.
         """
         path = f"{STREAM_PATH}?{urlencode({'position': self._position})}"
-        pieces = self._connection.open_stream(path, silent_s=SILENT_S)
+        pieces = self._connection.open_stream(path, beats=True)
         try:
             for line in split_lines(pieces):
                 event = self._take(line)

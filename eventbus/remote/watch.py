@@ -20,9 +20,6 @@ T = TypeVar("T", bound=HasMetadata)
 
 #: A bookmark with this annotation stands behind what was there when the watch began.
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-#: A watch with bookmarks has one a minute. An API worker that is silent for longer stands still: a line to another
-#: one may go on.
-SILENT_S = 150.0
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -37,14 +34,14 @@ class RemoteWatch(Generic[T]):
 
     What cannot be read is told as one ERROR event, ClientWatchDecoding, which ends the iteration: list again. So is a
     Status of the API, a 410 as Expired. A line that breaks raises BusUnavailable: go on from the last position. With
-    *bookmarks* so does one on which nothing comes for SILENT_S.
+    *bookmarks* so does one on which nothing comes for long.
     """
 
     def __init__(self, *, connection: ApiConnection, path: str, kind: Kind[T], bookmarks: bool) -> None:
         self._connection = connection
         self._kind = kind
         self._stopped = threading.Event()
-        self._pieces = connection.open_stream(path, silent_s=SILENT_S if bookmarks else None)
+        self._pieces = connection.open_stream(path, beats=bookmarks)
 
     def __iter__(self) -> Iterator[WatchEvent[T]]:
         """See `Watch`."""

@@ -43,7 +43,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.correlate.worker import SinkRunner
 from eventbus.errors import ClientWatchDecoding
-from eventbus.remote import watch as remote_watch
+from eventbus.remote import connection
 from tests.builders import make_event
 from tests.support.api_in_process import serving
 from tests.waiting import eventually
@@ -366,7 +366,7 @@ def test_a_watch_that_breaks_in_the_middle_raises_and_does_not_end_in_silence() 
 def test_a_watch_with_bookmarks_that_is_silent_for_longer_than_a_minute_and_some_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_watch, "SILENT_S", 0.2)
+    monkeypatch.setattr(connection, "SILENT_S", 0.2)
     with scripted() as (script, url), ObjectStore.open(url) as store:
         script.watches = [chunks(added("n1", "8"), ends=True, pause=True)]
         watch = iter(store.objects(NODE).watch(ListOptions(allow_bookmarks=True)))
@@ -454,7 +454,7 @@ def test_an_informer_watches_on_without_a_list_when_the_line_broke() -> None:
 
 
 def test_an_informer_watches_on_without_a_list_when_an_api_worker_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_watch, "SILENT_S", 0.2)
+    monkeypatch.setattr(connection, "SILENT_S", 0.2)
     with scripted() as (script, url):
         script.watches = [chunks(added("n1", "8"), ends=True, pause=True)]
         assert asked_by_an_informer(script, url, 3) == ["list", "watch", "watch"]

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from eventbus import BusUnavailable, Settings
+from eventbus.remote import connection
 from eventbus.remote.address import parse_api_url
 from eventbus.remote.stream import RemoteStream
 
@@ -29,6 +30,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     lines = ([bookmark("0"), event("a"), bookmark("1"), event("b"), event("c")], [event("b"), event("c"), event("d")])
     asked: list[str]
+    stands_still = False
 
     def do_GET(self) -> None:
         where = urlsplit(self.path)
@@ -46,7 +48,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for line in self.lines[int(position)]:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-        if position == "1":
+        self.wfile.flush()
+        if self.stands_still:
+            self.rfile.read(1)  # until its client is gone
+        elif position == "1":
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = True
 
@@ -88,6 +93,25 @@ def test_a_stream_that_was_closed_before_it_was_read_is_not_opened_again() -> No
         with pytest.raises(BusUnavailable, match="the connection was ended"):
             next(stream.read())
         assert Handler.asked == []
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_stream_on_which_nothing_comes_for_long_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an API worker that was stopped: keepalive does not find it."""
+    monkeypatch.setattr(connection, "SILENT_S", 0.2)
+    monkeypatch.setattr(Handler, "stands_still", True)
+    Handler.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        stream = RemoteStream(parse_api_url(f"http://127.0.0.1:{server.server_port}", Settings()))
+        heard = stream.read()
+        assert [next(heard).metadata.uid for _ in range(3)] == ["a", "b", "c"]
+        with pytest.raises(BusUnavailable, match="timed out"):
+            next(heard)
+        stream.close()
     finally:
         server.shutdown()
         server.server_close()
