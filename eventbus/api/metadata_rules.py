@@ -6,7 +6,7 @@ to check, but for those that only the API server is strict about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from eventbus.api.status import Cause, quoted
@@ -69,20 +69,20 @@ def _common_causes(metadata: ObjectMeta) -> Iterator[Cause]:
 
 def subdomain_causes(metadata: ObjectMeta) -> Iterator[Cause]:
     """List what is wrong with the names of an object that must be DNS subdomains."""
-    for field, name in _names(metadata):
-        if name and len(name) > MAX_SUBDOMAIN:
-            yield invalid(field, name, f"must be no more than {MAX_SUBDOMAIN} characters")
-        if name and not is_dns_subdomain(_cut(name, MAX_SUBDOMAIN)):
-            yield invalid(field, name, _SUBDOMAIN)
+    return _dns_causes(metadata, MAX_SUBDOMAIN, is_dns_subdomain, _SUBDOMAIN)
 
 
 def label_name_causes(metadata: ObjectMeta) -> Iterator[Cause]:
     """List what is wrong with the names of an object that must be DNS labels, as those of a namespace."""
+    return _dns_causes(metadata, MAX_LABEL, is_dns_label, _LABEL)
+
+
+def _dns_causes(metadata: ObjectMeta, most: int, fits: Callable[[str], bool], rule: str) -> Iterator[Cause]:
     for field, name in _names(metadata):
-        if name and len(name) > MAX_LABEL:
-            yield invalid(field, name, f"must be no more than {MAX_LABEL} characters")
-        if name and not is_dns_label(_cut(name, MAX_LABEL)):
-            yield invalid(field, name, _LABEL)
+        if name and len(name) > most:
+            yield invalid(field, name, f"must be no more than {most} characters")
+        if name and not fits(_cut(name, most)):
+            yield invalid(field, name, rule)
 
 
 def segment_causes(metadata: ObjectMeta) -> Iterator[Cause]:

@@ -88,9 +88,8 @@ class RemoteWatcher:
                 asked_s = (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
             if time.monotonic() - began_s >= BACKOFF.last_s:
                 ends = 0
-            ends += (
-                1  # one in good order too: a worker that stops ends its streams, but so does a proxy that refuses them
-            )
+            # One in good order counts too: a worker that stops ends its streams, but so does a proxy that refuses them.
+            ends += 1
             self._stop.wait(max(BACKOFF.pause_s(ends), random.uniform(asked_s, 1.25 * asked_s)))
 
 
