@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
+from eventbus.agent.ages import Ages
 from eventbus.agent.pods.api_status import FAILED, PENDING, TERMINAL, Seen, ended_status, pod_status
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork
@@ -67,6 +67,7 @@ class PodSyncer:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._ages = Ages(parts.clock)
         self._lock = threading.Lock()
         self._waiting: dict[str, Mapping[str, StartFailure]] = {}
         self._unmounted: dict[str, tuple[float, int]] = {}  # uid → since when, tries
@@ -100,6 +101,7 @@ class PodSyncer:
             self._waiting.pop(uid, None)
             self._unmounted.pop(uid, None)
             self._unhealthy.pop(uid, None)
+        self._ages.forget(uid)
 
     def _sync(self, pod: Pod) -> Done:
         status = self._tell_status(pod)
@@ -233,8 +235,7 @@ class PodSyncer:
         most_s = pod.spec.active_deadline_seconds
         if most_s is None or status.start_time is None:
             return None
-        now = datetime.fromtimestamp(self._parts.clock.time_ns() / 1e9, UTC)
-        return most_s - (now - status.start_time).total_seconds()
+        return most_s - self._ages.age_s(pod.metadata.uid, status.start_time.timestamp())
 
     @staticmethod
     def _soonest(*given: float | None) -> float | None:

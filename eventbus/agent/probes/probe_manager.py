@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Final
 
+from eventbus.agent.ages import Ages
 from eventbus.agent.probes.probe_worker import ProbeWorker, probes_of
 from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodEvents, PodRuntime, PodUid
@@ -41,6 +41,7 @@ class ProbeWorkers:
         self._tell = tell
         self._events = events
         self._clock = clock
+        self._ages = Ages(clock)
         self._changed = threading.Condition()
         self._workers: dict[_Key, ProbeWorker] = {}
         self._untold: list[ProbeResult] = []
@@ -118,6 +119,7 @@ class ProbeWorkers:
 
     def _drop(self, key: _Key) -> None:
         del self._workers[key]
+        self._ages.forget(key)
 
     def _run(self) -> None:
         while True:
@@ -164,8 +166,10 @@ class ProbeWorkers:
         run = status.container(worker.container.name) if status is not None else None
         with self._changed:
             worker.meet(run if run is not None and run.running else None)
-        now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)
-        if not worker.wants(run, now, started=self.started(uid, worker.container, run)):
+        if run is None or run.started_at is None:
+            return
+        age_s = self._ages.age_s(worker.key, run.started_at.timestamp())
+        if not worker.wants(run, age_s, started=self.started(uid, worker.container, run)):
             return
         self.asked += 1
         answer = ask(self._runtime, uid, worker.container, worker.probe, float(max(1, worker.probe.timeout_seconds)))

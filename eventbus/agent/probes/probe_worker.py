@@ -5,7 +5,6 @@ Source: kubelet `prober/worker.go`.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from eventbus.agent.runtime.contract import ContainerId, ContainerRuntimeStatus, PodUid
@@ -54,11 +53,9 @@ class ProbeWorker:
         self._on_hold, self._in_a_row, self._last = False, 0, None
         return True
 
-    def wants(self, run: ContainerRuntimeStatus | None, now: datetime, *, started: bool) -> bool:
-        """Return whether *run* is to be probed now."""
-        if run is None or not run.running or run.started_at is None or self._on_hold:
-            return False
-        if (now - run.started_at).total_seconds() < self.probe.initial_delay_seconds:
+    def wants(self, run: ContainerRuntimeStatus | None, age_s: float, *, started: bool) -> bool:
+        """Return whether *run*, which began *age_s* ago, is to be probed now."""
+        if run is None or not run.running or self._on_hold or age_s < self.probe.initial_delay_seconds:
             return False
         # Until it has started only its startup probe is asked, from then on only the others.
         return started != (self.type is ProbeType.STARTUP)

@@ -1,6 +1,7 @@
 """The pauses between a container's runs: none after its first crash, then 10 s, doubled up to 300 s.
 
 Source: client-go `util/flowcontrol/backoff.go` as the kubelet uses it: the pause counts from the end of the last run.
+Departure: a clock that is set neither prolongs a pause nor ends it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final, NamedTuple
 
+from eventbus.agent.ages import Ages
 from eventbus.clock import Clock
 
 #: The kubelet's: 10 s after the second crash, doubled after each further one.
@@ -20,7 +22,7 @@ HEALTHY_PAUSES: Final = 2
 
 class _Entry(NamedTuple):
     pause_s: float
-    began_s: float  #: when it was last doubled, seconds since 1970
+    began_s: float  #: when it was last doubled, on the monotonic clock
 
 
 class RestartBackoff:
@@ -31,6 +33,7 @@ class RestartBackoff:
 
     def __init__(self, clock: Clock, base_s: float = BASE_S, max_s: float = MAX_S) -> None:
         self._clock = clock
+        self._ages = Ages(clock)
         self._base_s = min(base_s, max_s)
         self._max_s = max_s
         self._lock = threading.Lock()
@@ -40,9 +43,10 @@ class RestartBackoff:
         """Seconds until what ended at *ended_s* (since 1970) may run again; 0.0: now."""
         with self._lock:
             entry = self._entries.get(key)
-        if entry is None or self._expired(entry, ended_s):
-            return 0.0
-        return max(0.0, ended_s + entry.pause_s - self.now_s())
+            if entry is None:
+                return 0.0
+            age_s = self._age_s(key, entry, ended_s)
+            return 0.0 if self._expired(entry, age_s) else max(0.0, entry.pause_s - age_s)
 
     def now_s(self) -> float:
         """Return when it is now, as `left_s` and `next` are to be told: seconds since 1970."""
@@ -58,17 +62,24 @@ class RestartBackoff:
         """It is started again: the pause after this run is twice the last."""
         with self._lock:
             entry = self._entries.get(key)
-            fresh = entry is None or self._expired(entry, ended_s)
-            pause_s = self._base_s if fresh or entry is None else min(entry.pause_s * 2, self._max_s)
-            self._entries[key] = _Entry(pause_s, self.now_s())
+            pause_s = self._base_s
+            if entry is not None and not self._expired(entry, self._age_s(key, entry, ended_s)):
+                pause_s = min(entry.pause_s * 2, self._max_s)
+            self._entries[key] = _Entry(pause_s, self._clock.monotonic())
 
     def forget(self, prefix: str) -> None:
         """Forget all keys that begin so."""
         with self._lock:
-            self._entries = {key: entry for key, entry in self._entries.items() if not key.startswith(prefix)}
+            for key in [key for key in self._entries if key.startswith(prefix)]:
+                del self._entries[key]
+                self._ages.forget(key)
 
-    def _expired(self, entry: _Entry, ended_s: float) -> bool:
-        return ended_s - entry.began_s > HEALTHY_PAUSES * self._max_s
+    def _age_s(self, key: str, entry: _Entry, ended_s: float) -> float:
+        """Seconds since a run ended, which began no earlier than its *entry*."""
+        return self._ages.age_s(key, ended_s, self._clock.monotonic() - entry.began_s)
+
+    def _expired(self, entry: _Entry, age_s: float) -> bool:
+        return self._clock.monotonic() - age_s - entry.began_s > HEALTHY_PAUSES * self._max_s
 
 
 __all__ = ["BASE_S", "HEALTHY_PAUSES", "MAX_S", "RestartBackoff"]
