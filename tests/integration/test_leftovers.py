@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from eventbus.agent.runtime.leftovers import kill_shim
 from eventbus.agent.shim import procfs
 from eventbus.agent.shim.procfs import MARK, children, is_alive, mark_of
 from eventbus.agent.shim.state import read_state
-from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
 from tests.waiting import eventually
 
 #: A program that becomes itself, over and over.
@@ -84,3 +85,17 @@ def others(world: RuntimeWorld) -> list[int]:
 def unread(connection: socket.socket) -> int:
     """Return the bytes that the other end has not taken yet."""
     return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def test_a_pod_whose_folder_was_taken_away_is_ended_before_it_runs_anew(world: RuntimeWorld) -> None:
+    pod = make_pod(containers=[container("main", "exec sleep 1000")])
+    world.sync(pod)
+    former = world.run()
+    shutil.rmtree(world.folder)
+
+    found = [(one.uid, one.active, one.sandbox is not None and one.sandbox.ready) for one in world.runtime.pods()]
+    assert found == [(UID, True, False)]
+    world.sync(pod)
+    assert "SandboxChanged" in world.told.reasons
+    assert not is_alive(former.pid, former.start_ticks)
+    assert world.run().running

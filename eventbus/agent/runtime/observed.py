@@ -28,9 +28,12 @@ UNKNOWN_EXIT_CODE = 137
 
 
 class _Read(NamedTuple):
-    """A state file as it was read. *status*: what was made of it while its shim lived; the shim alone changes it."""
+    """A state file as it was read. *status*: what was made of it while its shim lived; the shim alone changes it.
 
-    stamp: tuple[int, int, int]
+    *stamp*: None: the file was taken away beneath its shim, which lives.
+    """
+
+    stamp: tuple[int, int, int] | None
     state: State
     status: PodRuntimeStatus | None = None
 
@@ -50,9 +53,11 @@ class Observer:
     def pods(self) -> list[PodRuntimeStatus]:
         """All pods there is a state of."""
         uids = list(self._folders.uids())
-        with self._lock:
-            for gone in self._paths.keys() - set(uids):
-                self._forget(gone)
+        for gone in self._paths.keys() - set(uids):
+            if self._read(gone) is not None:
+                uids.append(gone)  # its shim lives: who ends it has to know of it
+            else:
+                self.forget(gone)
         return [found for uid in uids if (found := self.status(uid)) is not None]
 
     def status(self, uid: PodUid) -> PodRuntimeStatus | None:
@@ -60,8 +65,8 @@ class Observer:
         read = self._read(uid)
         if read is None:
             return None
-        sandbox = read.state["sandbox"]
-        ready = is_this_boot(read.state) and is_alive(sandbox["shim_pid"], sandbox["shim_ticks"])
+        # A shim whose files are gone is of no use: nobody reaches it, and it can write down no end.
+        ready = read.stamp is not None and _has_shim(read.state)
         if ready and read.status is not None:
             return read.status
         made = self._status_of(read.state, ready=ready)
@@ -95,10 +100,10 @@ class Observer:
     def _read(self, uid: PodUid) -> _Read | None:
         folder = self._folder(uid)
         stamp = _stamp(folder)
-        if stamp is None:
-            return None
         with self._lock:
             known = self._known.get(uid)
+        if stamp is None:
+            return _Read(None, known.state) if known is not None and _has_shim(known.state) else None
         if known is not None and known.stamp == stamp:
             return known
         state = read_state(folder)
@@ -170,6 +175,11 @@ class Observer:
             message=message,
             grace_exceeded=run["grace_exceeded"],
         )
+
+
+def _has_shim(state: State) -> bool:
+    sandbox = state["sandbox"]
+    return is_this_boot(state) and is_alive(sandbox["shim_pid"], sandbox["shim_ticks"])
 
 
 def _stamp(folder: str) -> tuple[int, int, int] | None:
