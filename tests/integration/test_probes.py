@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.runtime.contract import ExecResult, NotRunning, PodUid
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
 from eventbus.objects.pod import Pod
 from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 
 class Probed:
@@ -91,6 +92,23 @@ def test_a_liveness_probe_that_fails_is_told_with_an_event_a_failure(probed: Pro
         "spec.containers{main}",
         "Liveness probe failed: broken",
     )
+
+
+def test_a_probe_of_a_run_that_ends_meanwhile_says_nothing(probed: Probed, monkeypatch: Any) -> None:
+    asked = threading.Event()
+
+    def end_it(uid: PodUid, container: str, *_: Any) -> ExecResult:
+        probed.world.runtime.kill_pod(uid, None, 0.0)
+        asked.set()
+        raise NotRunning(f"container {container} does not run")
+
+    monkeypatch.setattr(probed.world.runtime, "exec_in", end_it)
+    probed.run(readinessProbe={"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1})
+    assert asked.wait(PATIENCE_S)
+    eventually(lambda: not any(worker.busy for worker in probed.manager._workers.values()))
+
+    assert "Unhealthy" not in probed.world.told.reasons
+    assert probed.results == []
 
 
 def test_a_readiness_probe_makes_a_container_ready(probed: Probed) -> None:

@@ -173,6 +173,8 @@ class ProbeWorkers:
             return
         self.asked += 1
         answer = ask(self._runtime, uid, worker.container, worker.probe, float(max(1, worker.probe.timeout_seconds)))
+        if not answer.ok and not self._still_runs(uid, run):
+            return  # it ended meanwhile, which says nothing about its health
         if not answer.ok:
             self.failed += 1
         with self._changed:
@@ -186,6 +188,11 @@ class ProbeWorkers:
         if changed and not self._tell(result):
             with self._changed:
                 self._untold.append(result)
+
+    def _still_runs(self, uid: PodUid, run: ContainerRuntimeStatus) -> bool:
+        status = self._runtime.status(uid)
+        found = status.container(run.name) if status is not None else None
+        return found is not None and found.id == run.id and found.running
 
     def _tell_untold(self) -> None:
         with self._changed:
