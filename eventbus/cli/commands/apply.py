@@ -91,6 +91,8 @@ def _wanted(plain: Mapping[str, Any], namespace: str) -> tuple[Kind[Any], dict[s
     kind = next((one for one in KINDS if one is not EVENT and said == (one.api_version, one.name)), None)
     if kind is None:
         known = ", ".join(f"{one.name} ({one.api_version})" for one in KINDS if one is not EVENT)
+        if not all(said):
+            raise InvalidObject(f"an object has to say its apiVersion and its kind: there are {known}")
         raise InvalidObject(f"no {said[1]} of {said[0]} can be applied: there are {known}")
     given = plain.get("metadata") if isinstance(plain.get("metadata"), Mapping) else {}
     metadata = {key: value for key, value in (given or {}).items() if key not in _NOT_APPLIED}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from eventbus.cli.commands.apply import LAST_APPLIED, three_way, with_note
+from eventbus.cli.commands.apply import LAST_APPLIED, apply, three_way, with_note
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,9 @@ def test_the_note_of_a_secret_has_its_names_and_not_its_values() -> None:
     noted = with_note({"kind": "Secret", "metadata": {"name": "s"}, "data": {"password": "aHVudGVyMg=="}})
     note = noted["metadata"]["annotations"][LAST_APPLIED]
     assert ("password" in note, "aHVudGVyMg" in note, "data" in noted) == (True, False, True)
+
+
+def test_a_file_that_is_no_manifest_is_told_what_it_lacks() -> None:
+    found = CliRunner().invoke(apply, ["-f", "-"], input="web: sleep 100\n")
+
+    assert str(found.exception).startswith("an object has to say its apiVersion and its kind: there are Node (v1)")
