@@ -20,7 +20,8 @@ from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.request_info import Asked
 from eventbus.api.status import Cause
 from eventbus.event import ObjectMeta
-from eventbus.kinds import EVENTS_V1, LEASE
+from eventbus.kinds import EVENTS_V1, LEASE, POD
+from eventbus.objects.pod import STAYS
 from eventbus.store.storage import with_metadata
 from eventbus.store.writer import generated_name
 
@@ -48,6 +49,8 @@ def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
         causes += [*changed_causes(metadata, former.metadata), *_core_causes(asked, metadata)]
     if kind is LEASE:
         causes += lease_causes(new.spec)
+    if kind is POD and former is not None and former.spec.node_name not in ("", new.spec.node_name):
+        causes.append(Cause("FieldValueForbidden", f"Forbidden: {STAYS}", "spec.nodeName"))
     if causes:
         raise invalid_object(asked, metadata.name, causes)
 

@@ -19,6 +19,8 @@ from eventbus.objects.volume import Volume
 
 #: Held by the agent that runs a pod of the bus: a deleted one stays until nothing of it runs, or it is forced.
 RUNNING_FINALIZER: Final = "agent.eventbus.dev/running"
+#: Said of a pod that is to change its node: the agents of both would run it for a while.
+STAYS: Final = "a pod stays on its node; delete it, and make it anew for another one"
 
 
 def _always() -> str:

@@ -1,4 +1,4 @@
-"""A pod's grace time over HTTP: in the body and in the query of a delete, of one and of many."""
+"""What may be done to a pod over HTTP: deleted, with a grace time, one and many; and not moved."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 from eventbus import ObjectStore, Settings
 from eventbus.kinds import POD
-from eventbus.objects.pod import RUNNING_FINALIZER
+from eventbus.objects.pod import RUNNING_FINALIZER, STAYS
+from tests.acceptance.programs import environment, run
 from tests.support.api_worker import ApiWorker, api_worker
 
+MERGE = "application/merge-patch+json"
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -67,3 +69,33 @@ def test_a_program_forces_a_pod_out_through_the_api(worker: ApiWorker) -> None:
         assert grace_s(worker) == 9
         store.objects(POD).delete("web", "default", grace_s=0)
     assert worker.call("GET", f"{PODS}/web").status == 404
+
+
+def test_a_pod_stays_on_its_node(worker: ApiWorker) -> None:
+    create(worker)
+    answer = worker.call("PATCH", f"{PODS}/web", {"spec": {"nodeName": "n2"}}, Content_Type=MERGE)
+    assert (answer.status, answer.json["details"]["causes"]) == (
+        422,
+        [{"reason": "FieldValueForbidden", "message": f"Forbidden: {STAYS}", "field": "spec.nodeName"}],
+    )
+    answer = worker.call("PATCH", f"{PODS}/web", {"metadata": {"labels": {"a": "b"}}}, Content_Type=MERGE)
+    assert (answer.status, answer.json["spec"]["nodeName"]) == (200, "n1")
+
+
+def test_a_pod_that_is_on_no_node_is_given_one(worker: ApiWorker) -> None:
+    spec = {"containers": [{"name": "main", "command": ["/bin/true"]}]}
+    assert worker.call("POST", PODS, {"metadata": {"name": "web"}, "spec": spec}).status == 201
+
+    assert worker.call("PATCH", f"{PODS}/web", {"spec": {"nodeName": "n2"}}, Content_Type=MERGE).status == 200
+
+
+def test_apply_moves_no_pod_either(worker: ApiWorker, embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    create(worker)
+    file = tmp_path / "pod.yaml"
+    manifest = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {nodeName: %s, containers: [{name: main}]}}"
+    env = environment(embedded_url, prefix)
+    for node, code, said in (("n2", 2, STAYS), ("n1", 0, "")):
+        file.write_text(manifest % node)
+        done = run("apply", "-f", str(file), env=env)
+        assert done.returncode == code
+        assert said in done.stderr

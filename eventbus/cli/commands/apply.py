@@ -15,6 +15,7 @@ from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import InvalidObject, NotFound
 from eventbus.kinds import EVENT, KINDS, POD, Kind
+from eventbus.objects.pod import STAYS
 from eventbus.printers.object_columns import object_name
 from eventbus.printers.output import dump_json, write
 from eventbus.text import printable
@@ -125,6 +126,8 @@ def _apply(session: Session, kind: Kind[Any], wanted: dict[str, Any], *, dry_run
         return (made if dry_run else objects.create(made)), "created"
     plain = kind.encode(held)
     patch = three_way(_last_applied(plain), noted, plain)
+    if kind is POD and held.spec.node_name and "nodeName" in (patch.get("spec") or {}):
+        raise InvalidObject(f'Pod "{name}" is invalid: spec.nodeName: Forbidden: {STAYS}')
     done = "unchanged" if not patch or patch == _note_alone(noted) else "configured"
     return (objects.patch(name, patch, place) if patch and not dry_run else held), done
 
