@@ -31,6 +31,13 @@ _FILE = click.Path(path_type=Path)
     metavar="FILE",
     help='Known is whose token it has: a line is token,user,uid[,"group1,group2"], the token maybe sha256:<hex>.',
 )
+@click.option(
+    "--authentication-config",
+    type=_FILE,
+    metavar="FILE",
+    help="Known is who has a token that an OpenID Connect issuer of this file has signed: an "
+    "AuthenticationConfiguration of apiserver.config.k8s.io/v1 (pip install 'eventbus[oidc]').",
+)
 @click.option("--make-token", is_flag=True, help="Make --token-file, of one admin, where there is none; print it.")
 @click.option(
     "--grant",
@@ -67,7 +74,8 @@ _FILE = click.Path(path_type=Path)
 def api(metrics: str, **given: Any) -> None:
     """Serve the bus over HTTP, as the Kubernetes API does: to kubectl, informers, recorders, curl.
 
-    Without users (--token-file, --client-ca) it serves processes of your own user, on this machine: they are admins.
+    Without users (--token-file, --authentication-config, --client-ca) it serves processes of your own user, on this
+    machine: they are admins.
     With users everybody is asked who he is, except by the unix socket. Who may do what says --grant; the group
     system:masters is admin. An address that others reach needs TLS and users.
 

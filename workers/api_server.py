@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -26,6 +26,9 @@ from eventbus.broker.embedded.server import default_directory
 from eventbus.errors import ConfigError
 from workers.runtime import Context, Part, run
 
+if TYPE_CHECKING:
+    from eventbus.api.oidc.tokens import JwtUsers
+
 #: How long a thread may keep the interpreter while others want it.
 SWITCH_S = 0.0005
 
@@ -39,6 +42,7 @@ class ApiFlags(NamedTuple):
     tls_key: Path | None
     client_ca: Path | None
     token_file: Path | None
+    authentication_config: Path | None
     make_token: bool
     grants: tuple[str, ...]
     names: tuple[str, ...]
@@ -88,7 +92,9 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
     """Raises: ConfigError: others reach an address that is not protected, or a file or grant will not do."""
     tls = _tls(flags, [*flags.names, *(found.host for found in addresses if found.host)])
     authenticator = Authenticator(
-        tokens=TokenFile(flags.token_file) if flags.token_file else None, certificates=flags.client_ca is not None
+        tokens=TokenFile(flags.token_file) if flags.token_file else None,
+        jwts=_jwt_users(flags.authentication_config) if flags.authentication_config else None,
+        certificates=flags.client_ca is not None,
     )
     check_protected(addresses, tls=tls is not None, authenticator=authenticator.asks)
     return ApiOptions(
@@ -99,6 +105,15 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         rates=_rates(flags),
         audit=flags.audit,
     )
+
+
+def _jwt_users(path: Path) -> JwtUsers:
+    """Raises: ConfigError: the file will not do, or PyJWT is missing."""
+    try:
+        from eventbus.api.oidc.tokens import JwtUsers
+    except ImportError as error:
+        raise ConfigError(f"--authentication-config needs {error.name}: pip install 'eventbus[oidc]'") from error
+    return JwtUsers(path)
 
 
 def _rates(flags: ApiFlags) -> EventRateLimit | None:

@@ -8,10 +8,10 @@ import csv
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
@@ -20,6 +20,9 @@ from eventbus.api import status
 from eventbus.api.access import AUTHENTICATED, MASTERS, User
 from eventbus.api.peers import is_unix, tcp_peer_uid, unix_peer_uid
 from eventbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from eventbus.api.oidc.tokens import JwtUsers
 
 #: Who runs a process of our own user on this machine: admin, and no operator.
 LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
@@ -84,28 +87,42 @@ class TokenFile:
 class Authenticator:
     """Says who sends a request.
 
-    Args: tokens: of --token-file.  certificates: whether a certificate of a client, which TLS has verified, is asked.
+    Args: tokens: of --token-file.  jwts: of --authentication-config.
+          certificates: whether a certificate of a client, which TLS has verified, is asked.
     """
 
-    def __init__(self, *, tokens: TokenFile | None = None, certificates: bool = False) -> None:
-        self.tokens = tokens
+    def __init__(
+        self, *, tokens: TokenFile | None = None, jwts: JwtUsers | None = None, certificates: bool = False
+    ) -> None:
+        self._tokens = tokens
+        self._jwts = jwts
         self._certificates = certificates
         self._uids: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
 
     @property
     def asks(self) -> bool:
         """True if somebody can be known by anything but the peer's uid."""
-        return self.tokens is not None or self._certificates
+        return self.takes_tokens or self._certificates
 
-    def user(self, request: web.Request) -> User:
+    @property
+    def takes_tokens(self) -> bool:
+        """True if somebody can be known by a token."""
+        return self._tokens is not None or self._jwts is not None
+
+    @property
+    def refused(self) -> Mapping[str, int] | None:
+        """Signed tokens that were refused, by reason; None: none are taken."""
+        return None if self._jwts is None else self._jwts.refused
+
+    async def user(self, request: web.Request) -> User:
         """Return the sender of *request*. Raises: Refusal: 401."""
         token = _token_of(request)
-        if token is not None and self.tokens is not None:
-            found = self.tokens.user(token)
+        if token is not None and self.takes_tokens:
+            found = await self.token_user(token)
             if found is not None:
                 return found
             raise status.unauthorized()
-        if token is None and (found := self.signed_in(request)) is not None:
+        if token is None and (found := await self.signed_in(request)) is not None:
             _check_own_page(request)
             return found
         if self._certificates and (certificate := request.get_extra_info("peercert")):
@@ -114,12 +131,17 @@ class Authenticator:
             return LOCAL
         raise status.unauthorized()
 
-    def signed_in(self, request: web.Request) -> User | None:
+    async def token_user(self, token: str) -> User | None:
+        """Whose *token* is: the file's, else that of who has signed it. Waits seconds where an issuer is slow."""
+        found = None if self._tokens is None else self._tokens.user(token)
+        if found is None and self._jwts is not None:
+            found = await self._jwts.user(token)
+        return found
+
+    async def signed_in(self, request: web.Request) -> User | None:
         """The user of the cookie; None: there is none, or nobody is known by it any more."""
-        if self.tokens is None:
-            return None
-        token = _cookie_token(request)
-        return None if token is None else self.tokens.user(token)
+        token = _cookie_token(request) if self.takes_tokens else None
+        return None if token is None else await self.token_user(token)
 
     def _is_own_process(self, request: web.Request) -> bool:
         transport = request.transport

@@ -61,14 +61,14 @@ class Access:
         self._authenticator = authenticator
         self._names = frozenset({"localhost", *(name.lower() for name in names)})
 
-    def check(self, request: web.Request) -> None:
+    async def check(self, request: web.Request) -> None:
         """Refuse foreign hosts and origins, then find out who asks. Raises: Refusal."""
         self._check_host(request)
         if is_page(request):  # a link to it may stand anywhere, and it says nothing to who has no right
             return
         _check_origin(request)
         if not is_open(request):
-            request[USER] = user = self._authenticator.user(request)
+            request[USER] = user = await self._authenticator.user(request)
             _check_impersonation(request, user)
 
     def _check_host(self, request: web.Request) -> None:

@@ -25,8 +25,8 @@ class Entrance:
         begun, place = time.monotonic(), ""
         answer: web.StreamResponse | None = None
         try:
+            await self._access.check(request)  # first, for it may wait for an issuer's keys, and holds no place then
             place = self._limits.begin(request)
-            self._access.check(request)
             answer = await handler(request)
         except Exception as error:
             answer = doors.answer_of(request, error)

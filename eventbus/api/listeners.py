@@ -77,7 +77,7 @@ def check_protected(addresses: Sequence[Address], *, tls: bool, authenticator: b
     for address in addresses:
         if not address.is_local and not (tls and authenticator):
             missing = [what for what, there in (("TLS", tls), ("users", authenticator)) if not there]
-            cure = "give --tls or --tls-cert and --tls-key, and --token-file or --client-ca"
+            cure = "give --tls or --tls-cert and --tls-key, and --token-file, --authentication-config or --client-ca"
             where = f"--listen {address.host}:{address.port}"
             raise ConfigError(f"{where} is reached by others and has no {' and no '.join(missing)}: {cure}")
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import ANY, MASTERS, RULES, User
-from eventbus.api.authentication import TokenFile
+from eventbus.api.authentication import Authenticator
 from eventbus.api.bodies import READ
 from eventbus.api.kubernetes import refuse_method, reply_json, typed_body
 from eventbus.api.resources import Resources
@@ -24,11 +24,11 @@ _TREES: Final = ("/api", "/apis", "/openapi")
 
 
 class Reviews:
-    """Answers reviews. *tokens*: of --token-file, None where there is none."""
+    """Answers reviews; whose a token is, *authenticator* says."""
 
-    def __init__(self, *, resources: Resources, tokens: TokenFile | None) -> None:
+    def __init__(self, *, resources: Resources, authenticator: Authenticator) -> None:
         self._resources = resources
-        self._tokens = tokens
+        self._authenticator = authenticator
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         for path, handler in (
@@ -103,7 +103,7 @@ class Reviews:
         spec = _mapping(await _read(request, AUTHENTICATION, "TokenReview"), "spec")
         if not spec.get("token"):
             raise status.bad_request("token is required for TokenReview in authentication")
-        found = self._tokens.user(str(spec["token"])) if self._tokens else None
+        found = await self._authenticator.token_user(str(spec["token"]))
         answer: dict[str, Any] = {"authenticated": True, "user": _info(found)} if found else {"authenticated": False}
         return _reviewed(AUTHENTICATION, "TokenReview", {}, answer)  # the token is not sent back
 

@@ -177,7 +177,9 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     """The application of all routes: those of the Kubernetes API take what no other has taken."""
     access = doors.Access(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
-    telling = Telling(limits=limits, audit=options.audit, rates=options.rates)
+    telling = Telling(
+        limits=limits, audit=options.audit, rates=options.rates, tokens_refused=options.authenticator.refused
+    )
     entrance = Entrance(telling=telling, limits=limits, access=access)
     app = web.Application(middlewares=[entrance.middleware], client_max_size=MAX_BODY)
     app[API] = api
@@ -188,7 +190,7 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     for path in health.PATHS:
         app.router.add_get(path, health.health)
         app.router.add_get(path + "/{check}", health.health)
-    Reviews(resources=resources, tokens=options.authenticator.tokens).add_routes(app.router)
+    Reviews(resources=resources, authenticator=options.authenticator).add_routes(app.router)
     Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
     app.router.add_get("/metrics", telling.metrics, allow_head=False)
     OpenApi(resources=resources, more={OWN_PATH: own_document()}).add_routes(app.router)

@@ -37,9 +37,17 @@ NOTHING: Final = ("",) * len(_LABELS)
 class Telling:
     """Counts requests, and writes the audit. Lives in the loop."""
 
-    def __init__(self, *, limits: Limits, audit: bool, rates: EventRateLimit | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        audit: bool,
+        rates: EventRateLimit | None = None,
+        tokens_refused: Mapping[str, int] | None = None,
+    ) -> None:
         self._limits = limits
         self._rates = rates
+        self._tokens_refused = tokens_refused  # by reason
         self._audit = audit
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._durations: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_SECONDS))
@@ -105,6 +113,10 @@ class Telling:
                 yield f'{_PREFIX}event_rate_limit_refused_total{{type="{sort}"}} {count}'
             yield f"# TYPE {_PREFIX}event_rate_limit_unshared_total counter"
             yield f"{_PREFIX}event_rate_limit_unshared_total {self._rates.unshared}"
+        if self._tokens_refused is not None:
+            yield f"# TYPE {_PREFIX}jwt_refused_total counter"
+            for reason, count in sorted(self._tokens_refused.items()):
+                yield f'{_PREFIX}jwt_refused_total{{reason="{reason}"}} {count}'
 
 
 def labels_of(request: web.BaseRequest) -> tuple[str, ...]:

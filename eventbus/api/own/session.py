@@ -27,6 +27,8 @@ _WRONG_S: Final = 1.0
 #: like, since each holds so little and keeps nobody else waiting.
 _BODY: Final = 8 * 1024
 _BODY_S: Final = 5.0
+#: Characters of a cookie's value: browsers drop a longer one without a word.
+_COOKIE: Final = 4000
 
 
 class _SignIn(msgspec.Struct):
@@ -41,19 +43,20 @@ class Session:
 
     async def show(self, request: web.Request) -> web.Response:
         """Answer who asks, and which parts of the page he may use."""
-        return reply_json(
-            _session(request, request[USER], signed_in=self._authenticator.signed_in(request) is not None)
-        )
+        by_cookie = await self._authenticator.signed_in(request) is not None
+        return reply_json(_session(request, request[USER], signed_in=by_cookie))
 
     async def sign_in(self, request: web.Request) -> web.Response:
         """Take {"token": …}, and give the cookie. Raises: Refusal: 401, nobody's token."""
         body = await typed_body(request, (JSON,), most=_BODY, within_s=_BODY_S)
         token = decode_as(_SignIn, body.data, 'a body like {"token": "…"} is needed').token.strip()
-        tokens = self._authenticator.tokens
-        user = tokens.user(token) if tokens else None
+        user = await self._authenticator.token_user(token)
         if user is None:
             await asyncio.sleep(_WRONG_S)
-            raise status.Refusal(401, "Unauthorized", "nobody has this token" if tokens else "nobody has a token here")
+            takes = self._authenticator.takes_tokens
+            raise status.Refusal(401, "Unauthorized", "nobody has this token" if takes else "nobody has a token here")
+        if len(cookie_value(token)) > _COOKIE:
+            raise status.Refusal(413, "RequestEntityTooLarge", "no browser keeps a cookie with a token as long as this")
         answer = reply_json(_session(request, user, signed_in=True))
         answer.set_cookie(
             cookie_name(request), cookie_value(token), path="/", httponly=True, samesite="Strict", secure=request.secure

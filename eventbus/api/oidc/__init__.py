@@ -1,0 +1,1 @@
+"""Users by the signed tokens of OpenID Connect issuers. Imported where `--authentication-config` is given alone."""

@@ -1,0 +1,201 @@
+"""Reads the API server's own AuthenticationConfiguration, as far as it is served here.
+
+Source: `apiserver.config.k8s.io/v1` and its validation. Departures: no CEL, so no `expression` and no
+`userValidationRules`; no `extra`, no `anonymous`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from eventbus.decodable import decodable
+from eventbus.errors import ConfigError
+
+FLAG: Final = "--authentication-config"
+_VERSIONS: Final = ("apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1")
+#: The API server's own bound.
+_MOST: Final = 64
+#: What the API server has and we have not, and what to do instead.
+_NOT_SERVED: Final = {
+    "expression": "CEL is not served here: give a claim, and its prefix or requiredValue",
+    "userValidationRules": "CEL is not served here: leave it out; names that begin with system: are refused anyway",
+    "extra": "users have nothing extra here: leave it out",
+    "anonymous": "who has no name may ask for /healthz, /livez and /readyz alone: leave it out",
+    "egressSelectorType": "there are no egress selectors here: leave it out",
+}
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A mapping of the file."""
+
+
+class IssuerConfig(_Part, frozen=True):
+    """Who signs the tokens (`url` is their `iss`), and for whom."""
+
+    url: str
+    audiences: tuple[str, ...]
+    certificate_authority: str = ""  #: PEM; "" trusts whom the machine trusts
+    discovery_url: str = msgspec.field(name="discoveryURL", default="")
+    audience_match_policy: str = ""
+
+
+class PrefixedClaim(_Part, frozen=True):
+    """The claim that is mapped, and what is put before its value."""
+
+    claim: str = ""
+    prefix: str | None = None
+
+
+class PlainClaim(_Part, frozen=True):
+    """The claim that is mapped as it is."""
+
+    claim: str = ""
+
+
+class ClaimMappings(_Part, frozen=True):
+    """How claims become a user."""
+
+    username: PrefixedClaim
+    groups: PrefixedClaim = PrefixedClaim()
+    uid: PlainClaim = PlainClaim()
+
+
+class RequiredClaim(_Part, frozen=True):
+    """A claim that must be there and have this value, which is a string."""
+
+    claim: str
+    required_value: str = ""
+
+
+class JwtConfig(_Part, frozen=True):
+    """One issuer, and what its tokens say."""
+
+    issuer: IssuerConfig
+    claim_mappings: ClaimMappings
+    claim_validation_rules: tuple[RequiredClaim, ...] = ()
+
+
+class _Configuration(_Part, frozen=True):
+    jwt: tuple[JwtConfig, ...]
+    api_version: str
+    kind: str
+
+
+def read_configuration(path: Path) -> tuple[JwtConfig, ...]:
+    """The issuers of a configuration file, YAML or JSON. Raises: ConfigError: it names the field that will not do."""
+    import yaml
+
+    try:
+        plain = yaml.safe_load(path.read_text("utf-8"))
+        for where in _not_served(plain):
+            raise ValueError(f"{where}: {_NOT_SERVED[where.rpartition('.')[2]]}")
+        found = msgspec.convert(plain, decodable(_Configuration))
+        if found.api_version not in _VERSIONS or found.kind != "AuthenticationConfiguration":
+            raise ValueError(f"must be apiVersion {_VERSIONS[0]}, kind AuthenticationConfiguration")
+        _check(found.jwt)
+    except (OSError, ValueError, yaml.YAMLError) as error:  # those of msgspec are ValueErrors
+        raise ConfigError(f"{FLAG} {path}: {error}") from error
+    return found.jwt
+
+
+def trusting(issuer: IssuerConfig) -> ssl.SSLContext:
+    """The context of connections to *issuer*. Raises: ValueError: its certificateAuthority is none."""
+    try:
+        return ssl.create_default_context(cadata=issuer.certificate_authority or None)
+    except ssl.SSLError as error:
+        raise ValueError(f"certificateAuthority: give certificates in PEM: {error}") from error
+
+
+def _not_served(plain: Any, where: str = "") -> Iterator[str]:
+    """The path of each field that the API server has and we have not."""
+    if isinstance(plain, Mapping):
+        for key, value in plain.items():
+            path = f"{where}.{key}" if where else str(key)
+            if key in _NOT_SERVED:
+                yield path
+            else:
+                yield from _not_served(value, path)
+    elif isinstance(plain, list):
+        for number, value in enumerate(plain):
+            yield from _not_served(value, f"{where}[{number}]")
+
+
+def _check(every: tuple[JwtConfig, ...]) -> None:
+    """Raises: ValueError."""
+    if not 1 <= len(every) <= _MOST:
+        raise ValueError(f"jwt: give 1 to {_MOST} issuers")
+    _check_once("issuer.url", [one.issuer.url for one in every])
+    _check_once("issuer.discoveryURL", [one.issuer.discovery_url for one in every if one.issuer.discovery_url])
+    for number, one in enumerate(every):
+        try:
+            _check_issuer(one.issuer)
+            _check_claims(one)
+        except ValueError as error:
+            raise ValueError(f"jwt[{number}].{error}") from error
+
+
+def _check_issuer(issuer: IssuerConfig) -> None:
+    _check_url("issuer.url", issuer.url)
+    if issuer.discovery_url:
+        _check_url("issuer.discoveryURL", issuer.discovery_url)
+        if issuer.discovery_url.rstrip("/") == issuer.url.rstrip("/"):
+            raise ValueError("issuer.discoveryURL: must differ from url; it is the whole address of the document")
+    if not issuer.audiences or not all(issuer.audiences):
+        raise ValueError("issuer.audiences: name at least one, as the tokens have it in aud")
+    if issuer.audience_match_policy not in ("MatchAny", "") or (
+        len(issuer.audiences) > 1 and not issuer.audience_match_policy
+    ):
+        raise ValueError("issuer.audienceMatchPolicy: must be MatchAny where there are several audiences")
+    try:
+        trusting(issuer)
+    except ValueError as error:
+        raise ValueError(f"issuer.{error}") from error
+
+
+def _check_claims(config: JwtConfig) -> None:
+    mappings = config.claim_mappings
+    if not mappings.username.claim:
+        raise ValueError("claimMappings.username.claim: name the claim that users are called by, as sub or email")
+    for name, mapping in (("username", mappings.username), ("groups", mappings.groups)):
+        if mapping.claim and mapping.prefix is None:
+            raise ValueError(f'claimMappings.{name}.prefix: is required where claim is set; "" is none')
+        if mapping.prefix and not mapping.claim:
+            raise ValueError(f"claimMappings.{name}.claim: is required where prefix is set")
+    if not all(rule.claim for rule in config.claim_validation_rules):
+        raise ValueError("claimValidationRules: each names a claim")
+    _check_once("claimValidationRules.claim", [rule.claim for rule in config.claim_validation_rules])
+
+
+def _check_url(where: str, url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname:
+        raise ValueError(f"{where}: must be an address that begins with https://")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ValueError(f"{where}: must have no user, password, query or fragment")
+
+
+def _check_once(where: str, values: Iterable[str]) -> None:
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{where}: {value!r} stands there twice")
+        seen.add(value)
+
+
+__all__ = [
+    "FLAG",
+    "ClaimMappings",
+    "IssuerConfig",
+    "JwtConfig",
+    "PlainClaim",
+    "PrefixedClaim",
+    "RequiredClaim",
+    "read_configuration",
+    "trusting",
+]

@@ -1,0 +1,224 @@
+"""The public keys of an issuer: read from its documents, fetched when they are needed, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+import jwt
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from eventbus.api.oidc.configuration import IssuerConfig, trusting
+from eventbus.clock import Clock, SystemClock
+from eventbus.decodable import decodable
+from eventbus.text import printable
+
+log = logging.getLogger("eventbus")
+
+#: Seconds that a fetch may take in all, and that a sign-in waits for it.
+FETCH_S: Final = 5.0
+#: Seconds from the begin of one fetch to the next: who makes up key ids does not make us ask for each.
+AGAIN_S: Final = 10.0
+#: Seconds after which keys are asked for anew, so that a withdrawn one is known.
+REFRESH_S: Final = 3600.0
+#: Bytes of a document: Microsoft's keys are some 20 KiB.
+_MOST: Final = 512 * 1024
+#: A token that names no key is tried with each.
+_MOST_KEYS: Final = 32
+_WELL_KNOWN: Final = "/.well-known/openid-configuration"
+
+#: The asymmetric ones, as in the API server, by what key they take; those of secrets (HS) and `none` are in none.
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_EC: Final = ("ES256", "ES384", "ES512")
+ALGORITHMS: Final = frozenset(_RSA + _EC)
+
+
+class Key(NamedTuple):
+    """A public key. *public*: of `cryptography`; *algorithms*: those that it may verify, by what its issuer says."""
+
+    kid: str | None
+    public: Any
+    algorithms: tuple[str, ...]
+
+
+class _Discovery(msgspec.Struct, frozen=True):
+    issuer: str
+    jwks_uri: str
+
+
+class _KeySet(msgspec.Struct, frozen=True):
+    keys: list[dict[str, Any]]
+
+
+class IssuerKeys:
+    """The keys of one issuer. Lives in the loop; a fetch is a task, one at a time, that no sign-in cuts off.
+
+    Args: again_s: seconds from one fetch to the next.  refresh_s: age at which keys are asked for anew.
+    """
+
+    def __init__(
+        self,
+        issuer: IssuerConfig,
+        *,
+        clock: Clock | None = None,
+        again_s: float = AGAIN_S,
+        refresh_s: float = REFRESH_S,
+    ) -> None:
+        self._issuer = issuer
+        self._context = trusting(issuer)
+        self._clock = clock or SystemClock()
+        self._again_s = again_s
+        self._refresh_s = refresh_s
+        self._begun = self._fetched = -math.inf
+        self._fetching: asyncio.Task[None] | None = None
+        self.known: tuple[Key, ...] = ()  #: replaced as a whole, and only by others
+
+    async def find(self, kid: str | None) -> tuple[Key, ...]:
+        """The keys that a token may be signed with, by the *kid* that it names. Waits for at most `FETCH_S`."""
+        if found := self._named(kid):
+            self.freshen()
+            return found
+        self._begin()
+        if self._is_fetching and self._fetching is not None:
+            await asyncio.wait([self._fetching], timeout=FETCH_S)
+        return self._named(kid)
+
+    def freshen(self) -> None:
+        """Have keys that are old fetched; nobody waits for it."""
+        if self._clock.monotonic() - self._fetched >= self._refresh_s:
+            self._begin()
+
+    @property
+    def _is_fetching(self) -> bool:
+        return self._fetching is not None and not self._fetching.done()
+
+    def _begin(self) -> None:
+        """Begin a fetch, unless one is under way or was begun a moment ago."""
+        now = self._clock.monotonic()
+        if not self._is_fetching and now - self._begun >= self._again_s:
+            self._begun = now
+            self._fetching = asyncio.create_task(self._fetch())
+
+    def _named(self, kid: str | None) -> tuple[Key, ...]:
+        return tuple(key for key in self.known if kid is None or key.kid == kid)
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(FETCH_S):
+                found = await _fetched(self._issuer, self._context)
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
+            why = printable(str(error))[:300] or f"no answer within {FETCH_S:.0f} s"
+            kept = "the keys known before go on to hold" if self.known else "until then its tokens are refused"
+            log.warning("the keys of %s cannot be had: %s; %s", self._issuer.url, why, kept)
+            return
+        self._fetched = self._clock.monotonic()
+        if found != self.known:
+            self.known = found
+
+
+class _Resolver(AbstractResolver):
+    """Looks a name up in a thread that nobody waits for: asyncio's own would hold up the end of the process."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Any]] = loop.create_future()
+
+        def look_up() -> None:
+            found: list[Any] | OSError
+            try:
+                found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            except OSError as error:
+                found = error
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(tell, found)
+
+        def tell(found: list[Any] | OSError) -> None:
+            if future.done():  # it was given up
+                return
+            if isinstance(found, OSError):
+                future.set_exception(found)
+            else:
+                future.set_result(found)
+
+        threading.Thread(target=look_up, name="eventbus-issuer", daemon=True).start()
+        return [
+            ResolveResult(hostname=host, host=str(where[0]), port=port, family=of, proto=protocol, flags=0)
+            for of, _, protocol, _, where in await future
+        ]
+
+    async def close(self) -> None:
+        """See `AbstractResolver`. There is nothing to close."""
+
+
+async def _fetched(issuer: IssuerConfig, context: Any) -> tuple[Key, ...]:
+    """Ask for the discovery document, then for the keys. Raises: OSError, ValueError, aiohttp.ClientError."""
+    connector = aiohttp.TCPConnector(ssl=context, resolver=_Resolver())
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "eventbus"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False) as session:
+        where = issuer.discovery_url or issuer.url.rstrip("/") + _WELL_KNOWN
+        discovery = msgspec.json.decode(await _document(session, where), type=decodable(_Discovery))
+        if discovery.issuer != issuer.url:
+            raise ValueError(f"{where} is of the issuer {discovery.issuer!r}")
+        if not discovery.jwks_uri.startswith("https://"):
+            raise ValueError(f"{where} names keys at {discovery.jwks_uri!r}, which is not https")
+        return read_keys(await _document(session, discovery.jwks_uri))
+
+
+async def _document(session: aiohttp.ClientSession, url: str) -> bytes:
+    """Follows no redirect: it could lead to what is not TLS."""
+    async with session.get(url, allow_redirects=False) as answer:
+        if answer.status != 200:
+            raise ValueError(f"{url} answers {answer.status}")
+        found = bytearray()
+        async for chunk in answer.content.iter_any():
+            found += chunk
+            if len(found) > _MOST:
+                raise ValueError(f"{url} is longer than {_MOST} bytes")
+        return bytes(found)
+
+
+def read_keys(document: bytes) -> tuple[Key, ...]:
+    """Read a JWK set; keys that verify no signature of ours are passed over. Raises: ValueError: there is none."""
+    found = []
+    for plain in msgspec.json.decode(document, type=decodable(_KeySet)).keys[:_MOST_KEYS]:
+        try:
+            key = _key(plain)
+        except (jwt.PyJWTError, TypeError, ValueError):
+            continue
+        if key is not None:
+            found.append(key)
+    if not found:
+        raise ValueError("there is no RSA or EC key to verify signatures with among the issuer's keys")
+    return tuple(found)
+
+
+def _key(plain: dict[str, Any]) -> Key | None:
+    """None: it is for something else. Only what the issuer says decides for which algorithms, never a token."""
+    algorithm, kid = plain.get("alg"), plain.get("kid")
+    maker: Callable[[dict[str, Any]], Any]
+    possible: tuple[str, ...]
+    match plain.get("kty"):
+        case "RSA":
+            maker, possible = RSAAlgorithm.from_jwk, _RSA
+        case "EC":
+            maker, possible = ECAlgorithm.from_jwk, _EC  # which of them, the curve decides
+        case _:
+            return None
+    if plain.get("use", "sig") != "sig" or (algorithm is not None and algorithm not in possible):
+        return None
+    public = maker({name: value for name, value in plain.items() if name != "d"})
+    return Key(kid if isinstance(kid, str) else None, public, (algorithm,) if algorithm else possible)
+
+
+__all__ = ["AGAIN_S", "ALGORITHMS", "FETCH_S", "REFRESH_S", "IssuerKeys", "Key", "read_keys"]
