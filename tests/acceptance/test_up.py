@@ -340,6 +340,22 @@ def test_what_lines_print_is_found_by_logs(env: dict[str, str], procfile: Path, 
         assert program.stop() == 0
 
 
+def test_who_looks_for_lines_among_the_pods_of_the_store_is_told_where_they_are(
+    env: dict[str, str], procfile: Path, tmp_path: Path
+) -> None:
+    procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers("log"))
+    pod = f"web-{node_name(os.uname().nodename)}"
+    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
+        eventually(lambda: "| hello" in program.out)
+        told = run("get", "pods", env=env).stderr.splitlines()
+        assert told[0] == "No resources found in default namespace."
+        assert pod in told[1]
+        assert told[2].startswith("Look at one: eventbus logs ")
+        assert len(run("get", "pods", "-n", "elsewhere", env=env).stderr.splitlines()) == 1
+        assert program.stop() == 0
+    assert len(run("get", "pods", env=env).stderr.splitlines()) == 1
+
+
 def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("web: echo $COLOUR at $PORT, $$HOME\nwork: echo $COLOUR at $PORT" + instead_of_workers())
     (procfile.parent / ".env").write_text("COLOUR='$(blue)'\n")

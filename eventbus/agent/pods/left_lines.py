@@ -1,4 +1,4 @@
-"""Lines that an `eventbus up` has left behind which was killed: they go on until the next one there, or `down`."""
+"""Lines of an `eventbus up`, as others see them; those of one that was killed go on until the next one, or `down`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def line_folders(directory: Path) -> list[Path]:
     """Return the folders of lines in the state folder *directory*."""
     found = (path.with_suffix("") for path in directory.glob(f"{LINES}*.lock"))
     return sorted(path for path in found if path.is_dir() and path.name.removeprefix(LINES)[:1] in ("", "-"))
+
+
+def running_lines(directory: Path, namespace: str) -> list[str]:
+    """Return the names of the pods of lines that run; *namespace*: "" is any."""
+    pods = [pod for folder in line_folders(directory) for pod in LocalPods(folder.absolute()).all() if pod.active]
+    return sorted(pod.name for pod in pods if namespace in ("", pod.namespace))
 
 
 def left_lines(directory: Path) -> list[str]:
@@ -80,4 +86,4 @@ def _claimed(folder: Path) -> Iterator[bool]:
         os.close(lock)
 
 
-__all__ = ["GRACE_S", "LINES", "end_left_lines", "left_lines", "line_folders"]
+__all__ = ["GRACE_S", "LINES", "end_left_lines", "left_lines", "line_folders", "running_lines"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.text import printable
 
 
 @click.command()
@@ -50,13 +53,15 @@ def get_leases(**asked: Any) -> None:
 def get_pods(**asked: Any) -> None:
     """Show pods, as kubectl does: those of the bus, and of each agent's own files.
 
+    Lines of `eventbus up` are not among them: `eventbus logs NAME` and `eventbus describe pod/NAME` know them.
+
     \b
     Examples:
       eventbus get pods -o wide
       eventbus get pods -A -w
       eventbus get pods --field-selector spec.nodeName=db-1,status.phase=Running
     """
-    _get("pods", asked)
+    _get("pods", asked, _tell_lines)
 
 
 @click.command()
@@ -89,10 +94,26 @@ def get_secrets(**asked: Any) -> None:
     _get("secrets", asked)
 
 
-def _get(plural: str, asked: dict[str, Any]) -> None:
+def _tell_lines(asked: GetOptions) -> Sequence[str]:
+    """Whoever looks for the lines of an `up` here is told where they are found: no store has them."""
+    from eventbus.broker.embedded.server import default_directory
+    from eventbus.kinds import POD
+
+    directory = default_directory(os.environ)
+    if not any(directory.glob("up*.lock")):
+        return ()
+    from eventbus.agent.pods.left_lines import running_lines
+
+    names = running_lines(directory, asked.place(POD))
+    told = f"The store has no lines of `eventbus up`. Here run: {', '.join(map(printable, names))}"
+    return (told, f"Look at one: eventbus logs {names[0]}; eventbus describe pod/{names[0]}") if names else ()
+
+
+def _get(plural: str, asked: dict[str, Any], on_empty: Callable[[GetOptions], Sequence[str]] = lambda _: ()) -> None:
     from eventbus.cli.getting import Request, run_get
     from eventbus.kinds import KINDS
 
     kind = KINDS.get(plural)
     assert kind is not None, plural
-    run_get(Request(kind=kind, asked=GetOptions(**asked)))
+    options = GetOptions(**asked)
+    run_get(Request(kind=kind, asked=options, on_empty=lambda _session: on_empty(options)))
