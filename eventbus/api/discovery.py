@@ -18,6 +18,7 @@ from eventbus.api.reviews import AUTHENTICATION, AUTHORIZATION
 #: The API server whose dialect is spoken; some clients warn of others than 1.28 to 1.35.
 MAJOR, MINOR = "1", "35"
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_DEFINITIONS: Final = "apiextensions.k8s.io/v1"
 #: Of reviews: they can be made, and nothing else.
 _REVIEWS: Final = {
     AUTHORIZATION: (
@@ -49,6 +50,7 @@ class Discovery:
         ):
             router.add_get(path, handler, allow_head=False)
             router.add_get(path + "/", handler, allow_head=False)
+        router.add_get(f"/apis/{_DEFINITIONS}/customresourcedefinitions", self.no_definitions, allow_head=False)
         # Behind the others, and as a pattern where they are one: a path that is written out would be found first.
         served = [
             f"/apis/{{group:{re.escape(name)}}}/{{version:{version}}}"
@@ -72,7 +74,18 @@ class Discovery:
                 "buildDate": "1970-01-01T00:00:00Z",
                 "goVersion": "",
                 "compiler": platform.python_implementation(),
-                "platform": f"{platform.system().lower()}/{platform.machine()}",
+                "platform": f"{platform.system().lower()}/{_machine()}",
+            }
+        )
+
+    async def no_definitions(self, _request: web.Request) -> web.Response:
+        """Answer that no kind was defined by a custom resource: kubectl asks, before it says that it knows none."""
+        return reply_json(
+            {
+                "kind": "CustomResourceDefinitionList",
+                "apiVersion": _DEFINITIONS,
+                "metadata": {"resourceVersion": "1"},
+                "items": [],
             }
         )
 
@@ -215,6 +228,11 @@ def _aggregate(resource: Resource) -> dict[str, Any]:
             for name in resource.subresources
         ]
     return found
+
+
+def _machine() -> str:
+    """The processor, as Go names it."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
 __all__ = ["MAJOR", "MINOR", "Discovery"]

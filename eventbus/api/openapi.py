@@ -1,4 +1,4 @@
-"""OpenAPI v3 of what is served, made of the kinds: for `kubectl explain`, `create`, `apply`, and makers of clients."""
+"""OpenAPI of what is served, made of the kinds: for `kubectl explain`, `create`, `apply`, and makers of clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from eventbus.api import status
+from eventbus.api import openapi_v2, status
 from eventbus.api.bodies import PATCHES
 from eventbus.api.negotiation import JSON
 from eventbus.api.resources import Resource, Resources
@@ -37,7 +37,10 @@ _LIST_PARAMETERS: Final = (
 
 
 class OpenApi:
-    """Answers /openapi/v3: an index, and a document a group and version. *more*: documents of others, by their path."""
+    """Answers /openapi/v3, an index and a document a group and version, and /openapi/v2, one of all.
+
+    *more*: documents of others for v3, by their path.
+    """
 
     def __init__(self, *, resources: Resources, more: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         documents: dict[str, Any] = {}
@@ -45,13 +48,25 @@ class OpenApi:
             for version in versions:
                 path = f"apis/{group}/{version}" if group else f"api/{version}"
                 documents[path] = document(resources.in_version(group, version), path)
+        whole = openapi_v2.swagger(documents.values())
+        self._whole, self._whole_packed = msgspec.json.encode(whole), openapi_v2.encode(whole)
         documents |= more or {}
         self._documents = {path: msgspec.json.encode(found) for path, found in documents.items()}
         self._hashes = {path: hashlib.sha256(data).hexdigest().upper() for path, data in self._documents.items()}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/openapi/v2", self.whole, allow_head=False)
         router.add_get("/openapi/v3", self.index, allow_head=False)
         router.add_get("/openapi/v3/{path:.+}", self.one, allow_head=False)
+
+    async def whole(self, request: web.Request) -> web.Response:
+        """Answer OpenAPI v2, as protobuf to who asks for that first, which is kubectl."""
+        if request.headers.get("Accept", "").partition(",")[0].strip() == openapi_v2.MEDIA_TYPE:
+            # Go's parser of media types refuses the @ that it asks with.
+            return web.Response(
+                body=self._whole_packed, headers={"Content-Type": openapi_v2.MEDIA_TYPE.replace("@", ".")}
+            )
+        return web.Response(body=self._whole, content_type=JSON)
 
     async def index(self, _request: web.Request) -> web.Response:
         paths = {

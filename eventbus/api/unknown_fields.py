@@ -21,7 +21,7 @@ def shape_of(kind: Kind[Any]) -> type:
 
 
 def unknown_fields(kind: Kind[Any], plain: Mapping[str, Any]) -> list[str]:
-    """The paths of the fields that are not of *kind*, as `spec.bogus`."""
+    """The paths of the fields that are not of *kind*, as `spec.bogus`; those that are null say nothing."""
     return list(_unknown(plain, _info(shape_of(kind)), ""))
 
 
@@ -41,7 +41,7 @@ def _unknown(value: Any, info: inspect.Type, path: str) -> Iterator[str]:
             below = f"{path}.{key}" if path else str(key)
             if key in fields:
                 yield from _unknown(inner, fields[key], below)
-            elif key not in _IGNORED and not str(key).startswith("$"):
+            elif inner is not None and key not in _IGNORED and not str(key).startswith("$"):
                 yield below
     elif isinstance(info, inspect.ListType | inspect.VarTupleType) and isinstance(value, list):
         for number, inner in enumerate(value):

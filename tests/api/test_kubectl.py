@@ -64,6 +64,36 @@ def test_pods_are_applied_and_shown(embedded_url: str, prefix: str, tmp_path: Pa
         assert "eventbus logs web-0" in shown("logs web-0")
 
 
+def test_a_list_of_objects_is_made_and_an_unknown_kind_is_named(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    things = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}} for name in "ab"
+    ]
+    alien = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+    with api_worker(embedded_url, prefix, tmp_path, "--grant", "operator=user:system:local") as worker:
+        assert KUBECTL
+        kubectl = Kubectl(KUBECTL, worker, tmp_path)
+
+        def applied(*items: Any) -> Any:
+            return kubectl.run(
+                "apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+            )
+
+        assert applied(*things).stdout == "configmap/a created\nconfigmap/b created\n"
+        assert 'unknown field "bogus" in core.v1.ConfigMap' in applied(things[0] | {"bogus": 1}).stderr
+        assert 'no matches for kind "Deployment" in version "apps/v1"' in applied(alien).stderr
+
+
+def test_what_was_unknown_is_taken_out_of_a_file_again(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    known = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}}
+    with api_worker(embedded_url, prefix, tmp_path, "--grant", "operator=user:system:local") as worker:
+        assert KUBECTL
+        kubectl = Kubectl(KUBECTL, worker, tmp_path)
+        made = kubectl.run("apply", "--validate=false", "-f", "-", given=json.dumps(known | {"bogus": 1}))
+        assert made.stdout == "configmap/a created\n"
+        again = kubectl.run("apply", "-f", "-", given=json.dumps(known))
+        assert again.stdout == "configmap/a configured\n", again.stderr
+
+
 def test_every_field_of_every_kind_is_explained(local_worker: ApiWorker, kubectl: Kubectl) -> None:
     paths = local_worker.call("GET", "/openapi/v3").json["paths"]
     for path in (path for path in paths if path.startswith("api")):

@@ -1,0 +1,122 @@
+"""The kinds as OpenAPI v2 (Swagger), as JSON and as the protobuf that kubectl alone reads.
+
+kubectl checks by it what OpenAPI v3 does not name: a file of kind List with all that is in it, and an object of a kind
+that is not served. Before 1.27 it knew nothing else.
+
+Source: gnostic `openapiv2/OpenAPIv2.proto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_V3: Final = "#/components/schemas/"
+_V2: Final = "#/definitions/"
+_EXTENSION: Final = "x-kubernetes-"
+
+
+def swagger(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make one document of those of all groups: every schema, and of each path the PATCH, which tells what it takes."""
+    paths: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
+    for one in documents:
+        for path, found in one["paths"].items():
+            if "patch" in found:
+                paths[path] = {"patch": _operation(found["patch"])}
+        definitions |= {name: _definition(schema) for name, schema in one["components"]["schemas"].items()}
+    info = {"title": "eventbus", "version": "v1"}
+    return {"swagger": "2.0", "info": info, "paths": paths, "definitions": definitions}
+
+
+def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = [
+        {"name": one["name"], "in": one["in"], "type": one["schema"]["type"]} for one in operation["parameters"]
+    ]
+    extensions = {key: value for key, value in operation.items() if key.startswith(_EXTENSION)}
+    return {"parameters": parameters, "responses": {"200": {"description": "OK"}}, **extensions}
+
+
+def _definition(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_definition(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return {"$ref": schema["$ref"].replace(_V3, _V2)}
+    return {key: _definition(inner) for key, inner in schema.items()}
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Encode what `swagger` made as a gnostic Document."""
+    paths = b"".join(_part(2, _named(path, _path_item(item))) for path, item in document["paths"].items())
+    info = _part(1, document["info"]["title"]) + _part(2, document["info"]["version"])
+    return (
+        _part(1, document["swagger"]) + _part(2, info) + _part(8, paths) + _part(9, _schemas(document["definitions"]))
+    )
+
+
+def _path_item(item: Mapping[str, Any]) -> bytes:
+    operation = item["patch"]
+    parameters = b"".join(_part(8, _query_parameter(one)) for one in operation["parameters"])
+    response = _named("200", _part(1, _part(1, operation["responses"]["200"]["description"])))
+    return _part(8, parameters + _part(9, _part(1, response)) + _extensions(13, operation))
+
+
+def _query_parameter(parameter: Mapping[str, Any]) -> bytes:
+    found = _part(2, parameter["in"]) + _part(4, parameter["name"]) + _part(6, parameter["type"])
+    return _part(1, _part(2, _part(3, found)))  # a parameter that is not of the body, and of the query
+
+
+def _schemas(schemas: Mapping[str, Any]) -> bytes:
+    return b"".join(_part(1, _named(name, _schema(schema))) for name, schema in schemas.items())
+
+
+def _schema(schema: Mapping[str, Any]) -> bytes:
+    if "$ref" in schema:
+        return _part(1, schema["$ref"])
+    found = b"".join(_part(place, schema[key]) for place, key in ((2, "format"), (4, "description")) if key in schema)
+    found += b"".join(_part(19, name) for name in schema.get("required", ()))
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        found += _part(21, _part(1, _schema(schema["additionalProperties"])))
+    if "type" in schema:
+        found += _part(22, _part(1, schema["type"]))
+    if "items" in schema:
+        found += _part(23, _part(1, _schema(schema["items"])))
+    if "properties" in schema:
+        found += _part(25, _schemas(schema["properties"]))
+    return found + _extensions(31, schema)
+
+
+def _extensions(place: int, owner: Mapping[str, Any]) -> bytes:
+    """Their values are YAML, and any JSON is."""
+    return b"".join(
+        _part(place, _named(key, _part(2, msgspec.json.encode(value))))
+        for key, value in owner.items()
+        if key.startswith(_EXTENSION)
+    )
+
+
+def _named(name: str, value: bytes) -> bytes:
+    return _part(1, name) + _part(2, value)
+
+
+def _part(place: int, value: str | bytes) -> bytes:
+    """A field of the wire type 2: its number, the length, the bytes."""
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(place << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+__all__ = ["MEDIA_TYPE", "encode", "swagger"]
