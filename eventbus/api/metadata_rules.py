@@ -28,7 +28,7 @@ _SUBDOMAIN: Final = (
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-_LABEL: Final = (
+LABEL_RULE: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
@@ -74,7 +74,7 @@ def subdomain_causes(metadata: ObjectMeta) -> Iterator[Cause]:
 
 def label_name_causes(metadata: ObjectMeta) -> Iterator[Cause]:
     """List what is wrong with the names of an object that must be DNS labels, as those of a namespace."""
-    return _dns_causes(metadata, MAX_LABEL, is_dns_label, _LABEL)
+    return _dns_causes(metadata, MAX_LABEL, is_dns_label, LABEL_RULE)
 
 
 def _dns_causes(metadata: ObjectMeta, most: int, fits: Callable[[str], bool], rule: str) -> Iterator[Cause]:

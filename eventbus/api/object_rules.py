@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from eventbus.api import status
+from eventbus.api.config_rules import config_map_causes, secret_causes
 from eventbus.api.event_rules import event_causes
 from eventbus.api.lease_rules import lease_causes
 from eventbus.api.metadata_rules import (
@@ -17,11 +18,11 @@ from eventbus.api.metadata_rules import (
     subdomain_causes,
 )
 from eventbus.api.namespaces import NAMESPACE
+from eventbus.api.pod_rules import pod_causes
 from eventbus.api.request_info import Asked
 from eventbus.api.status import Cause
 from eventbus.event import ObjectMeta
-from eventbus.kinds import EVENTS_V1, LEASE, POD
-from eventbus.objects.pod import STAYS
+from eventbus.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET
 from eventbus.store.storage import with_metadata
 from eventbus.store.writer import generated_name
 
@@ -49,8 +50,12 @@ def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
         causes += [*changed_causes(metadata, former.metadata), *_core_causes(asked, metadata)]
     if kind is LEASE:
         causes += lease_causes(new.spec)
-    if kind is POD and former is not None and former.spec.node_name not in ("", new.spec.node_name):
-        causes.append(Cause("FieldValueForbidden", f"Forbidden: {STAYS}", "spec.nodeName"))
+    elif kind is CONFIGMAP:
+        causes += config_map_causes(new, former)
+    elif kind is SECRET:
+        causes += secret_causes(new, former)
+    elif kind is POD and not asked.subresource:
+        causes += pod_causes(new.spec, former and former.spec)
     if causes:
         raise invalid_object(asked, metadata.name, causes)
 
