@@ -8,7 +8,6 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.request_info import is_true
 from eventbus.api.shared import API, Desk
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
@@ -32,7 +31,7 @@ async def health(request: web.Request) -> web.Response:
         raise status.no_such_path()
     good = all(checks.values()) if not only else checks[only]
     lines = [f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'failed'}" for name, passed in checks.items()]
-    verbose = is_true(request.query.get("verbose"))
+    verbose = "verbose" in request.query  # whatever it is, as in the API server
     if good and not verbose:
         text = "ok"
     else:

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import deletes, status, verbs
+from eventbus.api.access import Role
 from eventbus.api.bodies import APPLY_PATCH, BODY_S, MAX_BODY, PATCHES, READ, Body, media_type_of, read_body
 from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
@@ -97,9 +98,11 @@ class KubernetesApi:
         if self._api.access.allowed(user, asked.verb, resource.plural, namespace):
             return
         full = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural
-        place = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+        if resource.kind is NAMESPACE:
+            namespace = asked.name  # a namespace lies in itself, as the API server says
+        place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
         what = f'User "{user.name}" cannot {asked.verb} resource "{full}" in API group "{resource.group}" {place}'
-        if resource.plural in OPERATED:
+        if resource.plural in OPERATED and any(one.role is Role.ADMIN for one in self._api.access.grants_of(user)):
             what += f": that takes the role operator, which admin is without (--grant operator=user:{user.name})"
         raise status.forbidden(resource.label, asked.name or selected_name(request.query), what)
 

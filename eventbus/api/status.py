@@ -123,6 +123,11 @@ def forbidden(resource: str, name: str, why: str) -> Refusal:
     return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", details=named(resource, name))
 
 
+def forbidden_path(user: str, path: str) -> Refusal:
+    """403 of what is no resource."""
+    return Refusal(403, "Forbidden", f'forbidden: User "{user}" cannot get path "{path}"', details={})
+
+
 def not_found(resource: str, name: str) -> Refusal:
     """404 of an object. *resource* as `events`."""
     return Refusal(404, "NotFound", f'{resource} "{name}" not found', details=named(resource, name))
@@ -289,6 +294,7 @@ __all__ = [
     "already_exists",
     "bad_request",
     "forbidden",
+    "forbidden_path",
     "internal",
     "invalid",
     "method_not_allowed",

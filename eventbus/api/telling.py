@@ -9,11 +9,12 @@ from typing import Final
 
 from aiohttp import web
 
+from eventbus.api import status
 from eventbus.api.event_rate_limit import EventRateLimit
 from eventbus.api.histograms import Histogram
 from eventbus.api.limits import Limits, is_long, only_reads
 from eventbus.api.resources import Resource
-from eventbus.api.shared import USER, WHAT, require
+from eventbus.api.shared import API, USER, WHAT
 from eventbus.text import printable
 
 log = logging.getLogger("eventbus.audit")
@@ -59,7 +60,9 @@ class Telling:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Prometheus text."""
-        require(request, "get", "metrics")
+        user = request[USER]
+        if not request.app[API].access.allowed(user, "get", "metrics"):
+            raise status.forbidden_path(user.name, request.path)
         text = "\n".join(self._lines()) + "\n"
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
