@@ -181,8 +181,12 @@ POD: Kind[Pod] = Kind(
     fields={
         "spec.nodeName": lambda pod: pod.spec.node_name,
         "spec.restartPolicy": lambda pod: pod.spec.restart_policy,
+        "spec.schedulerName": lambda pod: pod.spec.scheduler_name or "default-scheduler",
+        "spec.serviceAccountName": lambda pod: pod.spec.service_account_name,
+        "spec.hostNetwork": lambda pod: "true" if pod.spec.host_network else "false",
         "status.phase": lambda pod: pod.status.phase,
         "status.podIP": lambda pod: pod.status.pod_ip,
+        "status.nominatedNodeName": lambda pod: pod.status.nominated_node_name,
     },
     to_json=pod_to_json,
 )

@@ -36,12 +36,12 @@ _COMMON_FIELDS: Final[Mapping[str, Callable[[Event], str]]] = {
     **OBJECT_FIELDS,
     "reason": lambda event: event.reason,
     "type": lambda event: str(event.type),
-    "source": lambda event: event.source.component or event.reporting_component,
 }
 #: What core/v1 events can be selected by.
 EVENT_FIELDS: Final[Mapping[str, Callable[[Event], str]]] = {
     **{f"involvedObject.{name}": getter for name, getter in _REFERENCE_FIELDS.items()},
     **_COMMON_FIELDS,
+    "source": lambda event: event.source.component or event.reporting_component,
     "reportingComponent": lambda event: event.reporting_component,
 }
 #: The same fields under the names of events.k8s.io/v1.
