@@ -39,6 +39,22 @@ def test_health_is_open_to_whoever_asks(users_worker: ApiWorker) -> None:
     assert users_worker.call("POST", "/healthz", Authorization="").status == 401
 
 
+def test_each_check_is_named_to_who_asks_for_that_whatever_they_give(users_worker: ApiWorker) -> None:
+    for path in ("/readyz?verbose", "/readyz?verbose=0"):
+        assert users_worker.call("GET", path).data.startswith(b"[+]ping ok\n")
+
+
+def test_who_is_refused_is_told_by_whose_word_and_where_and_admins_what_it_takes(users_worker: ApiWorker) -> None:
+    def told(path: str, token: str, method: str = "GET") -> str:
+        return str(users_worker.call(method, path, Authorization=f"Bearer {token}").json["message"])
+
+    secrets = "/api/v1/namespaces/default/secrets"
+    assert told(secrets, "nobody-token").endswith('in API group "" in the namespace "default"')
+    assert "--grant operator=user:admin" in told(secrets, "admin-token")
+    assert told("/api/v1/namespaces/team", "nobody-token").endswith('in API group "" in the namespace "team"')
+    assert told("/metrics", "nobody-token") == 'forbidden: User "nobody" cannot get path "/metrics"'
+
+
 def test_a_reader_reads_and_writes_nothing(users_worker: ApiWorker) -> None:
     reader = "Bearer reader-token"
     assert users_worker.call("GET", EVENTS, Authorization=reader).status == 200
