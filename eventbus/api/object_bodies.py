@@ -9,10 +9,10 @@ import msgspec
 
 from eventbus.api import status
 from eventbus.api.bodies import Body
+from eventbus.api.metadata_rules import invalid
 from eventbus.api.negotiation import JSON
 from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
-from eventbus.api.status import Cause
 from eventbus.api.unknown_fields import unknown_fields
 from eventbus.errors import InvalidEvent, InvalidObject
 from eventbus.store.storage import with_metadata
@@ -107,7 +107,7 @@ def _typed(asked: Asked, plain: Mapping[str, Any]) -> Any:
 def bad_patch(value: Any, problem: str) -> status.Refusal:
     """422: what *value* would make is no object."""
     shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
-    return status.invalid("", "", [Cause("FieldValueInvalid", f'Invalid value: "{shown}": {problem}', "patch")])
+    return status.invalid("", "", [invalid("patch", shown, problem)])
 
 
 __all__ = ["bad_patch", "object_of", "warnings_of"]

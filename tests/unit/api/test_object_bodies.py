@@ -7,7 +7,7 @@ import pytest
 
 from eventbus.api.bodies import Body
 from eventbus.api.negotiation import JSON
-from eventbus.api.object_bodies import object_of
+from eventbus.api.object_bodies import bad_patch, object_of
 from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
 from eventbus.api.resources import Resource
@@ -62,3 +62,9 @@ def _read(asked: Asked, body: Body, options: WriteOptions) -> Any:
         return object_of(asked, body, options)[0]
     except Refusal as refusal:
         return refusal.to_json()
+
+
+def test_the_patch_that_is_refused_is_shown_in_quotes_as_go_does() -> None:
+    refused = bad_patch({"metadata": {"labels": 5}}, "no object")
+    assert refused.details
+    assert refused.details["causes"][0]["message"] == r'Invalid value: "{\"metadata\":{\"labels\":5}}": no object'
