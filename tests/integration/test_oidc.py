@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -29,6 +30,12 @@ T = TypeVar("T")
 #: Of the key ids that a stranger makes up.
 OWN_KEY = rsa.generate_private_key(65537, 2048)
 ANN = User(name="oidc:ann", groups=("system:authenticated",))
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need longer than a worker waits."""
+    monkeypatch.setattr(keys, "FETCH_S", 60.0)
 
 
 @pytest.fixture
@@ -120,10 +127,16 @@ def test_a_token_that_is_not_for_us_or_not_for_now_is_refused(
     assert users.refused == {reason: 1}
 
 
-def test_one_of_several_audiences_is_enough_and_clocks_may_be_off_by_seconds(issuer: Issuer, users: JwtUsers) -> None:
-    now = time.time()
+def test_one_of_several_audiences_is_enough(issuer: Issuer, users: JwtUsers) -> None:
     assert ask(users, issuer.token(aud=["another", AUDIENCE])) == ANN
-    assert ask(users, issuer.token(exp=now - 1, nbf=now + 4)) == ANN
+
+
+def test_a_clock_may_be_off(issuer: Issuer, users: JwtUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    both = [issuer.token(exp=now - 1800), issuer.token(nbf=now + 1800)]
+    assert [ask(users, token) for token in both] == [None, None]
+    monkeypatch.setattr(tokens, "LEEWAY_S", 3600)
+    assert [ask(users, token) for token in both] == [ANN, ANN]
 
 
 def test_a_token_that_is_not_signed_by_a_key_of_the_issuer_is_refused(
@@ -233,6 +246,23 @@ def test_keys_are_asked_for_once_and_again_for_one_that_is_not_known(
     assert len(issuer.asked) == 4
 
 
+def test_a_token_that_names_no_key_is_tried_with_few(
+    issuer: Issuer, users: JwtUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(keys.MOST_TRIED):
+        issuer.add_key(str(number))
+    tried, real = [], jwt.decode
+
+    def noted(*given: Any, **more: Any) -> Any:
+        tried.append(given)
+        return real(*given, **more)
+
+    monkeypatch.setattr(jwt, "decode", noted)
+    assert ask(users, issuer.token(None, sign_as="3")) is None
+    assert len(tried) == keys.MOST_TRIED
+    assert ask(users, issuer.token(None)) == ask(users, issuer.token("3")) == ANN
+
+
 def test_a_withdrawn_key_holds_no_longer_than_until_keys_are_asked_for_anew(
     issuer: Issuer, users: JwtUsers, clock: FakeClock
 ) -> None:
@@ -315,7 +345,7 @@ def test_who_waits_in_vain_is_refused_and_the_next_try_gets_through(
     assert run(wait_in_vain()) is None
     assert users.refused == {"no_keys": 1}
     assert f"the keys of {issuer.url} cannot be had" in caplog.text
-    monkeypatch.undo()
+    monkeypatch.setattr(keys, "FETCH_S", 60.0)
     assert ask(users, issuer.token()) is None, "too soon after the last time"
     clock.advance(keys.AGAIN_S)
     assert ask(users, issuer.token()) == ANN
@@ -327,6 +357,7 @@ def test_who_waits_in_vain_is_refused_and_the_next_try_gets_through(
         (DISCOVERY, (500, b""), "answers 500"),
         (DISCOVERY, (302, b""), "answers 302"),
         (DISCOVERY, (200, b"<html>"), "JSON is malformed"),
+        (DISCOVERY, (200, b'{"x": ' + b"[" * 100_000), "recursion"),
         (DISCOVERY, (200, b'{"issuer": "https://elsewhere", "jwks_uri": "https://x"}'), "of the issuer"),
         ("/keys", (200, b"x" * (600 * 1024)), "is longer than"),
         ("/keys", (200, b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "rsa"}]}'), "there is no RSA or EC key"),

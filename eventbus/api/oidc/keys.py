@@ -32,8 +32,10 @@ AGAIN_S: Final = 10.0
 REFRESH_S: Final = 3600.0
 #: Bytes of a document: Microsoft's keys are some 20 KiB.
 _MOST: Final = 512 * 1024
-#: A token that names no key is tried with each.
-_MOST_KEYS: Final = 32
+_MOST_KEYS: Final = 256
+#: Keys that a token is tried with: one that names none, which is good form only where there is but one. A signature
+#: takes a quarter of a millisecond of the loop, and strangers may send as many as they like.
+MOST_TRIED: Final = 4
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
 #: The asymmetric ones, as in the API server, by what key they take; those of secrets (HS) and `none` are in none.
@@ -109,13 +111,13 @@ class IssuerKeys:
             self._fetching = asyncio.create_task(self._fetch())
 
     def _named(self, kid: str | None) -> tuple[Key, ...]:
-        return tuple(key for key in self.known if kid is None or key.kid == kid)
+        return tuple(key for key in self.known if kid is None or key.kid == kid)[:MOST_TRIED]
 
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(FETCH_S):
                 found = await _fetched(self._issuer, self._context)
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:  # a timeout is an OSError
             why = printable(str(error))[:300] or f"no answer within {FETCH_S:.0f} s"
             kept = "the keys known before go on to hold" if self.known else "until then its tokens are refused"
             log.warning("the keys of %s cannot be had: %s; %s", self._issuer.url, why, kept)
@@ -221,4 +223,4 @@ def _key(plain: dict[str, Any]) -> Key | None:
     return Key(kid if isinstance(kid, str) else None, public, (algorithm,) if algorithm else possible)
 
 
-__all__ = ["AGAIN_S", "ALGORITHMS", "FETCH_S", "REFRESH_S", "IssuerKeys", "Key", "read_keys"]
+__all__ = ["AGAIN_S", "ALGORITHMS", "FETCH_S", "MOST_TRIED", "REFRESH_S", "IssuerKeys", "Key", "read_keys"]
