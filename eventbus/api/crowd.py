@@ -36,6 +36,11 @@ class Piece(NamedTuple):
     chunk: bytes
 
 
+def chunk_of(lines: bytes) -> bytes:
+    """Return some lines, one byte at least, as a chunk of a reply."""
+    return b"%x\r\n%b\r\n" % (len(lines), lines)
+
+
 class Taker(Protocol):
     """The way out of one watch."""
 
@@ -112,7 +117,7 @@ class Crowd:
     def _write(self, lines: Sequence[bytes], before: tuple[int, ...]) -> list[WatchState[Any]]:
         """Returns: who had no room, and who has none left. *before*: where they are without these *lines*."""
         joined = b"".join(lines)
-        piece = Piece(joined, b"%x\r\n%b\r\n" % (len(joined), joined))
+        piece = Piece(joined, chunk_of(joined))
         refused = [state for state, taker in self._takers.items() if not taker.take(piece)]
         for state in refused:
             del self._takers[state]
@@ -125,4 +130,4 @@ class Crowd:
         return refused + full
 
 
-__all__ = ["CHUNK", "Crowd", "Lines", "Offer", "Piece", "Taker", "Tone"]
+__all__ = ["CHUNK", "Crowd", "Lines", "Offer", "Piece", "Taker", "Tone", "chunk_of"]

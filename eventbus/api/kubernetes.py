@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +28,8 @@ from eventbus.api.shared import API, USER, Api, Desk
 from eventbus.api.sockets import SocketOutlet, is_upgrade
 from eventbus.api.telling import ASKED
 from eventbus.api.together import Together
-from eventbus.api.watching import ChunkedOutlet, Frames, Watcher, begin_watch
+from eventbus.api.watch_connection import WatchConnection
+from eventbus.api.watching import Frames, Watcher, begin_watch
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
 from eventbus.list_watch import ObjectList
@@ -89,6 +92,13 @@ class KubernetesApi:
         """End all watches."""
         for watcher in list(self._watchers):
             watcher.stop()
+
+    async def see_off(self, within_s: float) -> None:
+        """Wait until those who watched have been told that it is over: aiohttp knows nothing of them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._watchers:
+                    await asyncio.sleep(0.01)
 
     def _authorize(self, request: web.Request, asked: Asked) -> None:
         user, resource = request[USER], asked.resource
@@ -191,9 +201,9 @@ class KubernetesApi:
                 await socket.close()
                 end()
                 return socket.response
-            outlet = ChunkedOutlet(request, watcher.run, end)
-            await outlet.begin()
-            return outlet.response
+            reply = WatchConnection(request, end).reply(watcher.run)
+            await reply.prepare(request)
+            return reply
         except BaseException:
             end()
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,16 +22,44 @@ STALLED_S: Final = 30.0
 ABORTED: Final = web.AppKey("aborted", Counter[tuple[str, ...]])
 
 
+class Stall:
+    """Aborts a connection whose client reads nothing of what waits for it, for `STALLED_S`. `cancel`: all has left.
+
+    Args: aborting: called before it does so.
+    """
+
+    __slots__ = ("_aborting", "_left", "_timer", "_transport")
+
+    def __init__(self, transport: asyncio.WriteTransport, aborting: Callable[[], None]) -> None:
+        self._transport = transport
+        self._aborting = aborting
+        self._expect_reading()
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _expect_reading(self) -> None:
+        self._left = self._transport.get_write_buffer_size()
+        self._timer = asyncio.get_running_loop().call_later(STALLED_S, self._abort_unless_read)
+
+    def _abort_unless_read(self) -> None:
+        if self._transport.get_write_buffer_size() < self._left:
+            self._expect_reading()
+            return
+        self._aborting()
+        self._transport.abort()  # a close would wait until it has read what is there
+
+
 class Protocol(RequestHandler):
     """A connection. Its later heads are bounded by the keep-alive time-out, and its answers by `STALLED_S`."""
 
-    __slots__ = ("_aborted", "_answered", "_first_head", "_stalled")
+    __slots__ = ("_aborted", "_answered", "_first_head", "_stall")
 
     def __init__(self, *arguments: Any, aborted: Counter[tuple[str, ...]], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._aborted = aborted
         self._answered = NOTHING
-        self._stalled: asyncio.TimerHandle | None = None
+        self._stall: Stall | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bound the time until its first head has come."""
@@ -42,7 +70,7 @@ class Protocol(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._first_head.cancel()
-        self._expect_reading(None)
+        self._end_stall()
         super().connection_lost(exc)
 
     def finish_response(
@@ -56,29 +84,32 @@ class Protocol(RequestHandler):
         return super().finish_response(request, resp, start_time)
 
     def pause_writing(self) -> None:
-        """Bound what waits for the client to read, be it a watch, an answer, or the end of a closed connection."""
+        """Bound what waits for the client to read, be it an answer or the end of a closed connection."""
         super().pause_writing()
-        self._expect_reading(self.transport)
+        if self.transport is not None:
+            self._stall = Stall(self.transport, self._count_abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._expect_reading(None)
+        self._end_stall()
 
-    def _expect_reading(self, transport: asyncio.WriteTransport | None) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-        if transport is not None:
-            left = transport.get_write_buffer_size()
-            self._stalled = self._loop.call_later(STALLED_S, self._abort_if_stalled, transport, left)
+    def hand_over(self, successor: asyncio.Protocol) -> None:
+        """Give *successor* the connection. For aiohttp it is lost: it keeps nothing, and cancels what handles it."""
+        transport, self.transport = self.transport, None  # it would be closed
+        if transport is None:
+            raise ConnectionResetError
+        transport.set_protocol(successor)
+        self.connection_lost(None)
+        successor.connection_made(transport)
 
-    def _abort_if_stalled(self, transport: asyncio.WriteTransport, left: int) -> None:
-        if transport.get_write_buffer_size() < left:
-            self._expect_reading(transport)
-            return
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _count_abort(self) -> None:
         request = self._current_request
         self._aborted[self._answered if request is None else labels_of(request)] += 1
-        transport.abort()  # a close would wait until it has read what is there
 
     def _close_if_silent(self) -> None:
         if self._request_count == 0 and self.transport is not None:
@@ -122,4 +153,4 @@ def _answer(code: int, exc: BaseException | None, message: str | None) -> web.Re
     return refusals.response(refusals.bad_request("the request cannot be read"))
 
 
-__all__ = ["ABORTED", "HEAD_S", "STALLED_S", "Protocol", "Runner"]
+__all__ = ["ABORTED", "HEAD_S", "STALLED_S", "Protocol", "Runner", "Stall"]

@@ -204,7 +204,11 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     async def end_watches(_app: web.Application) -> None:
         kubernetes.stop()
 
+    async def see_watchers_off(_app: web.Application) -> None:
+        await kubernetes.see_off(SHUTDOWN_S)
+
     app.on_shutdown.append(end_watches)
+    app.on_cleanup.append(see_watchers_off)
     return app
 
 

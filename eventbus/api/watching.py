@@ -1,19 +1,17 @@
-"""Watches: a `WatchState` each, stepped in the loop, written as chunks of JSON lines or as frames of a WebSocket."""
+"""Watches: a `WatchState` each, stepped in the loop; its lines go to an `Outlet`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
-from aiohttp import HttpVersion11, web
 
 from eventbus.api import status
-from eventbus.api.crowd import CHUNK, Piece, Taker, Tone
+from eventbus.api.crowd import CHUNK, Taker, Tone
 from eventbus.api.histograms import Histogram
-from eventbus.api.negotiation import JSON, Answer, Shape
+from eventbus.api.negotiation import Answer, Shape
 from eventbus.api.rendering import Renderer
 from eventbus.api.resources import Resource
 from eventbus.api.shared import BlockingPool, Desk
@@ -217,70 +215,6 @@ class Watcher:
             self._woken.set_result(None)
 
 
-class ChunkedOutlet:
-    """Lines as chunks of a reply whose head is sent by `begin`.
-
-    Args: tell: writes the lines, once the handler has returned the reply.  ended: called when there is no more to tell.
-    """
-
-    def __init__(
-        self, request: web.Request, tell: Callable[[Outlet], Awaitable[None]], ended: Callable[[], None]
-    ) -> None:
-        self._request = request
-        self._writer: Any = None
-        self.response = _Reply(partial(tell, self), ended)
-
-    async def begin(self) -> None:
-        # No buffering by a proxy: the client knows by the head that its watch has begun.
-        if self._request.version >= HttpVersion11:
-            self.response.enable_chunked_encoding()
-        else:
-            self.response.force_close()  # that is how it ends in HTTP/1.0
-        self._writer = await self.response.prepare(self._request)
-
-    async def send(self, lines: bytes) -> None:
-        await self._writer.write(lines, drain=False)
-        await self.drain()
-
-    async def drain(self) -> None:
-        if not self.has_room():
-            await self._writer.drain()
-
-    @property
-    def taker(self) -> Taker | None:
-        return self
-
-    def take(self, piece: Piece) -> bool:
-        """See `Taker`. Past aiohttp's writer, which would make a chunk of the same lines for each."""
-        transport = self._request.transport
-        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
-            return False
-        transport.write(piece.chunk if self.response.chunked else piece.lines)
-        return True
-
-    def has_room(self) -> bool:
-        """See `Taker`."""
-        transport = self._request.transport
-        return transport is None or not transport.get_write_buffer_size()
-
-
-class _Reply(web.StreamResponse):
-    """A reply that is told while it is being ended: a handler that waited, and all that called it, would be held."""
-
-    def __init__(self, tell: Callable[[], Awaitable[None]], ended: Callable[[], None]) -> None:
-        super().__init__(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
-        self._tell = tell
-        self._ended = ended
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Tell all, then write the last chunk: the client knows that nothing was cut off."""
-        try:
-            await self._tell()
-        finally:
-            self._ended()
-        await super().write_eof(data)
-
-
 def _error_frame(error: EventBusError) -> bytes:
     """The last line of a watch that cannot go on."""
     plain = status.refusal_of(error).to_json()
@@ -298,4 +232,4 @@ def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Cal
     return begin
 
 
-__all__ = ["ChunkedOutlet", "Frames", "Outlet", "Watcher", "begin_watch"]
+__all__ = ["Frames", "Outlet", "Watcher", "begin_watch"]

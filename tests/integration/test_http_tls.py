@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -95,3 +97,14 @@ def test_files_that_cannot_be_used_are_named(url: str, ca: str, tmp_path: Path) 
     }.items():
         with ObjectStore.open(url, settings=settings) as store, pytest.raises(ConfigError, match=variable):
             store.list()
+
+
+def test_a_watch_ends_with_the_end_of_its_tls(url: str, ca: str) -> None:
+    where = urlsplit(url)
+    trusted = ssl.create_default_context(cafile=ca)
+    head = "GET /api/v1/events?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: localhost\r\n"
+    plain = socket.create_connection((where.hostname, where.port), timeout=20)
+    with trusted.wrap_socket(plain, server_hostname=where.hostname, suppress_ragged_eofs=False) as made:
+        made.sendall(f"{head}Authorization: Bearer ann-token\r\n\r\n".encode())
+        told = b"".join(iter(lambda: made.recv(4096), b""))  # raises where the connection is just cut
+    assert told.endswith(b"\r\n\r\n0\r\n\r\n")

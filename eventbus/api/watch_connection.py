@@ -1,0 +1,150 @@
+"""The connection of a watch over HTTP whose head is sent: taken over from aiohttp, of which nothing stays with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from aiohttp import HttpVersion11, web
+
+from eventbus.api.crowd import Piece, Taker, chunk_of
+from eventbus.api.negotiation import JSON
+from eventbus.api.protocol import ABORTED, Protocol, Stall
+from eventbus.api.telling import labels_of
+
+log = logging.getLogger("eventbus")
+
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+#: Writes what a watch tells to its connection, until it ends.
+Tell: TypeAlias = Callable[["WatchConnection"], Awaitable[None]]
+
+
+class WatchConnection(asyncio.Protocol):
+    """Implements `Outlet` and `Taker`. What its client still sends is read and dropped: the head says that it closes.
+
+    A request, its headers and two tasks in aiohttp's hands are half of what an idle watch took.
+    """
+
+    __slots__ = ("_aborted", "_chunked", "_ended", "_labels", "_room", "_stall", "_task", "_transport")
+
+    def __init__(self, request: web.Request, ended: Callable[[], None]) -> None:
+        self._chunked = request.version >= HttpVersion11  # else its end is that of the connection
+        self._aborted, self._labels = request.app[ABORTED], labels_of(request)
+        self._ended = ended
+        self._transport: Any = None
+        self._stall: Stall | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def reply(self, tell: Tell) -> web.StreamResponse:
+        """Make the reply whose head the caller sends. Its handler has to return it: then *tell* is begun."""
+        reply = _Reply(self, tell)
+        reply.force_close()
+        if self._chunked:
+            reply.enable_chunked_encoding()
+        return reply
+
+    def take_over(self, protocol: Protocol, tell: Tell) -> None:
+        """Tell from here on, without aiohttp. Raises: ConnectionError: there is no connection; *ended* was called."""
+        try:
+            protocol.hand_over(self)
+        except ConnectionError:
+            self._ended()
+            raise
+        self._task = asyncio.get_running_loop().create_task(self._tell(tell))
+        self._task.add_done_callback(self._end)  # what it ends with itself is not done where it is cancelled at once
+
+    async def _tell(self, tell: Tell) -> None:
+        try:
+            await tell(self)
+            if self._chunked:
+                self._transport.write(_LAST_CHUNK)  # the client knows that nothing was cut off
+            await self.drain()
+            self._transport.close()
+        except ConnectionError:
+            pass
+        except Exception:
+            log.exception("a watch ended before its time")
+
+    def _end(self, _task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not self._transport.is_closing():
+            self._transport.abort()
+        self._ended()
+
+    async def send(self, lines: bytes) -> None:
+        """See `Outlet`."""
+        if self._transport.is_closing():
+            raise ConnectionResetError
+        self._transport.write(chunk_of(lines) if self._chunked else lines)
+        await self.drain()
+
+    async def drain(self) -> None:
+        """See `Outlet`. It does not raise: who is gone is not told on."""
+        if self._stall is not None:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    @property
+    def taker(self) -> Taker | None:
+        return self
+
+    def take(self, piece: Piece) -> bool:
+        """See `Taker`."""
+        if self._transport.is_closing() or self._transport.get_write_buffer_size():
+            return False
+        self._transport.write(piece.chunk if self._chunked else piece.lines)
+        return True
+
+    def has_room(self) -> bool:
+        """See `Taker`."""
+        return not self._transport.get_write_buffer_size()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take what aiohttp had: it may have stopped reading, and the head may not have left."""
+        self._transport = transport
+        if not self._transport.is_reading() and not self._transport.is_closing():
+            self._transport.resume_reading()
+        if self._transport.get_write_buffer_size():
+            self.pause_writing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End the watch: its client is gone."""
+        self.resume_writing()
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._stall = Stall(self._transport, self._count_abort)
+
+    def resume_writing(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def _count_abort(self) -> None:
+        self._aborted[self._labels] += 1
+
+
+class _Reply(web.StreamResponse):
+    """A reply whose connection is taken over where aiohttp would end it: nothing waits for the handler any more."""
+
+    def __init__(self, connection: WatchConnection, tell: Tell) -> None:
+        # No buffering by a proxy: the client knows by the head that its watch has begun.
+        super().__init__(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        self._connection = connection
+        self._tell = tell
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """See above."""
+        assert self._req is not None
+        protocol = self._req.protocol
+        assert isinstance(protocol, Protocol)
+        self._connection.take_over(protocol, self._tell)
+
+
+__all__ = ["WatchConnection"]
