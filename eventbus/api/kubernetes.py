@@ -24,7 +24,7 @@ from eventbus.api.packed_answer import run_packed
 from eventbus.api.rendering import Renderer
 from eventbus.api.request_info import Asked, check_name, read_request, selected_name
 from eventbus.api.resources import Resources
-from eventbus.api.shared import API, USER, Api, Desk
+from eventbus.api.shared import API, THREADS, USER, Api, Desk
 from eventbus.api.sockets import SocketOutlet, is_upgrade
 from eventbus.api.telling import ASKED
 from eventbus.api.together import Together
@@ -40,6 +40,8 @@ GZIP_FROM: Final = 128 * 1024
 _GZIP_LEVEL: Final = 1
 #: Bytes of a body that is created together with others; decoding a larger one would keep them waiting.
 MOST_TOGETHER: Final = 32 * 1024
+#: Watches that are begun at once. When thousands come back together, those that wait take less than what they begin.
+MOST_OPENING: Final = 2 * THREADS
 _OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
 
@@ -53,6 +55,7 @@ class KubernetesApi:
         self._frames = frames
         self._together = Together(api.pool)
         self._watchers: set[Watcher] = set()
+        self._opening = asyncio.Semaphore(MOST_OPENING)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Raises: Refusal and all that the store raises."""
@@ -190,7 +193,8 @@ class KubernetesApi:
         end = partial(self._end_watch, watcher, user)
         try:
             try:
-                await watcher.open(begin_watch(asked.resource, options))
+                async with self._opening:
+                    await watcher.open(begin_watch(asked.resource, options))
             except Expired as error:
                 # Also of a version that is ahead: the store has lost what it was of, so waiting is in vain.
                 raise status.Refusal(410, "Expired", str(error)) from None

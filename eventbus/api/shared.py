@@ -138,4 +138,4 @@ def require(request: web.Request, verb: str, resource: str, namespace: str = "")
     return user
 
 
-__all__ = ["API", "USER", "Api", "BlockingPool", "Desk", "require"]
+__all__ = ["API", "THREADS", "USER", "Api", "BlockingPool", "Desk", "require"]

@@ -16,8 +16,9 @@ import pytest
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from eventbus.api.kubernetes import MOST_OPENING
 from eventbus.api.watch_connection import WatchConnection
-from eventbus.api.watching import Watcher
+from eventbus.api.watching import Watcher, begin_watch
 from eventbus.broker.bus import open_bus
 from eventbus.settings import Settings
 from tests.support.api_in_process import serving
@@ -170,6 +171,38 @@ def test_aiohttp_keeps_nothing_of_it(server: Server) -> None:
         assert alive(WatchConnection) == 20
         server.post("a")
     eventually(lambda: alive(WatchConnection) == 0)
+
+
+def test_many_that_come_together_are_begun_a_few_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    may, opening = threading.Event(), []
+    open_ = Watcher.open
+
+    async def counted(self: Watcher, begin: Any) -> None:
+        opening.append(self)
+        await open_(self, begin)
+
+    def waiting(*arguments: Any) -> Any:
+        begin = begin_watch(*arguments)
+
+        def wait(*more: Any) -> Any:
+            assert may.wait(20)
+            return begin(*more)
+
+        return wait
+
+    monkeypatch.setattr(Watcher, "open", counted)
+    monkeypatch.setattr("eventbus.api.kubernetes.begin_watch", waiting)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(server.connect()) for _ in range(MOST_OPENING + 20)]
+        for made in connections:
+            made.sendall(WATCH.format(more="", version="1.1").encode())
+        eventually(lambda: server.watches() == MOST_OPENING + 20)
+        assert len(opening) == MOST_OPENING
+        connections[0].close()  # who leaves makes room
+        eventually(lambda: len(opening) == MOST_OPENING + 1)
+        may.set()
+        for made in connections[1:]:
+            assert read_head(made).startswith("HTTP/1.1 200 ")
 
 
 def test_a_stop_lets_what_was_told_arrive(
