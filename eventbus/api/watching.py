@@ -96,6 +96,8 @@ class Watcher:
         try:
             self._state = await asyncio.shield(opening)
             await self._find_versions()
+            if self._stopped:
+                self._state.stop()
         except asyncio.CancelledError:
             # The client is gone, and the thread goes on: what it attaches must not stay.
             opening.add_done_callback(self._abandon)

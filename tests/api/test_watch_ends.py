@@ -205,6 +205,38 @@ def test_many_that_come_together_are_begun_a_few_at_a_time(server: Server, monke
             assert read_head(made).startswith("HTTP/1.1 200 ")
 
 
+def test_a_stop_ends_also_those_that_are_just_being_begun(
+    embedded_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may, is_asked, stopped = threading.Event(), threading.Event(), threading.Event()
+    stop = Watcher.stop
+
+    def noted(self: Watcher) -> None:
+        stop(self)
+        stopped.set()
+        may.set()
+
+    def waiting(*arguments: Any) -> Any:
+        begin = begin_watch(*arguments)
+
+        def wait(*more: Any) -> Any:
+            is_asked.set()
+            assert may.wait(20)
+            return begin(*more)
+
+        return wait
+
+    monkeypatch.setattr(Watcher, "stop", noted)
+    monkeypatch.setattr("eventbus.api.kubernetes.begin_watch", waiting)
+    with ExitStack() as stack:
+        with serving(open_bus(embedded_url, Settings(prefix=prefix)), socket=tmp_path / "s"):
+            made = stack.enter_context(Server(tmp_path / "s").connect())
+            made.sendall(WATCH.format(more="", version="1.1").encode())
+            assert is_asked.wait(20)
+        assert stopped.is_set()
+        assert read_all(made).endswith(b"\r\n\r\n0\r\n\r\n")
+
+
 def test_a_stop_lets_what_was_told_arrive(
     embedded_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
