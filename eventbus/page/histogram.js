@@ -56,17 +56,26 @@ function Chart({ bars, counts, onZoom, onOver, scheme }) {
   const place = useRef(null), zoom = useRef(onZoom);
   zoom.current = onZoom;
   const [loaded, setLoaded] = useState(Boolean(window.uPlot));
+  // What a mouse is dragged over stays: a chart that is drawn anew would forget where the drag began.
+  const [held, setHeld] = useState(null);
+  const drawn = held ?? { bars, counts };
+  useEffect(() => {
+    if (!held) return;
+    const release = () => setHeld(null);
+    window.addEventListener("mouseup", release);
+    return () => window.removeEventListener("mouseup", release);
+  }, [held]);
   useEffect(() => {
     if (!loaded) return whenLoaded(() => setLoaded(true));
-    const chart = draw(place.current, bars, counts, (from, to) => zoom.current(from, to), onOver);
+    const chart = draw(place.current, drawn.bars, drawn.counts, (from, to) => zoom.current(from, to), onOver);
     const resized = new ResizeObserver(([entry]) => chart.setSize({ width: Math.floor(entry.contentRect.width), height: HEIGHT }));
     resized.observe(place.current);
     return () => {
       resized.disconnect();
       chart.destroy();
     };
-  }, [bars, counts, scheme, loaded]);
-  return html`<div class="chart" ref=${place} aria-hidden="true"></div>`;
+  }, [drawn.bars, drawn.counts, scheme, loaded]);
+  return html`<div class="chart" ref=${place} aria-hidden="true" onMouseDown=${() => setHeld({ bars, counts })}></div>`;
 }
 
 /** uPlot comes beside the modules, that the list need not wait for it. Returns what calls it off. */

@@ -201,6 +201,35 @@ def test_a_part_of_the_chart_is_zoomed_into_by_mouse_and_by_keyboard(bus: Bus, u
     expect(page.get_by_role("button", name="Back from the zoom")).to_be_visible()
 
 
+@pytest.mark.volume
+def test_a_drag_over_the_chart_goes_on_while_new_counts_arrive(url: str, open_page: Open) -> None:
+    held: list[Any] = []
+
+    def hold_the_first(route: Any) -> None:
+        if held:
+            route.continue_()
+        held.append(route)
+
+    page = open_page(url)
+    expect(page.locator(".histogram .caption")).to_contain_text("Warning")
+    chart = page.locator(".u-over")
+    chart.hover(position={"x": 20, "y": 30})
+    page.route("**/eventbus/v1/histogram**", hold_the_first)
+    with page.expect_request("**/eventbus/v1/histogram**"):
+        page.get_by_label("Look-back").select_option("3h")
+    chart.hover(position={"x": 20, "y": 30})
+    page.mouse.down()
+    with page.expect_response("**/eventbus/v1/histogram**"):
+        held[0].continue_()
+    # Time for the page to take the counts, and to draw: effects run after a frame.
+    page.evaluate("async () => { for (let n = 0; n < 9; n++) await new Promise(requestAnimationFrame) }")
+    chart.hover(position={"x": 160, "y": 30})
+    chart.hover(position={"x": 300, "y": 30})
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Back from the zoom")).to_be_visible()
+    assert "from=" in page.url
+
+
 def test_new_events_appear_wait_while_one_reads_and_pause(bus: Bus, url: str, open_page: Open) -> None:
     page = open_page(f"{url}?namespace=live&sort=last")
     expect(page.get_by_text("● live")).to_be_visible()
