@@ -60,8 +60,8 @@ COUNT = Mutant(
     "029_spam_then_patch_missing",
 )
 SPAM_TIME = Mutant(
-    "> 0 then return false end",
-    "> 0 then bucket[ACCEPTED] = at_ms return false end",
+    "* 1e9 >= 1 then return false end",
+    "* 1e9 >= 1 then bucket[ACCEPTED] = at_ms return false end",
     "skipped_events_do_not_delay_the_next_token",
     "025_spam_refill_accumulates",
 )
@@ -98,6 +98,11 @@ def load(url: str, source: str) -> None:
 def assert_found(url: str, table: str, vector: str) -> None:
     for name, scenarios in ((table, own_scenarios()), (vector, recorded())):
         assert failures(RedisDriver(url), [scenario for scenario in scenarios if scenario.name == name]) == [name]
+
+
+@pytest.mark.parametrize("mutant", LUA.values(), ids=LUA)
+def test_rule_that_is_to_be_broken_is_in_the_source(mutant: Mutant) -> None:
+    assert mutated(functions.library(), mutant) != functions.library()
 
 
 @pytest.mark.parametrize("mutant", one(LUA.values()), ids=LUA)
