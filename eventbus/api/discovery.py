@@ -5,20 +5,29 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
+from eventbus.api import status
 from eventbus.api.kubernetes import refuse_method, reply_json
 from eventbus.api.negotiation import clauses
+from eventbus.api.request_info import is_true
 from eventbus.api.resources import STATUS_VERBS, VERBS, Resource, Resources
 from eventbus.api.reviews import AUTHENTICATION, AUTHORIZATION
 
 #: The API server whose dialect is spoken; some clients warn of others than 1.28 to 1.35.
 MAJOR, MINOR = "1", "35"
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_DEFINITIONS: Final = "apiextensions.k8s.io/v1"
+#: What kubectl asks for though no discovery names it, before it says that it knows a kind, or in what describes a
+#: namespace: there is none of it.
+_NONE: Final = (
+    ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+    ("/api/v1/namespaces/{namespace}/resourcequotas", "v1", "ResourceQuota"),
+    ("/api/v1/namespaces/{namespace}/limitranges", "v1", "LimitRange"),
+)
 #: Of reviews: they can be made, and nothing else.
 _REVIEWS: Final = {
     AUTHORIZATION: (
@@ -50,7 +59,8 @@ class Discovery:
         ):
             router.add_get(path, handler, allow_head=False)
             router.add_get(path + "/", handler, allow_head=False)
-        router.add_get(f"/apis/{_DEFINITIONS}/customresourcedefinitions", self.no_definitions, allow_head=False)
+        for path, version, kind in _NONE:
+            router.add_get(path, partial(_none, version=version, kind=kind), allow_head=False)
         # Behind the others, and as a pattern where they are one: a path that is written out would be found first.
         served = [
             f"/apis/{{group:{re.escape(name)}}}/{{version:{version}}}"
@@ -75,17 +85,6 @@ class Discovery:
                 "goVersion": "",
                 "compiler": platform.python_implementation(),
                 "platform": f"{platform.system().lower()}/{_machine()}",
-            }
-        )
-
-    async def no_definitions(self, _request: web.Request) -> web.Response:
-        """Answer that no kind was defined by a custom resource: kubectl asks, before it says that it knows none."""
-        return reply_json(
-            {
-                "kind": "CustomResourceDefinitionList",
-                "apiVersion": _DEFINITIONS,
-                "metadata": {"resourceVersion": "1"},
-                "items": [],
             }
         )
 
@@ -228,6 +227,13 @@ def _aggregate(resource: Resource) -> dict[str, Any]:
             for name in resource.subresources
         ]
     return found
+
+
+async def _none(request: web.Request, *, version: str, kind: str) -> web.Response:
+    """Answer an empty list. Raises: Refusal: 404: there is nothing to watch."""
+    if is_true(request.query.get("watch")):
+        raise status.no_such_path()
+    return reply_json({"kind": f"{kind}List", "apiVersion": version, "metadata": {"resourceVersion": "1"}, "items": []})
 
 
 def _machine() -> str:

@@ -83,6 +83,11 @@ def test_a_list_of_objects_is_made_and_an_unknown_kind_is_named(embedded_url: st
         assert 'no matches for kind "Deployment" in version "apps/v1"' in applied(alien).stderr
 
 
+def test_a_namespace_is_described_to_its_end(kubectl: Kubectl) -> None:
+    told = kubectl.run("describe", "namespace", "default").stdout
+    assert told.endswith("Status:       Active\n\nNo resource quota.\n\nNo LimitRange resource.\n")
+
+
 def test_what_was_unknown_is_taken_out_of_a_file_again(embedded_url: str, prefix: str, tmp_path: Path) -> None:
     known = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}}
     with api_worker(embedded_url, prefix, tmp_path, "--grant", "operator=user:system:local") as worker:
