@@ -327,6 +327,25 @@ def test_a_slow_issuer_holds_up_neither_whom_it_knows_nor_those_of_another(
         run(sign_in(JwtUsers(path, clock=clock), other))
 
 
+def test_who_waits_while_the_file_changes_signs_in_by_the_new_one(
+    issuer: Issuer, users: JwtUsers, tmp_path: Path
+) -> None:
+    async def sign_in() -> User | None:
+        issuer.open.clear()
+        waiting = asyncio.create_task(users.user(issuer.token()))
+        while not issuer.asked:
+            await asyncio.sleep(0.01)
+        mappings = {"username": {"claim": "sub", "prefix": "new:"}}
+        write_configuration(tmp_path / "users.yaml", [authenticator(issuer, claimMappings=mappings)])
+        assert await users.user("another, by whom the file is read") is None
+        issuer.open.set()
+        return await waiting
+
+    found = run(sign_in())
+    assert found is not None
+    assert found.name == "new:ann"
+
+
 def test_who_waits_in_vain_is_refused_and_the_next_try_gets_through(
     issuer: Issuer,
     users: JwtUsers,

@@ -120,6 +120,8 @@ class JwtUsers:
         if issuer is None:
             raise _Refused("issuer", f"its issuer {printable(name[:200])!r} is not in {FLAG}")
         keys = await issuer.keys.find(kid)
+        if self._issuers.get(name) != issuer:  # the file was read again meanwhile
+            return await self._find(token)
         if not keys:
             if not issuer.keys.known:
                 raise _Refused("no_keys", f"the keys of {name} are not known")
