@@ -14,6 +14,7 @@ import msgspec
 
 from eventbus.api.metadata_rules import invalid
 from eventbus.api.status import Cause
+from eventbus.errors import InvalidObject
 from eventbus.names import MAX_SUBDOMAIN
 from eventbus.objects.configmap import ConfigMap
 from eventbus.objects.secret import Secret
@@ -30,7 +31,24 @@ _WANTED: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
 }
 _JSON: Final = frozenset({".dockercfg", ".dockerconfigjson"})
+#: They may stand in base64.
+_LINE_ENDS: Final = str.maketrans("", "", "\r\n")
 _IMMUTABLE: Final = "Forbidden: field is immutable when `immutable` is set"
+
+
+def check_base64(found: object) -> None:
+    """Check that what has to be base64 is, of a config map or a secret just read. Raises: InvalidObject."""
+    if isinstance(found, Secret):
+        field, data = "data", found.data
+    elif isinstance(found, ConfigMap):
+        field, data = "binaryData", found.binary_data
+    else:
+        return
+    for key, value in data.items():
+        try:
+            b64decode(value.translate(_LINE_ENDS), validate=True)
+        except ValueError:
+            raise InvalidObject(f"{field}[{key}]: illegal base64 data") from None
 
 
 def config_map_causes(new: ConfigMap, former: ConfigMap | None) -> Iterator[Cause]:
@@ -90,4 +108,4 @@ def _is_json_object(data: str) -> bool:
         return False
 
 
-__all__ = ["config_map_causes", "secret_causes"]
+__all__ = ["check_base64", "config_map_causes", "secret_causes"]

@@ -9,6 +9,7 @@ import msgspec
 
 from eventbus.api import status
 from eventbus.api.bodies import Body
+from eventbus.api.config_rules import check_base64
 from eventbus.api.metadata_rules import invalid
 from eventbus.api.negotiation import JSON
 from eventbus.api.options import WriteOptions
@@ -97,6 +98,7 @@ def _typed(asked: Asked, plain: Mapping[str, Any]) -> Any:
     kind = asked.resource.kind
     try:
         found = kind.decode(plain)
+        check_base64(found)
     except (InvalidEvent, InvalidObject) as error:
         version = kind.api_version.rpartition("/")[2]
         message = f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {error}'

@@ -10,6 +10,7 @@ import msgspec
 
 from eventbus.api import status
 from eventbus.api.bodies import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Body
+from eventbus.api.config_rules import check_base64
 from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch, sort_of
 from eventbus.api.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
 from eventbus.api.object_bodies import bad_patch, object_of, warnings_of
@@ -173,6 +174,7 @@ def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Ad
             if body.media_type == STRATEGIC_PATCH and isinstance(plain, dict):  # it is of the type, whatever it says
                 plain |= {"kind": kind.name, "apiVersion": kind.api_version}
             new = kind.decode(plain)
+            check_base64(new)
         except (InvalidEvent, InvalidObject) as error:
             raise bad_patch(value, str(error)) from None
         _check_name(asked, new)

@@ -41,4 +41,4 @@ def test_answers_to_operators_are_those_of_a_real_api_server(operators_worker: A
 
 
 def test_all_scenarios_are_there() -> None:
-    assert (len(FILES), len(MORE), len(OPERATED)) == (57, 95, 3)
+    assert (len(FILES), len(MORE), len(OPERATED)) == (57, 95, 4)
