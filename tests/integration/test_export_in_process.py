@@ -14,6 +14,7 @@ from eventbus import ConfigError, EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.event import Event
+from eventbus.export import worker
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.settings import Options
@@ -52,6 +53,25 @@ def test_a_broadcaster_records_to_a_sink_of_ones_own(
         eventually(lambda: sink.counts() == {f"m {number}": 3 for number in range(30)})
         assert not sink.closed
     eventually(lambda: sink.closed)
+
+
+def test_an_export_says_when_nobody_correlates(
+    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for pause in ("FIRST_LOOK_S", "LOOK_EVERY_S", "HEARTBEAT_S"):
+        monkeypatch.setattr(worker, pause, 0.01)
+    runner = ExportRunner(
+        bus=open_bus(embedded_url, settings_of(prefix)),
+        make_sink=MemorySink,
+        clock=SystemClock(),
+        options=ExportOptions(),
+        block_ms=20,
+    )
+    runner.start()
+    try:
+        eventually(lambda: "no sink worker is alive" in caplog.text)
+    finally:
+        runner.stop()
 
 
 def test_an_export_of_a_broadcaster_has_the_options_of_the_command(embedded_url: str, prefix: str) -> None:

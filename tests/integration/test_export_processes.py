@@ -156,18 +156,17 @@ def test_a_worker_whose_sink_is_down_stops_at_once_and_lets_the_next_one_begin(
         assert system.deliveries.most_common(1)[0][1] == 1
 
 
-def test_a_worker_says_when_nobody_correlates_and_serves_metrics(
-    bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
-) -> None:
+def test_a_worker_serves_metrics(bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path) -> None:
     lines = tmp_path / "events.jsonl"
     arguments = ("--to", f"file:{lines}", "--name", "lines", "--metrics-port", "127.0.0.1:0")
     with Program("worker", "export", *arguments, env=env, folder=tmp_path) as worker:
-        eventually(lambda: "no sink worker is alive" in worker.err, within_s=PATIENCE_S)
+        eventually(lambda: " of " in worker.err.partition("on port ")[2], within_s=PATIENCE_S)
         port = worker.err.partition("on port ")[2].split()[0]
+        labels = '{component="eventbus-export",group="export:lines",partition="0"}'
+        eventually(lambda: f"eventbus_worker_leader{labels} 1.0" in scrape(port), within_s=PATIENCE_S)
         with Program("worker", "sink", env=env, folder=tmp_path):
             record(broadcaster, 3)
             eventually(lambda: lines.exists() and lines.read_text("utf-8").count("Tested") == 3, within_s=PATIENCE_S)
-        labels = '{component="eventbus-export",group="export:lines",partition="0"}'
         eventually(lambda: f"eventbus_worker_lag_events{labels} 0.0" in scrape(port), within_s=PATIENCE_S)
         text = scrape(port)
         assert f"eventbus_worker_lag_seconds{labels} 0.0" in text
