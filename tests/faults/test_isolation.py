@@ -31,7 +31,8 @@ def die_one_after_the_other(scene: Scene, group: str, most: int, begin: Callable
     """Begin workers until one lives to the end of it. Returns how many died."""
     for died in range(most):
         worker = begin()
-        if reached(lambda: worker.ended or _finished(scene, group), 40) and not worker.ended:  # noqa: B023
+        until(lambda: worker.ended or _finished(scene, group))  # noqa: B023
+        if not worker.ended:
             return died
         assert worker.wait() in (EXIT, -signal.SIGKILL)
     return most
