@@ -356,6 +356,14 @@ def test_who_looks_for_lines_among_the_pods_of_the_store_is_told_where_they_are(
     assert len(run("get", "pods", env=env).stderr.splitlines()) == 1
 
 
+def test_two_lines_of_the_same_name_as_pods_are_refused(env: dict[str, str], procfile: Path) -> None:
+    procfile.write_text("my_web: exec sleep 900\nmy-web: exec sleep 900")
+    done = run(*UP, "--procfile", str(procfile), env=env)
+
+    assert done.returncode == 2
+    assert "two lines, my_web and my-web, are called my-web-" in done.stderr
+
+
 def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("web: echo $COLOUR at $PORT, $$HOME\nwork: echo $COLOUR at $PORT" + instead_of_workers())
     (procfile.parent / ".env").write_text("COLOUR='$(blue)'\n")

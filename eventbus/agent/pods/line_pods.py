@@ -26,7 +26,7 @@ from eventbus.agent.pods.line_follower import LineFollower
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
 from eventbus.agent.pods.pod_workers import PodWork
-from eventbus.agent.pods.updates import CONFIG_SOURCE, Source, Work
+from eventbus.agent.pods.updates import CONFIG_SOURCE, Source, Work, full_name
 from eventbus.agent.probes.probe_manager import ProbeWorkers
 from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
@@ -36,6 +36,7 @@ from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.clock import Clock
+from eventbus.errors import InvalidObject
 from eventbus.objects.pod import Pod
 from eventbus.periodic import Periodic
 
@@ -133,6 +134,9 @@ class LinePods:
         """Run *lines* besides those that there are. Raises: InvalidObject: two have the same name."""
         for line in lines:
             pod = self._pod_of(line)
+            for name, other in self._pods.items():  # a pod waits for the end of the one of its name
+                if full_name(other) == full_name(pod):
+                    raise InvalidObject(f"two lines, {name} and {line.name}, are called {pod.metadata.name} as pods")
             self._followers[line.name] = self._follower(line.name, pod)
             self._pods[line.name] = pod
         self._agent.config.set(Source.FILE, list(self._pods.values()))
