@@ -104,7 +104,7 @@ def _key_causes(field: str, key: str) -> Iterator[Cause]:
 def _is_json_object(data: str) -> bool:
     try:
         return isinstance(msgspec.json.decode(b64decode(data)), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
