@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eventbus.cli.lean import import_later, leave_to_redis
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
+from eventbus.process.event_helper import NOT_FOR_IT
 
 if TYPE_CHECKING:
     from eventbus.record.broadcaster import EventBroadcaster
@@ -35,8 +36,9 @@ _WAITING: Final = re.compile(r" \(\d+ events wait\)$")
 
 def main() -> None:
     """Record until the other end is closed, send what is left, and answer what could not be sent."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    for number in NOT_FOR_IT:
         signal.signal(number, signal.SIG_IGN)  # it ends with the one that started it, whatever others are told
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     import_later()
     leave_to_redis()
     line = socket.socket(fileno=0)

@@ -22,6 +22,9 @@ from typing import Any, Final
 #: The program that `main` of `cli/exec_recorder.py` is. -P: no folder of a user's hides it.
 _PROGRAM: Final = ("-P", "-c", "from eventbus.cli.exec_recorder import main; main()")
 _READ_BYTES: Final = 4_096
+#: What a terminal sends to its foreground group, and what asks programs to end. A helper belongs to that group for a
+#: moment before it has its own, so it begins with these blocked: what came meanwhile is gone once it ignores them.
+NOT_FOR_IT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP, signal.SIGTERM)
 
 
 class EventHelper:
@@ -88,7 +91,7 @@ class EventHelper:
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
                 setpgroup=0,  # what the terminal sends is the command's
-                setsigmask=(),
+                setsigmask=NOT_FOR_IT,
                 setsigdef=[signal.SIGPIPE],
             )
         except OSError as error:
@@ -143,4 +146,4 @@ class EventHelper:
             self._unsent, self._why = self._unsent + count, why or self._why
 
 
-__all__ = ["EventHelper"]
+__all__ = ["NOT_FOR_IT", "EventHelper"]
