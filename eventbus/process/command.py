@@ -92,11 +92,13 @@ class Command:
 
     def _wait(self, pid: int) -> int:
         while True:
+            if caught := self._signals.wait():
+                self._pass_on(pid, caught)
+                continue
+            # Only when nothing has come before its end: what ended it is to be told.
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 return status
-            if caught := self._signals.wait():
-                self._pass_on(pid, caught)
 
     def _pass_on(self, pid: int, caught: Caught) -> None:
         if caught.number == signal.SIGWINCH and self._relay:

@@ -40,21 +40,22 @@ class Caught(NamedTuple):
 class SignalQueue:
     """Catches every signal that has a meaning between programs; whoever holds the queue passes them on.
 
-    A signal that was ignored at the start (`nohup`) stays so. SIGCHLD only ends a `wait`. Made by the main thread
-    before it starts any other; for the rest of the process's life.
+    A signal that was ignored at the start (`nohup`) stays so. SIGCHLD only ends a `wait`, one that follows those for
+    what the terminal had sent before. Made by the main thread before it starts any other; for the rest of the process's
+    life.
 
     Args: numbers: those to catch.  tell_terminal: find out where a signal is from. Without it, or where the system
     cannot say (macOS), what could be the terminal's is taken to be, as long as this process is in its foreground.
     """
 
     def __init__(self, numbers: frozenset[int], *, tell_terminal: bool = True) -> None:
-        self._caught: deque[Caught] = deque()
+        self._caught: deque[Caught | None] = deque()  # None: a child has ended
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         #: What a child has to be started with: the mask of before.
         self.original_mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: self._caught.append(None))
         # Python itself ignores SIGXFSZ.
         handled = {
             number for number in numbers if number == signal.SIGXFSZ or signal.getsignal(number) is not signal.SIG_IGN
@@ -104,9 +105,13 @@ class SignalQueue:
         self._caught.append(Caught(number, number in OF_TERMINAL and _in_foreground()))
 
     def _sort(self, numbers: frozenset[int]) -> None:
-        """Have a thread take *numbers* one by one, with what the kernel knows of each, which a handler is not given."""
+        """Have a thread take *numbers* one by one, with what the kernel knows of each, which a handler is not given.
+
+        It takes SIGCHLD, too. Of several the kernel gives the lowest first: what ended a command comes before its end.
+        """
         if not numbers:
             return
+        numbers |= {signal.SIGCHLD}
         # Threads inherit the mask, so no other one can be interrupted by them either.
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         threading.Thread(target=self._take, args=(numbers,), name="eventbus-signals", daemon=True).start()
@@ -114,7 +119,8 @@ class SignalQueue:
     def _take(self, numbers: frozenset[int]) -> None:
         while True:
             info = signal.sigwaitinfo(numbers)
-            self._caught.append(Caught(info.si_signo, info.si_code == _BY_KERNEL))
+            is_child = info.si_signo == signal.SIGCHLD
+            self._caught.append(None if is_child else Caught(info.si_signo, info.si_code == _BY_KERNEL))
             self.wake()
 
 
