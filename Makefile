@@ -1,6 +1,6 @@
 # The words of this project. `make demo` and `make test` need Python 3.11+ with venv, and nothing else.
 PYTHON ?= python3
-JOBS ?= 4
+JOBS ?= 6
 BIN := .venv/bin
 # Read by the demo where the machine's package manager keeps no log.
 INSTALL_LOG := .venv/install.log
@@ -50,7 +50,8 @@ pictures: install
 	$(BIN)/python docs/pictures.py
 
 # What `make test` leaves out: the whole of what it has a thin choice of, on every kind of server, with tens of thousands
-# of events, and properties with eight times as many examples.
+# of events, and properties with eight times as many examples. Fewer at a time: each takes more.
+test-long: JOBS = 4
 test-long: install
 	EVENTBUS_TEST_EXAMPLES=200 $(BIN)/python -m pytest -m "volume or hypothesis" --timeout 900 -n $(JOBS) --dist loadgroup $(ARGS)
 
