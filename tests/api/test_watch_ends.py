@@ -23,7 +23,7 @@ from eventbus.broker.bus import open_bus
 from eventbus.settings import Settings
 from tests.support.api_in_process import serving
 from tests.support.api_replay import EVENTS
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 WATCH = f"GET {EVENTS}?watch=1&allowWatchBookmarks=true{{more}} HTTP/{{version}}\r\nHost: localhost\r\n\r\n"
 WATCHES = b'longrunning_requests{verb="WATCH"} '
@@ -181,22 +181,14 @@ def test_many_that_come_together_are_begun_a_few_at_a_time(server: Server, monke
         opening.append(self)
         await open_(self, begin)
 
-    def waiting(*arguments: Any) -> Any:
-        begin = begin_watch(*arguments)
-
-        def wait(*more: Any) -> Any:
-            assert may.wait(20)
-            return begin(*more)
-
-        return wait
-
     monkeypatch.setattr(Watcher, "open", counted)
-    monkeypatch.setattr("eventbus.api.kubernetes.begin_watch", waiting)
+    hold_back(monkeypatch, may)
     with ExitStack() as stack:
         connections = [stack.enter_context(server.connect()) for _ in range(MOST_OPENING + 20)]
         for made in connections:
             made.sendall(WATCH.format(more="", version="1.1").encode())
         eventually(lambda: server.watches() == MOST_OPENING + 20)
+        eventually(lambda: len(opening) >= MOST_OPENING)
         assert len(opening) == MOST_OPENING
         connections[0].close()  # who leaves makes room
         eventually(lambda: len(opening) == MOST_OPENING + 1)
@@ -205,10 +197,28 @@ def test_many_that_come_together_are_begun_a_few_at_a_time(server: Server, monke
             assert read_head(made).startswith("HTTP/1.1 200 ")
 
 
+def hold_back(monkeypatch: pytest.MonkeyPatch, may: threading.Event) -> threading.Event:
+    """Have no watch begun until it *may*. Returns: an event that is set when one was to be begun."""
+    is_asked = threading.Event()
+
+    def waiting(*arguments: Any) -> Any:
+        begin = begin_watch(*arguments)
+
+        def wait(*more: Any) -> Any:
+            is_asked.set()
+            assert may.wait(PATIENCE_S)
+            return begin(*more)
+
+        return wait
+
+    monkeypatch.setattr("eventbus.api.kubernetes.begin_watch", waiting)
+    return is_asked
+
+
 def test_a_stop_ends_also_those_that_are_just_being_begun(
     embedded_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may, is_asked, stopped = threading.Event(), threading.Event(), threading.Event()
+    may, stopped = threading.Event(), threading.Event()
     stop = Watcher.stop
 
     def noted(self: Watcher) -> None:
@@ -216,23 +226,13 @@ def test_a_stop_ends_also_those_that_are_just_being_begun(
         stopped.set()
         may.set()
 
-    def waiting(*arguments: Any) -> Any:
-        begin = begin_watch(*arguments)
-
-        def wait(*more: Any) -> Any:
-            is_asked.set()
-            assert may.wait(20)
-            return begin(*more)
-
-        return wait
-
     monkeypatch.setattr(Watcher, "stop", noted)
-    monkeypatch.setattr("eventbus.api.kubernetes.begin_watch", waiting)
+    is_asked = hold_back(monkeypatch, may)
     with ExitStack() as stack:
         with serving(open_bus(embedded_url, Settings(prefix=prefix)), socket=tmp_path / "s"):
             made = stack.enter_context(Server(tmp_path / "s").connect())
             made.sendall(WATCH.format(more="", version="1.1").encode())
-            assert is_asked.wait(20)
+            assert is_asked.wait(PATIENCE_S)
         assert stopped.is_set()
         assert read_all(made).endswith(b"\r\n\r\n0\r\n\r\n")
 
