@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 
 class Periodic:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from eventbus.errors import BusUnavailable
+from eventbus.log import log
 from eventbus.remote.address import ApiAddress, parse_api_url
 from eventbus.settings import Settings
 from workers.opening import BACKOFF, TELL_EVERY_S
@@ -16,8 +16,6 @@ from workers.parent_watch import follow_starter
 from workers.plain_log import log_plainly
 from workers.runtime import Part, Running, drain, open_metrics
 from workers.signals import Signals
-
-log = logging.getLogger("eventbus")
 
 #: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
 LOOK_AGAIN_S = 1.0

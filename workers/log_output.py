@@ -7,7 +7,6 @@ lock of a process that dies, so what is then found behind the last newline is a 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import stat
 import threading
@@ -18,9 +17,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from eventbus.errors import EventBusError
+from eventbus.log import log
 from workers.lines import begins_like_ours, uid_of_line
-
-log = logging.getLogger("eventbus")
 
 #: How far back a redelivered batch is looked for. At 200 bytes a line this is a million events: more than come in the
 #: 15 s until a dead worker's batches are taken over.

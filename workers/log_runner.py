@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
@@ -14,12 +13,11 @@ from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint
+from eventbus.log import log
 from workers.lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
 from workers.log_output import Line, Output, ReaderGone
 from workers.runtime import Context
-
-log = logging.getLogger("eventbus")
 
 
 class LogRunner(GroupRunner):

@@ -5,7 +5,6 @@ Labels are component, group (or `export:<sink>`) and partition: what is bounded,
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
@@ -15,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
+from eventbus.log import log
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-log = logging.getLogger("eventbus")
 
 #: A loop without a sign for so long hangs: more than any call of a sink or of Redis may take.
 HANGS_AFTER_S = 120.0

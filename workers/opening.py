@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -13,9 +12,8 @@ from eventbus.broker.options import read_options
 from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url
 from eventbus.errors import BusReplaced, BusUnavailable, FunctionsMissing, GroupMissing, OptionsDiffer
+from eventbus.log import log
 from eventbus.settings import Options, Settings
-
-log = logging.getLogger("eventbus")
 
 OPTIONS_VARIABLE = "EVENTBUS_OPTIONS"
 BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)

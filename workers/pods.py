@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 
 from eventbus.agent.pods.opening import OpenedPods
 from eventbus.consume.health import LoopHealth
+from eventbus.log import log
 from eventbus.remote.store import RemoteStore
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
@@ -15,8 +15,6 @@ from workers.parent_watch import follow_starter
 from workers.plain_log import log_plainly
 from workers.runtime import Part, open_metrics
 from workers.signals import Signals
-
-log = logging.getLogger("eventbus")
 
 #: Of the drain: what is left for the node, after its pods.
 FOR_NODE_S = 1.0

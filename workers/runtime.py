@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from eventbus.consume.group_consumer import consumer_name
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, FunctionsMissing
 from eventbus.event import ObjectReference
+from eventbus.log import log
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
@@ -23,8 +23,6 @@ from workers.opening import Opener, explicit_options
 from workers.parent_watch import follow_starter
 from workers.plain_log import log_plainly
 from workers.signals import Signals
-
-log = logging.getLogger("eventbus")
 
 #: Where workers speak of themselves.
 NAMESPACE = "eventbus-system"

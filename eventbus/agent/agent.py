@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -19,11 +18,10 @@ from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, NotFound
 from eventbus.event import ObjectReference
+from eventbus.log import log
 from eventbus.objects.conditions import NORMAL, Transition
 from eventbus.objects.node import Node
 from eventbus.periodic import Periodic
-
-log = logging.getLogger("eventbus")
 
 COMPONENT = "eventbus-agent"
 #: --node-status-update-frequency of the kubelet, seconds.

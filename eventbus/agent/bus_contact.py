@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 #: After so many seconds of answers the last absence is no news any more.
 LATELY_S = 60.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import socket
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, NotFound
+from eventbus.log import log
 from eventbus.names import is_dns_subdomain
 from eventbus.periodic import Periodic
 from eventbus.settings import Settings
@@ -22,8 +22,6 @@ from eventbus.settings import Settings
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
     from eventbus.broker.connection.client import Client
-
-log = logging.getLogger("eventbus")
 
 #: A sign is given so often, seconds, and the grace is four times as long.
 EVERY_S = 10.0

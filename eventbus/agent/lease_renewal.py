@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
@@ -12,10 +11,9 @@ import msgspec
 from eventbus.clock import Clock
 from eventbus.errors import AlreadyExists, Conflict, NotFound
 from eventbus.event import ObjectMeta
+from eventbus.log import log
 from eventbus.objects.conditions import NODE_LEASES
 from eventbus.objects.lease import Lease, LeaseSpec
-
-log = logging.getLogger("eventbus")
 
 
 class LeaseObjects(Protocol):

@@ -6,7 +6,6 @@ entry point of the group `eventbus.node_status`, whose value is a function from 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -18,6 +17,7 @@ from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.machine import Identity, Machine
 from eventbus.agent.thresholds import Thresholds
 from eventbus.clock import Clock
+from eventbus.log import log
 from eventbus.objects.conditions import (
     DISK_PRESSURE,
     FALSE,
@@ -29,8 +29,6 @@ from eventbus.objects.conditions import (
     with_condition,
 )
 from eventbus.objects.node import Node, NodeAddress, NodeStatus, NodeSystemInfo
-
-log = logging.getLogger("eventbus")
 
 NodeStatusFunc: TypeAlias = Callable[[Node], Node]
 

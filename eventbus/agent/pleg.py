@@ -6,7 +6,6 @@ Source: kubelet `pleg/generic.go`. A pidfd of each process only shortens the del
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import threading
@@ -17,8 +16,7 @@ from eventbus.agent.runtime.contract import ContainerPhase, PodRuntime, PodRunti
 from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, Tell
 from eventbus.agent.shim.procfs import read_process
 from eventbus.clock import Clock
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 RELIST_EVERY_S: Final = 1.0
 #: The kubelet's relistThreshold.

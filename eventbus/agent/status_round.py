@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
 
 from eventbus.agent.node_status import NodeStatusFunc, names_of
+from eventbus.log import log
 from eventbus.objects.node import Node
-
-log = logging.getLogger("eventbus")
 
 #: A function that takes longer is left to itself for this round, seconds: a disk that does not answer takes for ever.
 LONGEST_S = 2.0

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from eventbus.api.rendering import Renderer
 from eventbus.list_watch import WatchEvent
+from eventbus.log import log
 from eventbus.store.changes import Change
 from eventbus.store.selection import Selection
 from eventbus.store.watch_state import WatchState
-
-log = logging.getLogger("eventbus")
 
 #: Bytes that are collected before they are written: what comes at once goes out at once.
 CHUNK: Final = 64 * 1024

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from typing import Final
@@ -18,8 +17,7 @@ from eventbus.api.page_files import is_page
 from eventbus.api.peers import is_unix
 from eventbus.api.shared import USER
 from eventbus.errors import EventBusError
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

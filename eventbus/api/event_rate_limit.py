@@ -7,7 +7,6 @@ when to come again.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -20,8 +19,7 @@ from eventbus.broker.functions import Functions
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import EventBusError
 from eventbus.event import Event
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 
 class EventRateLimit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -12,12 +11,11 @@ from eventbus.api.checkpoint_line import Vector
 from eventbus.api.numbering import Numbering
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.kinds import Kind
+from eventbus.log import log
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.changes import Change
 from eventbus.store.feed import Subscriber
 from eventbus.store.storage import Storage
-
-log = logging.getLogger("eventbus")
 
 #: Seconds until Redis is asked again.
 PAUSE_S: Final = 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -45,9 +44,8 @@ from eventbus.broker.bus import Bus
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import EventBusError
 from eventbus.kinds import EVENT, KINDS
+from eventbus.log import log
 from eventbus.store.change_hub import ChangeHub
-
-log = logging.getLogger("eventbus")
 
 #: Bytes of one line of a request's head: selectors stand in the path.
 MAX_LINE: Final = 32 * 1024

@@ -15,9 +15,10 @@ from eventbus.api.histograms import Histogram
 from eventbus.api.limits import Limits, is_long, only_reads
 from eventbus.api.resources import Resource
 from eventbus.api.shared import API, USER, WHAT
+from eventbus.log import GuardedLog
 from eventbus.text import printable
 
-log = logging.getLogger("eventbus.audit")
+log: Final = GuardedLog(logging.getLogger("eventbus.audit"))
 
 #: Seconds; those of apiserver_request_duration_seconds that say something here.
 _SECONDS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -13,8 +12,7 @@ from eventbus.api.crowd import Piece, Taker, chunk_of
 from eventbus.api.negotiation import JSON
 from eventbus.api.protocol import ABORTED, Protocol, Stall
 from eventbus.api.telling import labels_of
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 #: Writes what a watch tells to its connection, until it ends.

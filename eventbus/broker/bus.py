@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from enum import StrEnum
@@ -19,9 +18,8 @@ from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.decodable import decodable
 from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsMissing, OptionsDiffer
+from eventbus.log import log
 from eventbus.settings import Options, Settings
-
-log = logging.getLogger("eventbus")
 
 #: The fleet's log.
 LOG_GROUP = "log"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 
 class PendingCalls:

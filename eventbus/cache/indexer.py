@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from eventbus.cache.deltas import KeyFunc, object_key
 from eventbus.list_watch import HasMetadata
+from eventbus.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -17,8 +17,6 @@ IndexFunc: TypeAlias = Callable[[T], Iterable[str]]
 
 #: The index every indexer has.
 NAMESPACE: Final = "namespace"
-
-log = logging.getLogger("eventbus")
 
 
 class Indexer(Generic[T]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
@@ -20,10 +19,9 @@ from eventbus.cache.stop_signal import StopSignal
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import EventBusError
 from eventbus.list_watch import HasMetadata, ListerWatcher, is_older
+from eventbus.log import log
 
 T = TypeVar("T", bound=HasMetadata)
-
-log = logging.getLogger("eventbus")
 
 #: No handler is shown everything more often.
 MIN_RESYNC_S: Final = 1.0

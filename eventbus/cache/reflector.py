@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -15,11 +14,10 @@ from eventbus.cache.stop_signal import StopSignal
 from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
-
-log = logging.getLogger("eventbus")
 
 #: objects in a page of a list
 PAGE_SIZE: Final = 500

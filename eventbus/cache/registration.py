@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -10,10 +9,9 @@ from typing import Generic, TypeVar
 from eventbus.cache.handler import EventHandler
 from eventbus.cache.notifications import Added, Notification, NotificationBuffer
 from eventbus.list_watch import HasMetadata
+from eventbus.log import log
 
 T = TypeVar("T", bound=HasMetadata)
-
-log = logging.getLogger("eventbus")
 
 
 class HandlerRegistration(Generic[T]):

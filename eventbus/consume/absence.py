@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 
 class RedisAbsence:

@@ -5,7 +5,6 @@ What is done with the entries is the handler's business; this loop never ends fo
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -25,8 +24,7 @@ from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
 from eventbus.consume.take_over import TAKE_OVER_S, TakeOver
 from eventbus.errors import EventBusError, FunctionsMissing, GroupMissing
 from eventbus.failpoints import failpoint
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 BEAT_EVERY_S = 1.0
 #: A read that was begun is waited for before a partition is let go of.

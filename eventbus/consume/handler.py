@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from eventbus.event import Event
+from eventbus.log import log
 from eventbus.text import printable
-
-log = logging.getLogger("eventbus")
 
 Handler = Callable[[Event], object]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 EVERY_S = 1.0
 

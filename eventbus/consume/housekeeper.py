@@ -5,7 +5,6 @@ Running them in several workers at once is harmless: every function looks again 
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import threading
@@ -22,8 +21,7 @@ from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing
 from eventbus.failpoints import failpoint
 from eventbus.kinds import KINDS
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 EVERY_S = 1.0
 #: `expire` takes so many candidates a call, to stay under 2 ms.

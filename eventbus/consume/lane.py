@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
@@ -14,8 +13,7 @@ from eventbus.consume.group_consumer import HUNG_S, Consumer
 from eventbus.consume.hand_over import HandOver
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 #: How often it is looked whether a partition's former worker has let go.
 LOOK_EVERY_S = 0.2

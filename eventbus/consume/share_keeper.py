@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -15,8 +14,7 @@ from eventbus.consume.lane import Lane
 from eventbus.consume.member_view import STILL_S, MemberView
 from eventbus.consume.shares import share_out
 from eventbus.errors import EventBusError
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 EVERY_S = 1.0
 #: While it is too early to say who lives.

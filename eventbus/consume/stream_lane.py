@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +14,7 @@ from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.stream import Delivery, Position
 from eventbus.broker.wakeable_wait import WakeableWait
 from eventbus.errors import BusUnavailable, EventBusError
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -18,8 +17,6 @@ from eventbus.consume.handler import Handler, call_handler
 from eventbus.consume.stream_lane import StreamLane
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch
-
-log = logging.getLogger("eventbus")
 
 
 class GroupWatcher:

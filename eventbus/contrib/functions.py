@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
+from eventbus.log import log
 from eventbus.record.default import make_event_recorder
 from eventbus.record.recorder import EventRecorder
 from eventbus.reference import reference_from_text
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_NEW_MESSAGE
-
-log = logging.getLogger("eventbus")
 
 P = ParamSpec("P")
 R = TypeVar("R")

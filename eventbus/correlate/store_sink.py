@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
@@ -15,8 +14,7 @@ from eventbus.encoding.uid import pack_uid
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
 from eventbus.errors import DeadCause, EventBusError, PoisonBatch
 from eventbus.failpoints import failpoint
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 #: The events of a batch with their keys; and (cause, deaths, the event as a batch of its own) of what cannot be read.
 Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]

@@ -5,7 +5,6 @@ The rules of writing are `sink_writer.py`'s, those of the lease `leadership.py`'
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -34,14 +33,13 @@ from eventbus.export.sink_writer import Outage, SinkWriter
 from eventbus.export.start import BEGINNING, Start
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions
+from eventbus.log import log
 from eventbus.sinks.contract import EventSink, Verb
 from eventbus.sinks.registry import check_name
 from eventbus.store.changes import Change, ChangeReader
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
-
-log = logging.getLogger("eventbus")
 
 #: How often who stands by looks at who works, at most.
 LOOK_EVERY_S = 3.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -16,8 +15,7 @@ from eventbus.consume.heartbeat import Heartbeat
 from eventbus.errors import EventBusError
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.leadership import LONGEST_CALL_S
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 
 class ExportLane:

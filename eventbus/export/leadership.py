@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -12,8 +11,7 @@ from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.liveness import LivenessObserver
 from eventbus.errors import EventBusError
 from eventbus.export.pausing import Pausing
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 BEAT_EVERY_S = 1.0
 #: Twice what lies between two looks of who stands by: in a longer gap he has not watched.

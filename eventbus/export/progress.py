@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState, export_group
@@ -12,10 +11,9 @@ from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.errors import DeadCause, EventBusError, Throttled
 from eventbus.export.leadership import LeaseLost
 from eventbus.export.sink_writer import Outcome
+from eventbus.log import log
 from eventbus.sinks.contract import delivery_id
 from eventbus.text import printable
-
-log = logging.getLogger("eventbus")
 
 #: How much of an error's text is kept, characters.
 WHY_LENGTH = 300

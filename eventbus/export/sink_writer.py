@@ -10,7 +10,6 @@ Source:   client-go-semantics section 3 (recordToSink, recordEvent). Departures:
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -36,6 +35,7 @@ from eventbus.errors import (
 from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.pausing import Pausing, pause
+from eventbus.log import log
 from eventbus.sinks.contract import (
     BatchSink,
     EventPatch,
@@ -47,8 +47,6 @@ from eventbus.sinks.contract import (
     Verb,
 )
 from eventbus.store.storage import with_metadata
-
-log = logging.getLogger("eventbus")
 
 #: client-go's maxTriesPerEvent and sleepDuration: an event that fails is given up after 100 to 110 s.
 MAX_TRIES = 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
@@ -19,9 +18,8 @@ from eventbus.export.exporter import PartitionExporter
 from eventbus.export.lane import ExportLane
 from eventbus.export.options import ExportOptions
 from eventbus.export.rate import RateLimit
+from eventbus.log import log
 from eventbus.sinks.contract import EventSink
-
-log = logging.getLogger("eventbus")
 
 #: How often it is looked whether anybody correlates, at first (workers are started together) and then.
 FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0

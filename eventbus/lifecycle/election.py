@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,10 +13,9 @@ from eventbus.agent.lease_renewal import PASSING, LeaseObjects
 from eventbus.clock import Clock
 from eventbus.errors import NotFound
 from eventbus.event import ObjectMeta
+from eventbus.log import log
 from eventbus.objects.conditions import LIFECYCLE_LEASE
 from eventbus.objects.lease import Lease, LeaseSpec
-
-log = logging.getLogger("eventbus")
 
 #: A holder that does not renew for so long, as others have watched it, has lost it. Seconds.
 LEASE_S = 8

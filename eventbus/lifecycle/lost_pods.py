@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime
@@ -13,11 +12,10 @@ import msgspec
 from eventbus.cache.pager import list_all
 from eventbus.errors import BusRefused, Conflict, NotFound
 from eventbus.list_watch import ListerWatcher, ListOptions
+from eventbus.log import log
 from eventbus.objects.conditions import FALSE, READY
 from eventbus.objects.pod import Pod
 from eventbus.objects.pod_status import PodCondition
-
-log = logging.getLogger("eventbus")
 
 NODE_LOST: Final = "NodeLost"
 _TERMINAL: Final = ("Succeeded", "Failed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.mirror import Mirror, Readable
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
 from eventbus.lifecycle.verdicts import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
+from eventbus.log import log
 from eventbus.objects.conditions import (
     DEFAULT_LEASE_S,
     NODE_LEASES,
@@ -34,8 +34,6 @@ from eventbus.objects.conditions import (
 )
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node, NodeStatus
-
-log = logging.getLogger("eventbus")
 
 COMPONENT = "eventbus-lifecycle"
 #: An agent whose lease moves gets so long to say by itself that it is ready again, seconds.

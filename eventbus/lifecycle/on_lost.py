@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import signal
 import subprocess
 import threading
 
+from eventbus.log import log
 from eventbus.objects.conditions import UNKNOWN, Transition
 from eventbus.objects.node import Node
-
-log = logging.getLogger("eventbus")
 
 #: A command that takes longer is killed, with all it has started: the next node waits for it. Seconds.
 LONGEST_S = 60.0

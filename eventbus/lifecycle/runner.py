@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +13,7 @@ from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.monitor import NodeMonitor, Pace
+from eventbus.log import log
 from eventbus.objects.conditions import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,
@@ -23,8 +23,6 @@ from eventbus.objects.conditions import (
     UNKNOWN,
 )
 from eventbus.periodic import Periodic
-
-log = logging.getLogger("eventbus")
 
 #: How often signs of life are looked for: a sign is dated so much too late at the most. Seconds.
 OBSERVE_EVERY_S = 0.5

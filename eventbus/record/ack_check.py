@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
+from eventbus.log import log
 
 if TYPE_CHECKING:
     from eventbus.broker.transport import Transport
     from eventbus.record.producer import Producer
-
-log = logging.getLogger("eventbus")
 
 #: The first check comes so long after the last acknowledgement, each further one after twice as long, up to the last:
 #: a loss is found within a minute, and a thousand idle processes cost Redis seventeen small reads a second.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     from eventbus.record.spool.keeper import SpoolKeeper
     from eventbus.sinks.contract import EventSink
-
-log = logging.getLogger("eventbus")
 
 #: Of what works as a member of a group: acknowledging takes a connection of its own to the stream.
 _NEEDS_REDIS = "needs Redis: take EVENTBUS_URL away, and set EVENTBUS_REDIS_URL"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from eventbus.clock import Clock
+from eventbus.log import log
 from eventbus.text import cut_bytes, printable
-
-log = logging.getLogger("eventbus")
 
 #: One line a cause in so many seconds: a flood of losses must not become a flood of lines.
 TELL_EVERY_S = 10.0
@@ -134,9 +131,7 @@ class _Untold:
 
 
 def _log_error(line: str, cause: str = "") -> None:
-    # A handler or filter of the application's that raises must end neither the flusher nor a call that records.
-    with suppress(Exception):
-        log.error("%s", line, extra={"cause": cause} if cause else None)
+    log.error("%s", line, extra={"cause": cause} if cause else None)
 
 
 def _line(cause: str, losses: _Untold) -> str:

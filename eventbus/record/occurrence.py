@@ -6,7 +6,6 @@ and Redis refuses the first batch of a producer that it has had the first batch 
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections import deque
 from hashlib import blake2b
@@ -20,9 +19,8 @@ from eventbus.clock import Clock
 from eventbus.encoding.wire import pack_batch
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidEvent
 from eventbus.event import ObjectReference
+from eventbus.log import log
 from eventbus.record.pending import Pending, pack
-
-log = logging.getLogger("eventbus")
 
 #: Occurrences that wait for Redis; beyond it the oldest is dropped, counted and logged.
 MOST_WAITING = 10_000

@@ -6,18 +6,17 @@ events come together, so batches grow exactly as fast as the load does.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventbus.backoff import Backoff
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
+from eventbus.log import log
 from eventbus.record.ack_check import ANSWER_S
 from eventbus.record.buffer import SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
@@ -29,8 +28,6 @@ from eventbus.settings import Settings
 
 if TYPE_CHECKING:
     from eventbus.record.spool.keeper import SpoolKeeper
-
-log = logging.getLogger("eventbus")
 
 BACKOFF = Backoff(first_s=0.05, last_s=5.0, at_least=0.25)
 #: The longest pause that an API is granted; one that asks for more would go unnoticed when it is back.
@@ -344,8 +341,7 @@ class Outbox:
             except Exception as error:
                 if self._closing.happened and self._overdue():
                     return  # hung up
-                with suppress(Exception):  # what has raised may be the application's own handler of log lines
-                    log.exception("the outbox goes on after an unexpected error")
+                log.exception("the outbox goes on after an unexpected error")
                 self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
 
     def _take_limit(self) -> None:

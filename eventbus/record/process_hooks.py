@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 
 import eventbus.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
 from eventbus.errors import ConfigError
+from eventbus.log import log
 from eventbus.record.signal_waker import SignalWaker
 from eventbus.record.thread_support import describe_thread_support
 
 if TYPE_CHECKING:
     from eventbus.record.broadcaster import EventBroadcaster
-
-log = logging.getLogger("eventbus")
 
 #: seconds that watchers have for the events they are handling, even if the flush has taken all the time of a shutdown
 LAST_HANDLER_S = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -13,8 +12,7 @@ from eventbus.backoff import Backoff
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.event import Event
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 #: Of the pauses between two tries to connect.
 BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.25)

@@ -5,7 +5,6 @@ A round is one round trip for everything that waits. Whoever drives it, usually 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from eventbus.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
 from eventbus.event import ObjectReference
 from eventbus.failpoints import failpoint
+from eventbus.log import log
 from eventbus.record.ack_check import AckCheck
 from eventbus.record.buffer import OUTBOX_FULL, SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
@@ -33,8 +33,6 @@ from eventbus.settings import Settings
 
 if TYPE_CHECKING:
     from eventbus.record.spool.spool import Spool
-
-log = logging.getLogger("eventbus")
 
 #: seconds after which what Redis has not acknowledged is written to the spool
 LATE_S = 0.1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -12,10 +11,9 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError, Expired
+from eventbus.log import log
 from eventbus.store.changes import READ_COUNT, Change, follow, read_versions
 from eventbus.store.storage import Storage
-
-log = logging.getLogger("eventbus")
 
 BLOCK_MS = 500
 PAUSE_S = 0.5

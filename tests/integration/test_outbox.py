@@ -788,14 +788,18 @@ class Raises(logging.Filter):
 
     raised = 0
 
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
     def filter(self, _record: logging.LogRecord) -> bool:
         self.raised += 1
-        raise ValueError("no such field")
+        raise self._error
 
 
-@pytest.fixture
-def raises() -> Iterator[Raises]:
-    found = Raises()
+@pytest.fixture(params=[ValueError("no such field"), SystemExit(1)], ids=["an error", "an exit"])
+def raises(request: pytest.FixtureRequest) -> Iterator[Raises]:
+    found = Raises(request.param)
     logger = logging.getLogger("eventbus")
     logger.addFilter(found)
     yield found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Collection
 
@@ -13,10 +12,9 @@ from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, Source, is_m
 from eventbus.cache import DeletedFinalStateUnknown, ObjectSource, SharedInformer, SharedInformerFactory
 from eventbus.kinds import POD
 from eventbus.list_watch import ListOptions
+from eventbus.log import log
 from eventbus.objects.pod import Pod
 from eventbus.selectors.fields import escape_value
-
-log = logging.getLogger("eventbus")
 
 
 class BusSource:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +14,11 @@ from eventbus.agent.config.procfile_pods import procfile_pods
 from eventbus.agent.pods.updates import Source
 from eventbus.clock import Clock
 from eventbus.errors import ConfigError, EventBusError
+from eventbus.log import log
 from eventbus.objects.pod import Pod
 from eventbus.periodic import Periodic
 from eventbus.process.env_file import parse_env_file
 from eventbus.process.procfile import parse_procfile
-
-log = logging.getLogger("eventbus")
 
 #: Everything is read again so often; the folder is looked at for changes every second.
 READ_EVERY_S: Final = 20.0

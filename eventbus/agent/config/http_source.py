@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Mapping
 from typing import Final
@@ -13,11 +12,10 @@ from eventbus.agent.config.manifest import MAX_BYTES, read_pods
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Source
 from eventbus.errors import ConfigError, EventBusError, SinkUnreachable
+from eventbus.log import log
 from eventbus.periodic import Periodic
 from eventbus.sinks.webhook.guarded_http import GuardedClient
 from eventbus.sinks.webhook.ssrf import Guard
-
-log = logging.getLogger("eventbus")
 
 ASK_EVERY_S: Final = 20.0
 TIMEOUT_S: Final = 10.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,13 +9,12 @@ from typing import Any, TypeVar
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.errors import BusUnavailable, EventBusError, NotFound
 from eventbus.kinds import CONFIGMAP, POD, SECRET, Kind
+from eventbus.log import log
 from eventbus.objects.configmap import ConfigMap
 from eventbus.objects.pod import Pod
 from eventbus.objects.secret import Secret
 from eventbus.remote.store import RemoteStore
 from eventbus.store.object_store import ObjectStore
-
-log = logging.getLogger("eventbus")
 
 T = TypeVar("T", ConfigMap, Secret)
 

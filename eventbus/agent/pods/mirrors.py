@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from typing import Any
 
@@ -13,11 +12,10 @@ from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, full_name
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
+from eventbus.log import log
 from eventbus.objects.container import EnvVar
 from eventbus.objects.pod import Pod, PodSpec
 from eventbus.objects.pod_status import PodStatus
-
-log = logging.getLogger("eventbus")
 
 
 class Mirrors:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +31,6 @@ from eventbus.objects.pod import Pod
 from eventbus.periodic import Periodic
 from eventbus.remote.store import RemoteStore
 from eventbus.store.object_store import ObjectStore
-
-log = logging.getLogger("eventbus")
 
 #: Statuses that changed are written so often; the first at once.
 WRITE_EVERY_S = 1.0

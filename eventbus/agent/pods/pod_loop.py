@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,10 +18,9 @@ from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodRuntimeSta
 from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, ProbeResult, ProbeType
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectMeta
+from eventbus.log import log
 from eventbus.objects.conditions import WARNING
 from eventbus.objects.pod import Pod
-
-log = logging.getLogger("eventbus")
 
 #: The least that a pod has which was deleted, also by force, seconds.
 LEAST_GRACE_S: Final = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -21,11 +20,10 @@ from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
 from eventbus.failpoints import failpoint
+from eventbus.log import log
 from eventbus.objects.conditions import NORMAL, WARNING
 from eventbus.objects.pod import Pod
 from eventbus.objects.pod_status import PodStatus
-
-log = logging.getLogger("eventbus")
 
 #: A volume that cannot be mounted is tried again after this, doubled each time; after two minutes the sync has failed.
 MOUNT_FIRST_S: Final = 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable, Collection
@@ -11,9 +10,8 @@ from typing import Final, NamedTuple
 
 from eventbus.agent.pods.updates import Work, full_name, is_static
 from eventbus.clock import Clock
+from eventbus.log import log
 from eventbus.objects.pod import Pod
-
-log = logging.getLogger("eventbus")
 
 #: After a sync the pod is looked at again after 60 s ± 50 %, after an error after 10 s.
 RESYNC_S, RESYNC_JITTER, ERROR_S = 60.0, 0.5, 10.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
@@ -14,10 +13,9 @@ from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.updates import is_static
 from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, Conflict, EventBusError, NotFound
+from eventbus.log import log
 from eventbus.objects.pod import RUNNING_FINALIZER, Pod
 from eventbus.objects.pod_status import PodCondition, PodStatus
-
-log = logging.getLogger("eventbus")
 
 
 class PodObjects(Protocol):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from eventbus.clock import Clock
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 CONFIG, PLEG, SYNC, PROBES, HOUSEKEEPING = "config", "pleg", "sync", "probes", "housekeeping"
 CHANNELS: Final = (CONFIG, PLEG, SYNC, PROBES, HOUSEKEEPING)

@@ -5,7 +5,6 @@ Source: kubelet `prober/prober_manager.go`. Departure: a pool of threads instead
 
 from __future__ import annotations
 
-import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -17,12 +16,11 @@ from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodEvents, P
 from eventbus.agent.runtime.handlers import ask
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType, TellProbe
 from eventbus.clock import Clock
+from eventbus.log import log
 from eventbus.objects.conditions import WARNING
 from eventbus.objects.container import Container
 from eventbus.objects.pod import Pod
 from eventbus.text import printable
-
-log = logging.getLogger("eventbus")
 
 #: Probes asked at the same time; one that hangs holds one of these for its timeout.
 MOST_AT_ONCE: Final = 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import socket
 import threading
@@ -20,9 +19,8 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from eventbus.api.oidc.configuration import IssuerConfig, trusting
 from eventbus.clock import Clock, SystemClock
 from eventbus.decodable import decodable
+from eventbus.log import log
 from eventbus.text import printable
-
-log = logging.getLogger("eventbus")
 
 #: Seconds that a fetch may take in all, and that a sign-in waits for it.
 FETCH_S: Final = 5.0

@@ -8,7 +8,6 @@ remembered until `exp`, as long as the issuer's keys are the same.
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
@@ -22,9 +21,8 @@ from eventbus.api.oidc.configuration import FLAG, JwtConfig, PrefixedClaim, read
 from eventbus.api.oidc.keys import ALGORITHMS, IssuerKeys, Key
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import ConfigError
+from eventbus.log import log
 from eventbus.text import printable
-
-log = logging.getLogger("eventbus")
 
 #: Characters of a token; one with two hundred groups has some 10 000.
 MAX_TOKEN: Final = 16 * 1024

@@ -7,7 +7,6 @@ names.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import threading
@@ -20,8 +19,7 @@ import msgspec
 from redis.exceptions import AuthenticationError, BusyLoadingError, ClusterError, RedisError, ResponseError
 
 from eventbus.broker.connection.address import Endpoint
-
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 #: Between two looks at a cluster in trouble, seconds: at random up to the first, then more, up to the last, so that a
 #: thousand processes do not ask in the same moment.

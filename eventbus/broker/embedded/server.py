@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import logging
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ from eventbus.broker.embedded.private_folder import ANYTHING, check_private
 from eventbus.broker.embedded.server_binary import ServerBinary, find_binary, inspect_binary, server_environ
 from eventbus.broker.embedded.server_process import has_open, peer_of, processes_with, send_signal
 from eventbus.errors import BusUnavailable, ConfigError
+from eventbus.log import log as logger
 
 #: bytes of a socket's path: sun_path has room for 108 on Linux, 104 on macOS, with the closing zero
 SOCKET_PATH_BYTES = 100
@@ -37,8 +37,6 @@ _NAMES = ("lock", "url", "url.new", "server.pid", "server.sock")
 _HOME_NAMES = ("server.log", "server.log.1", "appendonlydir")
 
 _LOG_PREFIX = re.compile(r"^\d+:\S+ .*?\d\d:\d\d:\d\d\.\d+ \S ")
-
-logger = logging.getLogger(__name__)
 
 #: lock descriptors on their way to a server. A fork of this process in that moment must not keep one, or the
 #: directory would look owned as long as that child lives.

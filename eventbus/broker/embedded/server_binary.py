@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 import re
 import shutil
@@ -16,10 +15,9 @@ import msgspec
 
 from eventbus.broker.server_version import OLDEST_VERSION
 from eventbus.errors import ConfigError
+from eventbus.log import log as logger
 
 _VERSION = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
-
-logger = logging.getLogger(__name__)
 
 
 class ServerBinary(msgspec.Struct, frozen=True):

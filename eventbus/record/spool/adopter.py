@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable
@@ -12,14 +11,13 @@ from pathlib import Path
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
 from eventbus.errors import ConfigError, EventBusError
+from eventbus.log import log
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.spool.claim import Claim, folders
 from eventbus.record.spool.orphan import Orphan, is_for
 from eventbus.record.spool.spool import BusName
 from eventbus.settings import Settings
-
-log = logging.getLogger("eventbus")
 
 #: seconds between two looks
 EVERY_S = 30.0
@@ -82,8 +80,7 @@ class Adopter:
                 if not self._stopping.happened:
                     self._losses.tell("orphans", f"what others left in the spool waits: {error}")
             except Exception:
-                with suppress(Exception):  # what has raised may be the application's own handler of log lines
-                    log.exception("the spool goes on after an unexpected error")
+                log.exception("the spool goes on after an unexpected error")
             self._stopping.wait(EVERY_S * random.uniform(0.8, 1.2))
 
     def adopt(self) -> int:

@@ -6,21 +6,18 @@ costs nothing that a recorder would notice.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventbus.clock import Clock
+from eventbus.log import log
 from eventbus.record.latch import Latch
 
 if TYPE_CHECKING:
     from eventbus.record.sender import Sender
     from eventbus.record.spool.adopter import Adopter
     from eventbus.record.spool.spool import Spool
-
-log = logging.getLogger("eventbus")
 
 #: seconds after which what Redis has not acknowledged is written down, and between two looks
 LATE_S, LOOK_S = 0.1, 0.05
@@ -89,8 +86,7 @@ class SpoolKeeper:
             try:
                 self._look(sender)
             except Exception:
-                with suppress(Exception):  # what has raised may be the application's own handler of log lines
-                    log.exception("the spool goes on after an unexpected error")
+                log.exception("the spool goes on after an unexpected error")
 
     def _look(self, sender: Sender) -> None:
         since, now = sender.busy_since, self._clock.monotonic()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 
-log = logging.getLogger("eventbus")
+from eventbus.log import log
 
 
 class PutOffSync:
