@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
@@ -22,20 +21,13 @@ from eventbus.log import log
 from eventbus.objects.conditions import NORMAL, Transition
 from eventbus.objects.node import Node
 from eventbus.periodic import Periodic
+from eventbus.record.occurrence import OccurrenceRecorder
 
 COMPONENT = "eventbus-agent"
 #: --node-status-update-frequency of the kubelet, seconds.
 STATUS_EVERY_S = 10.0
 #: How many renewals fit into the life of a lease: three may be lost.
 RENEWALS_A_LEASE = 4
-
-
-class Occurrences(Protocol):
-    """The part of an `OccurrenceRecorder` that an agent uses."""
-
-    def record(self, identity: str, about: ObjectReference, event_type: str, reason: str, message: str) -> None: ...
-    def flush(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Agent:
@@ -54,7 +46,7 @@ class Agent:
         remove_node: Callable[[], None],
         lease: LeaseRenewal,
         lease_s: int,
-        occurrences: Occurrences,
+        occurrences: OccurrenceRecorder,
         clock: Clock,
         contact: BusContact,
         labels: Callable[[], dict[str, str]],
@@ -202,4 +194,4 @@ def _reference(node: Node) -> ObjectReference:
     return ObjectReference(kind=Node.kind, name=node.metadata.name, uid=node.metadata.uid, api_version=Node.api_version)
 
 
-__all__ = ["COMPONENT", "RENEWALS_A_LEASE", "STATUS_EVERY_S", "Agent", "Occurrences"]
+__all__ = ["COMPONENT", "RENEWALS_A_LEASE", "STATUS_EVERY_S", "Agent"]

@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from eventbus.cache.pager import list_all
 from eventbus.errors import BusRefused, Conflict, NotFound
-from eventbus.list_watch import ListerWatcher, ListOptions
+from eventbus.list_watch import ListOptions
 from eventbus.log import log
 from eventbus.objects.conditions import FALSE, READY
 from eventbus.objects.pod import Pod
 from eventbus.objects.pod_status import PodCondition
+from eventbus.store.writer import ObjectWriter
 
 NODE_LOST: Final = "NodeLost"
 _TERMINAL: Final = ("Succeeded", "Failed")
-
-
-class Pods(ListerWatcher[Pod], Protocol):
-    """The calls that are needed of `ObjectWriter[Pod]`."""
-
-    def modify(
-        self, name: str, change: Callable[[Pod], Pod], namespace: str = "", *, version: str = "", uid: str = ""
-    ) -> Pod: ...
 
 
 class LostPods:
@@ -38,7 +31,7 @@ class LostPods:
     Source: node controller `MarkPodsNotReady`, and its NodeLost of before taints.
     """
 
-    def __init__(self, pods: Pods, now: Callable[[], datetime]) -> None:
+    def __init__(self, pods: ObjectWriter[Pod], now: Callable[[], datetime]) -> None:
         self.marked = 0
         self._pods = pods
         self._now = now

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from eventbus.cache.pager import list_all
 from eventbus.errors import Expired
-from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions
+from eventbus.list_watch import HasMetadata, ListOptions
 from eventbus.store.changes import Change, ChangeType, Versions
+from eventbus.store.reader import ObjectReader
 from eventbus.store.watch_state import Behind
 
 T = TypeVar("T", bound=HasMetadata)
 
 #: Objects in a page of a list.
 PAGE_SIZE = 500
-
-
-class Readable(ListerWatcher[T], Protocol):
-    """The part of `ObjectReader` that a mirror uses."""
-
-    def newest(self) -> Versions: ...
-    def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]: ...
 
 
 class Polled(NamedTuple):
@@ -37,7 +30,7 @@ class Mirror(Generic[T]):
     A poll that finds nothing new is one GET; one that finds that changes were lost lists everything.
     """
 
-    def __init__(self, objects: Readable[T], namespace: str = "") -> None:
+    def __init__(self, objects: ObjectReader[T], namespace: str = "") -> None:
         self.items: dict[str, T] = {}
         self.lists = 0
         self._objects = objects
@@ -88,4 +81,4 @@ def _version(found: HasMetadata | None) -> str:
     return found.metadata.resource_version if found is not None else ""
 
 
-__all__ = ["Mirror", "Polled", "Readable"]
+__all__ = ["Mirror", "Polled"]

@@ -6,19 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import msgspec
 
-from eventbus.agent.agent import Occurrences
-from eventbus.agent.lease_renewal import LeaseObjects
 from eventbus.clock import Clock
 from eventbus.errors import AlreadyExists, Conflict, NotFound
 from eventbus.event import ObjectReference
 from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
 from eventbus.lifecycle.heard_at import read_heard_at, write_heard_at
 from eventbus.lifecycle.lost_pods import LostPods
-from eventbus.lifecycle.mirror import Mirror, Readable
+from eventbus.lifecycle.mirror import Mirror
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
 from eventbus.lifecycle.verdicts import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
 from eventbus.log import log
@@ -34,28 +31,14 @@ from eventbus.objects.conditions import (
 )
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node, NodeStatus
+from eventbus.record.occurrence import OccurrenceRecorder
+from eventbus.store.writer import ObjectWriter
 
 COMPONENT = "eventbus-lifecycle"
 #: An agent whose lease moves gets so long to say by itself that it is ready again, seconds.
 AGENT_SPEAKS_S = 30.0
 #: What a leader that died may have decided and not told, its successor tells again for so long.
 RETELL = timedelta(hours=1)
-
-
-class Nodes(Readable[Node], Protocol):
-    """The part of `ObjectWriter[Node]` that a monitor uses."""
-
-    def get(self, name: str, namespace: str = "") -> Node: ...
-    def create(self, found: Node) -> Node: ...
-    def update(self, found: Node) -> Node: ...
-    def update_status(self, found: Node) -> Node: ...
-    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None: ...
-
-
-class Leases(Readable[Lease], LeaseObjects, Protocol):
-    """The part of `ObjectWriter[Lease]` that a monitor uses."""
-
-    def delete(self, name: str, namespace: str = "", *, version: str = "") -> None: ...
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +61,11 @@ class NodeMonitor:
     def __init__(
         self,
         *,
-        nodes: Nodes,
-        leases: Leases,
+        nodes: ObjectWriter[Node],
+        leases: ObjectWriter[Lease],
         clock: Clock,
         now: Callable[[], datetime],
-        occurrences: Occurrences,
+        occurrences: OccurrenceRecorder,
         identity: str,
         pace: Pace,
         lost_pods: LostPods | None = None,

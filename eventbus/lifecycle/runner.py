@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from eventbus.agent.agent import Occurrences
 from eventbus.agent.bus_contact import BusContact
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
@@ -23,6 +22,7 @@ from eventbus.objects.conditions import (
     UNKNOWN,
 )
 from eventbus.periodic import Periodic
+from eventbus.record.occurrence import OccurrenceRecorder
 
 #: How often signs of life are looked for: a sign is dated so much too late at the most. Seconds.
 OBSERVE_EVERY_S = 0.5
@@ -49,7 +49,7 @@ class LifecycleRunner:
         *,
         monitor: NodeMonitor,
         election: Election,
-        occurrences: Occurrences,
+        occurrences: OccurrenceRecorder,
         clock: Clock,
         pace: Pace,
         on_change: Callable[[str, str], object] = lambda _reason, _message: None,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import pytest
 
 from eventbus.broker.bus import open_bus
 from eventbus.event import ObjectMeta
+from eventbus.kinds import POD
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.list_watch import ListOptions, ObjectList
 from eventbus.objects.pod import Pod, PodSpec
 from eventbus.objects.pod_status import PodCondition, PodStatus
 from eventbus.settings import Settings
+from eventbus.store.change_hub import ChangeHub
+from eventbus.store.writer import ObjectWriter
 from eventbus.testing.clock import FakeClock
 from tests.support.node_world import NodeWorld
 
@@ -68,31 +70,23 @@ def test_what_the_agent_writes_when_it_is_back_stays(world: NodeWorld) -> None:
     assert ready_of(world, "web") == ("True", "")
 
 
-class WrittenBetween:
-    """Pods that somebody writes between the list of them and the mark."""
-
-    def __init__(self, world: NodeWorld, change: Callable[[Pod], Pod]) -> None:
-        self._pods = world.pods
-        self._change = change
-
-    def list(self, options: ListOptions) -> ObjectList[Pod]:
-        found = self._pods.list(options)
-        for pod in found.items:
-            self._pods.update_status(self._change(pod))
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pods, name)
-
-
 @pytest.mark.parametrize(("phase", "marked"), [("Running", True), ("Failed", False)])
 def test_a_pod_that_is_written_in_the_same_moment_is_judged_by_what_was_written(
     world: NodeWorld, phase: str, marked: bool
 ) -> None:
+    class WrittenBetween(ObjectWriter[Pod]):
+        """Pods that somebody writes between the list of them and the mark."""
+
+        def list(self, options: ListOptions | None = None) -> ObjectList[Pod]:
+            found = super().list(options)
+            for pod in found.items:
+                self.update_status(
+                    msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase=phase))
+                )
+            return found
+
     world.pods.create(a_pod("web", "n1", "Pending"))
-    between = WrittenBetween(
-        world, lambda pod: msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase=phase))
-    )
+    between = WrittenBetween(bus=world.bus, client=world.client, hub=ChangeHub(world.bus), kind=POD)
     LostPods(between, lambda: datetime.now(UTC)).look(["n1"])
     assert (ready_of(world, "web")[1] == "NodeLost") == marked
     assert world.pods.get("web", "default").status.phase == phase
