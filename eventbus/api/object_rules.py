@@ -8,7 +8,6 @@ from typing import Any, Final
 from eventbus.api import status
 from eventbus.api.config_rules import config_map_causes, secret_causes
 from eventbus.api.event_rules import event_causes
-from eventbus.api.lease_rules import lease_causes
 from eventbus.api.metadata_rules import (
     changed_causes,
     invalid,
@@ -23,6 +22,7 @@ from eventbus.api.request_info import Asked
 from eventbus.api.status import Cause
 from eventbus.event import ObjectMeta
 from eventbus.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET
+from eventbus.objects.lease import LeaseSpec
 from eventbus.store.storage import with_metadata
 from eventbus.store.writer import generated_name
 
@@ -49,7 +49,7 @@ def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
             causes += [*metadata_causes(metadata), *_core_causes(asked, metadata)]
         causes += [*changed_causes(metadata, former.metadata), *_core_causes(asked, metadata)]
     if kind is LEASE:
-        causes += lease_causes(new.spec)
+        causes += _lease_causes(new.spec)
     elif kind is CONFIGMAP:
         causes += config_map_causes(new, former)
     elif kind is SECRET:
@@ -69,6 +69,17 @@ def _core_causes(asked: Asked, metadata: ObjectMeta) -> Iterator[Cause]:
 
 
 _FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+def _lease_causes(spec: LeaseSpec) -> Iterator[Cause]:
+    """List what is wrong with a lease. Source: `pkg/apis/coordination/validation/validation.go`."""
+    duration_s, transitions = spec.lease_duration_seconds, spec.lease_transitions
+    if duration_s is not None and duration_s <= 0:
+        problem = f"Invalid value: {duration_s}: must be greater than 0"
+        yield Cause("FieldValueInvalid", problem, "spec.leaseDurationSeconds")
+    if transitions is not None and transitions < 0:
+        problem = f"Invalid value: {transitions}: must be greater than or equal to 0"
+        yield Cause("FieldValueInvalid", problem, "spec.leaseTransitions")
 
 
 def invalid_object(asked: Asked, name: str, causes: Sequence[Cause]) -> status.Refusal:
