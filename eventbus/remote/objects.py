@@ -41,7 +41,7 @@ class _ListBody(msgspec.Struct, frozen=True):
 
 
 class RemoteObjects(Generic[T]):
-    """As `eventbus.store.writer.Objects`, over HTTP; implements `eventbus.list_watch.ListerWatcher`. One thread.
+    """As `eventbus.store.writer.ObjectWriter`, over HTTP; implements `eventbus.list_watch.ListerWatcher`. One thread.
 
     Raises: BusUnavailable: a write may or may not have been done: read, and decide. *retry_after_s* says when to come
             again.  BusRefused: the user may not.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import Client
+from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BusRefused, Expired
@@ -18,12 +19,13 @@ from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, VersionMat
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import AheadOfStore, Change, ChangeReader, Versions, read_versions
 from eventbus.store.continue_token import Continue
+from eventbus.store.event_storage import EventStorage
 from eventbus.store.index import bounds
 from eventbus.store.list_validation import check_list, check_watch
-from eventbus.store.open_storage import open_storage
+from eventbus.store.object_storage import ObjectStorage
 from eventbus.store.scan import PAGE, Scanner
 from eventbus.store.selection import Selection, selection_of
-from eventbus.store.storage import not_found
+from eventbus.store.storage import Storage, not_found
 from eventbus.store.watch import StoreWatch
 from eventbus.store.watch_state import Begin, Behind, WatchState
 
@@ -35,7 +37,7 @@ _ANY_VERSION = ("", "0")
 class ObjectReader(Generic[T]):
     """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. Use it from one thread at a time, as its client.
 
-    Writing is `eventbus.store.writer.Objects`'.
+    Writing is `eventbus.store.writer.ObjectWriter`'s.
 
     Args: remember: events that were decoded are kept for the next list; for servers.
     """
@@ -55,7 +57,7 @@ class ObjectReader(Generic[T]):
         self._client = client
         self._hub = hub
         self._clock = clock or SystemClock()
-        self._storage = open_storage(kind, bus, client, remember=remember)
+        self._storage = _open_storage(kind, bus, client, remember=remember)
         self._scanner = Scanner(bus=bus, client=client, storage=self._storage)
 
     @property
@@ -259,6 +261,14 @@ class ObjectReader(Generic[T]):
         if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
             raise AheadOfStore(version, str(newest))
         return parsed
+
+
+def _open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool) -> Storage[T]:
+    """Make the storage of *kind*: the one place that knows that events have another than all other kinds."""
+    if kind.plural == EVENTS:
+        events = EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client, remember=remember)
+        return cast("Storage[T]", events)
+    return ObjectStorage(kind=kind, bus=bus, client=client)
 
 
 def _version_of(found: HasMetadata) -> int:
