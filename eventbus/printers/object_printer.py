@@ -10,10 +10,9 @@ import msgspec
 
 from eventbus.event import Event
 from eventbus.kinds import Kind
-from eventbus.printers.forms import FORMS
 from eventbus.printers.jsonpath import Path, Template, go_text, relaxed_path
 from eventbus.printers.object_columns import NONE, columns_of, object_name
-from eventbus.printers.output import core_of, dump_json
+from eventbus.printers.output import FORMS, core_of, dump_json
 from eventbus.printers.table import FIRST_LINES, Cell, Layout, Table
 from eventbus.printers.yaml import dump_yaml
 from eventbus.text import printable

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from eventbus.text import repair
 
 if TYPE_CHECKING:
     from eventbus.event import Event
+
+#: What `-o` takes for objects, for help and error messages.
+FORMS: Final = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,…"
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -26,8 +26,7 @@ from eventbus.cli.input.lookup import list_about, waiting
 from eventbus.cli.session import open_session
 from eventbus.event import Event, ObjectReference
 from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
-from eventbus.printers.forms import FORMS
-from eventbus.printers.output import wants_colour, write
+from eventbus.printers.output import FORMS, wants_colour, write
 
 if TYPE_CHECKING:
     from eventbus.cli.object_follower import ObjectFollower

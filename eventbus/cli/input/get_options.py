@@ -11,7 +11,7 @@ import msgspec
 from eventbus.cli.completion import complete_forms
 from eventbus.list_watch import ListOptions
 from eventbus.names import is_dns_label
-from eventbus.printers.forms import FORMS
+from eventbus.printers.output import FORMS
 
 if TYPE_CHECKING:
     from eventbus.kinds import Kind
