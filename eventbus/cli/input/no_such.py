@@ -1,4 +1,4 @@
-"""Says what to type instead of a command of kubectl's that there is none of here."""
+"""Says what to type instead of a command or a kind that there is none of here, and that kubectl's users know."""
 
 from __future__ import annotations
 
@@ -35,3 +35,22 @@ _INSTEAD: Final = {
 def no_such_command(word: str, _commands: Sequence[str]) -> str:
     """Return a sentence for *word*, a command of kubectl's; empty: it is none, perhaps a slip."""
     return f"There is no `eventbus {word}`. Instead: {_INSTEAD[word]}" if word in _INSTEAD else ""
+
+
+def no_such_kind(word: str, stored: Sequence[str]) -> str:
+    """Return a sentence for *word*, as `pods` or `pod/web-0`; empty: it is no known kind, perhaps a slip.
+
+    Args: stored: what can be asked for.
+    """
+    from eventbus.cli.input.kind_names import known_kinds, meant_kinds
+
+    typed, _, name = word.partition("/")
+    kind = next((kind for kind in meant_kinds(typed) if kind in known_kinds()), None)
+    if kind is None and typed != "all":
+        return ""
+    kinds = [word for word in stored if word != "all"]
+    about = f"{kind}/{name or 'NAME'}" if kind else "KIND/NAME"
+    whose = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" if kind else "an object"
+    return (
+        f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {whose}: eventbus get events --for {about}'
+    )
