@@ -31,7 +31,7 @@ def log(form: str, output: str | None, metrics: str, take_over_s: float) -> None
       eventbus worker log --format json | jq -r .message
       eventbus worker log --format logfmt --output /var/log/events.log
     """
-    from workers.lines import Format
+    from workers.log_lines import Format
     from workers.log_output import open_output
     from workers.log_runner import LogRunner
     from workers.runtime import run

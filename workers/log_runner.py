@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
@@ -14,7 +14,7 @@ from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint
 from eventbus.log import log
-from workers.lines import Format, formatter, line_uid
+from workers.log_lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
 from workers.log_output import Line, Output, ReaderGone
 from workers.runtime import Context

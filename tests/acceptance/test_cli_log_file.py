@@ -20,7 +20,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from tests.acceptance.programs import Program
 from tests.waiting import eventually
-from workers.lines import json_line
+from workers.log_lines import json_line
 
 ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
 

@@ -21,7 +21,7 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment, run
 from tests.waiting import eventually
-from workers.lines import uid_of_line
+from workers.log_lines import uid_of_line
 
 ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
 

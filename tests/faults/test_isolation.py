@@ -18,7 +18,7 @@ from tests.faults.producer import tag_of
 from tests.faults.proxy import Mode, Proxy
 from tests.faults.scene import TAKE_OVER_S, Process, Scene, reached, until
 from tests.faults.test_poison import KILLER, MARK
-from workers.lines import uid_of_line
+from workers.log_lines import uid_of_line
 
 #: One batch; the event that kills is in the middle of it.
 EVENTS = 64

@@ -23,7 +23,7 @@ from tests.builders import make_event
 from tests.support.exporting import MemorySink
 from tests.support.harness import settings_of
 from tests.waiting import eventually
-from workers.lines import Format
+from workers.log_lines import Format
 from workers.log_output import StreamOutput
 from workers.log_runner import LogRunner
 from workers.metrics import COUNTERS, GAUGES

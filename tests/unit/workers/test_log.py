@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import workers.log_output
 from eventbus.event import Event, EventSource, ObjectMeta
 from tests.builders import events, make_event, make_reference
-from workers.lines import Format, formatter, line_uid, uid_of_line
+from workers.log_lines import Format, formatter, line_uid, uid_of_line
 from workers.log_output import Batch, FileOutput, Line, OutputUnavailable, ReaderGone, StreamOutput, open_output
 
 NASTY = 'two\nlines uid=fake:1 \x1b[2J\u202e "quoted" a=b {"uid":"fake:2"} \\'
