@@ -81,7 +81,7 @@ def up(
     from eventbus.process.env_file import read_env_file
     from eventbus.process.procfile import read_procfile
     from eventbus.settings import Settings
-    from workers.everything import WORKERS, Everything, api_options, metrics_options
+    from workers.up_run import WORKERS, UpRun, api_options, metrics_options
 
     if platform.system() != "Linux":
         workers = ", ".join(f"`eventbus worker {name}`" for name in WORKERS[:2])
@@ -93,8 +93,8 @@ def up(
         click.echo("up: the Procfile here is left alone; --procfile Procfile runs its lines, too", err=True)
     ports = metrics_options(metrics)
     backoff = partial(RestartBackoff, SystemClock(), backoff_base, backoff_max)
-    with Everything(settings, commands, state_dir, ports, api_options(api), backoff) as everything:
-        sys.exit(0 if everything.run() else 1)
+    with UpRun(settings, commands, state_dir, ports, api_options(api), backoff) as run:
+        sys.exit(0 if run.run() else 1)
 
 
 def _has_programs(procfile: Path) -> bool:

@@ -26,7 +26,7 @@ from tests.acceptance.recorded import recorded_on
 from tests.acceptance.terminal import Terminal
 from tests.thin import one
 from tests.waiting import eventually
-from workers.everything import WORKERS, metrics_options
+from workers.up_run import WORKERS, metrics_options
 
 TICKS = "web: while :; do echo tick; sleep 0.2; done"
 #: Ends neither by SIGTERM nor by itself before the test is over.

@@ -51,7 +51,7 @@ LOOK_EVERY_S, LOOK_AT_ENDS_S = 1.0, 0.05
 FLUSH_S = 1.0
 
 
-class Everything:
+class UpRun:
     """One `up`: its parts, wired. A context manager, which begins with the bus and ends with it.
 
     Raises: ConfigError, BusUnavailable: there is no bus to be had.
