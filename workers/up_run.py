@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from eventbus.agent.pods.left_lines import LINES
-from eventbus.agent.pods.line_pods import Line, LinePods, Screen
+from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker.connection.client import safe_url
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
@@ -114,7 +114,7 @@ class UpRun:
             raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
 
     def _begin_pods(self, ends: ExitStack) -> None:
-        self._pods = LinePods(
+        self._pods = ProcfileRunner(
             self._directory / LINES,
             events=self._recorder,
             screen=_OnOutput(self._output),
@@ -175,7 +175,7 @@ class UpRun:
         replaced = [line for line in lines if line.name in (*WORKERS, API)]
         return [*ours, *replaced], [line for line in lines if line.name not in (*WORKERS, API)]
 
-    def _end(self, pods: LinePods, names: Sequence[str]) -> bool:
+    def _end(self, pods: ProcfileRunner, names: Sequence[str]) -> bool:
         """End *names*, which takes as long as the slowest of them; False: one had to be killed."""
         pods.ask_to_end(names, self._settings.drain_s + DRAIN_MARGIN_S)
         while not pods.have_ended(names):

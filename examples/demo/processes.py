@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from eventbus.agent.pods.line_pods import Line, LinePods, Screen
+from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.clock import SystemClock
 from eventbus.event import ObjectReference
 
@@ -19,7 +19,7 @@ class DemoFailed(Exception):
 class Process:
     """One of them: Python with some arguments."""
 
-    def __init__(self, name: str, pods: LinePods) -> None:
+    def __init__(self, name: str, pods: ProcfileRunner) -> None:
         self.name = name
         self._pods = pods
 
@@ -56,7 +56,7 @@ class Processes:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._pods = LinePods(
+        self._pods = ProcfileRunner(
             folder / "pods", events=_NoEvents(), screen=Screen(), clock=SystemClock(), restart_policy="Never"
         )
         self._pods.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.pods.line_pods import LinePods, Screen
+from eventbus.agent.pods.procfile_runner import ProcfileRunner, Screen
 from eventbus.clock import SystemClock
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
@@ -121,7 +121,7 @@ def test_the_port_of_an_agent_says_that_its_loop_comes_round(tmp_path: Path) -> 
 
 def test_a_turn_of_more_than_two_minutes_fails_the_health_check(tmp_path: Path) -> None:
     for clock, code in ((SystemClock(), 200), (Behind(), 503)):
-        pods = LinePods(tmp_path / str(code), events=Told(), screen=Screen(), clock=clock)
+        pods = ProcfileRunner(tmp_path / str(code), events=Told(), screen=Screen(), clock=clock)
         server = MetricsServer("127.0.0.1:0", component="tests", loop_health=pods._agent.loop_health)
         server.start()
         try:

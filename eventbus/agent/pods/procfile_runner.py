@@ -64,7 +64,7 @@ class Screen:
         """Show a line about them."""
 
 
-class LinePods:
+class ProcfileRunner:
     """Pods of lines, from `start` to `close`. In *folder* are their logs; nobody else uses it.
 
     Args: restart_policy: of all lines: `OnFailure`, `Never`.
@@ -255,4 +255,4 @@ def claim(folder: Path) -> tuple[Path, int]:
             return own, lock
 
 
-__all__ = ["LOOK_EVERY_S", "Line", "LinePods", "Screen", "claim"]
+__all__ = ["LOOK_EVERY_S", "Line", "ProcfileRunner", "Screen", "claim"]
