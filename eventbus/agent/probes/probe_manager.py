@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from eventbus.agent.ages import Ages
-from eventbus.agent.probes.probe_worker import ProbeWorker, probes_of
+from eventbus.agent.probes.probe_state import ProbeState, probes_of
 from eventbus.agent.runtime.about import about_container
+from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodEvents, PodRuntime, PodUid
-from eventbus.agent.runtime.handlers import ask
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType, TellProbe
 from eventbus.clock import Clock
 from eventbus.log import log
@@ -41,7 +41,7 @@ class ProbeWorkers:
         self._clock = clock
         self._ages = Ages(clock)
         self._changed = threading.Condition()
-        self._workers: dict[_Key, ProbeWorker] = {}
+        self._workers: dict[_Key, ProbeState] = {}
         self._untold: list[ProbeResult] = []
         self._pool: ThreadPoolExecutor | None = None
         self._thread: threading.Thread | None = None
@@ -63,7 +63,7 @@ class ProbeWorkers:
                 former = self._workers.get(key)
                 if former is None or former.container != container:
                     now = self._clock.monotonic()
-                    self._workers[key] = ProbeWorker(pod, container, key[2], probe, now)
+                    self._workers[key] = ProbeState(pod, container, key[2], probe, now)
             if wanted:
                 self._begin()
                 self._changed.notify()
@@ -137,14 +137,14 @@ class ProbeWorkers:
         most_s = _UNTOLD_AGAIN_S if self._untold else LOOK_EVERY_S
         return max(0.0, min(waits, default=most_s) if min(waits, default=most_s) < most_s else most_s)
 
-    def _take_due(self) -> list[ProbeWorker]:
+    def _take_due(self) -> list[ProbeState]:
         now = self._clock.monotonic()
         due = [worker for worker in self._workers.values() if not worker.busy and worker.due <= now]
         for worker in due:
             worker.busy = True
         return due
 
-    def _work(self, worker: ProbeWorker) -> None:
+    def _work(self, worker: ProbeState) -> None:
         try:
             self._ask(worker)
         except Exception:
@@ -158,7 +158,7 @@ class ProbeWorkers:
                 worker.due += waits_s * (1 + int(asked_late / waits_s))
                 self._changed.notify()
 
-    def _ask(self, worker: ProbeWorker) -> None:
+    def _ask(self, worker: ProbeState) -> None:
         uid = PodUid(worker.pod.metadata.uid)
         status = self._runtime.status(uid)
         run = status.container(worker.container.name) if status is not None else None

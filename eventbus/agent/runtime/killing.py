@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from eventbus.agent.runtime.about import about, about_container
+from eventbus.agent.runtime.ask_container import Inside, ask
 from eventbus.agent.runtime.contract import (
     ContainerRuntimeStatus,
     PodEvents,
@@ -19,7 +20,6 @@ from eventbus.agent.runtime.contract import (
     ShimGone,
 )
 from eventbus.agent.runtime.folders import PodFolders
-from eventbus.agent.runtime.handlers import Inside, ask
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim.procfs import is_alive

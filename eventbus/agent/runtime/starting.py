@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from eventbus.agent.runtime.about import about_container, pod_name
 from eventbus.agent.runtime.artifacts import ArtifactProblem, Artifacts
+from eventbus.agent.runtime.ask_container import Answer, Inside, ask
 from eventbus.agent.runtime.contract import (
     CRASH_LOOP_BACK_OFF,
     CREATE_CONTAINER_CONFIG_ERROR,
@@ -31,7 +32,6 @@ from eventbus.agent.runtime.contract import (
     StartFailure,
 )
 from eventbus.agent.runtime.folders import PodFolders, make_folder
-from eventbus.agent.runtime.handlers import Answer, Inside, ask
 from eventbus.agent.runtime.hashes import container_hash
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.agent.probes.probe_worker import ProbeWorker, probes_of
+from eventbus.agent.probes.probe_state import ProbeState, probes_of
 from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus
 from eventbus.agent.runtime.signals import ProbeType
 from eventbus.objects.container import Container, Probe
@@ -16,8 +16,8 @@ from eventbus.objects.pod import Pod
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def make_worker(type: ProbeType, **probe: Any) -> ProbeWorker:
-    worker = ProbeWorker(Pod(), Container(name="web"), type, Probe(**probe), 0.0)
+def make_worker(type: ProbeType, **probe: Any) -> ProbeState:
+    worker = ProbeState(Pod(), Container(name="web"), type, Probe(**probe), 0.0)
     worker.meet(make_run())
     return worker
 

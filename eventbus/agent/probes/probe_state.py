@@ -16,7 +16,7 @@ from eventbus.objects.pod import Pod
 _AT_FIRST: Final = {ProbeType.LIVENESS: True, ProbeType.READINESS: False, ProbeType.STARTUP: False}
 
 
-class ProbeWorker:
+class ProbeState:
     """Counts the answers of one probe against its thresholds. One thread at a time uses it.
 
     After a failure that ends the container it asks nothing until there is a new run.
@@ -85,4 +85,4 @@ def probes_of(container: Container) -> list[tuple[ProbeType, Probe]]:
     return [(type, probe) for type, probe in found if probe is not None]
 
 
-__all__ = ["ProbeWorker", "probes_of"]
+__all__ = ["ProbeState", "probes_of"]
