@@ -24,7 +24,7 @@ def sink(metrics: str, take_over_s: float) -> None:
       eventbus worker sink
       EVENTBUS_REDIS_URL=redis://redis:6379/0 eventbus worker sink
     """
-    from eventbus.correlate.worker import SinkRunner
+    from eventbus.correlate.sink_runner import SinkRunner
     from workers.runtime import run
 
     def build(context: Context) -> Part:

@@ -72,7 +72,7 @@ def start_remote_watcher(stream: RemoteStream, handler: Handler) -> Watcher:
 
 def start_store_sink(open_bus: Callable[[], Bus], *, clock: Clock, block_ms: int, losses: Losses) -> Watcher:
     """Run the store's sink worker, once there is a bus."""
-    from eventbus.correlate.worker import SinkRunner
+    from eventbus.correlate.sink_runner import SinkRunner
     from eventbus.record.deferred_start import DeferredStart
 
     runner = DeferredStart(

@@ -19,7 +19,7 @@ from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
 from eventbus.broker.bus import open_bus
 from eventbus.clock import SystemClock
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.event import ObjectMeta
 from eventbus.kinds import CONFIGMAP, POD
 from eventbus.objects.configmap import ConfigMap

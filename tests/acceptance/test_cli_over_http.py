@@ -10,7 +10,7 @@ import pytest
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.settings import Settings
 from tests.acceptance.both_ways import over_http
 from tests.acceptance.programs import Program, run

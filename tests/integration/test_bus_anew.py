@@ -20,7 +20,7 @@ from eventbus.broker.stream import GroupReader
 from eventbus.broker.transport import PublishRequest
 from eventbus.clock import SystemClock
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
 from eventbus.event import ObjectMeta

@@ -22,8 +22,8 @@ from eventbus.clock import SystemClock
 from eventbus.consume import group_consumer as consumer_module
 from eventbus.consume import heartbeat, take_over
 from eventbus.consume.group_consumer import Consumer, consumer_name
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.correlate.store_sink import StoreSink
-from eventbus.correlate.worker import SinkRunner
 from eventbus.errors import EventBusError
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings

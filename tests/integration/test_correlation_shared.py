@@ -16,7 +16,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import SINK_GROUP, partition_of
 from eventbus.clock import SystemClock
 from eventbus.correlate.keys import Correlator
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.event import Event
 from eventbus.settings import Options, Settings

@@ -16,7 +16,7 @@ from eventbus import BusRefused, Event, EventBroadcaster, NotFound, ObjectRefere
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.remote.address import parse_api_url
 from eventbus.remote.connection import ApiConnection, Reply

@@ -41,7 +41,7 @@ from eventbus import (
 )
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.errors import ClientWatchDecoding
 from eventbus.remote import connection
 from tests.builders import make_event

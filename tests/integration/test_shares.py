@@ -18,7 +18,7 @@ from eventbus.broker.keys import partition_of
 from eventbus.clock import SystemClock
 from eventbus.consume.group_loops import LANES
 from eventbus.consume.watchers import GroupWatcher
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import FullBuffer, Settings

@@ -13,7 +13,7 @@ from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.consume.health import LoopHealth
-from eventbus.correlate.worker import SinkRunner
+from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
