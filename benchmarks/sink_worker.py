@@ -15,7 +15,7 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Functions, PendingCall, RecordCall
 from eventbus.broker.keys import SINK_GROUP
-from eventbus.broker.stream import GroupReader
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.correlate.store_sink import EnforceBounds, StoreSink
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
 from eventbus.event import Event

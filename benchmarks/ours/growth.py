@@ -18,7 +18,7 @@ from benchmarks.servers import a_server
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.keys import SINK_GROUP
-from eventbus.broker.stream import GroupReader
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.settings import MIB, Options, Settings
 from eventbus.store.object_store import ObjectStore
 

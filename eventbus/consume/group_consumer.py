@@ -15,7 +15,7 @@ from itertools import groupby
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.absence import RedisAbsence
 from eventbus.consume.health import LoopHealth

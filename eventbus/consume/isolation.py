@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.encoding.wire import Batch, unpack_batch
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint

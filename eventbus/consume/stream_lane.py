@@ -11,7 +11,7 @@ from eventbus.backoff import Backoff
 from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.connection.client import Client
 from eventbus.broker.connection.plain_client import REPLY_S
-from eventbus.broker.stream import Delivery, Position
+from eventbus.broker.stream_reader import Delivery, Position
 from eventbus.broker.wakeable_wait import WakeableWait
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.log import log

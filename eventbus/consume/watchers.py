@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.stream import Delivery, GroupReader, Position
+from eventbus.broker.stream_reader import Delivery, GroupReader, Position
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import BEAT_EVERY_S, consumer_name
 from eventbus.consume.group_loops import LANES, GroupLoops

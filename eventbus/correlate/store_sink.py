@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import RecordCall
 from eventbus.broker.functions import PendingCall, decode_record_reply
-from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.encoding.uid import pack_uid
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire

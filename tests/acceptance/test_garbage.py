@@ -11,7 +11,7 @@ from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.exports import ExportStore
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.stream import GroupReader
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.errors import ConfigError
 from tests.acceptance.programs import environment, run
 from tests.thin import one

@@ -116,7 +116,7 @@ def _losses_are_not_counted() -> None:
 
 def _own_pending_is_not_read() -> None:
     """After a reconnect the worker goes on with what is new."""
-    from eventbus.broker.stream import GroupReader
+    from eventbus.broker.stream_reader import GroupReader
 
     GroupReader.own_pending = lambda self: []  # type: ignore[method-assign]
 
@@ -189,7 +189,7 @@ def _library_is_not_loaded_again() -> None:
 
 
 def _groups_are_not_made_anew() -> None:
-    from eventbus.broker.stream import GroupReader
+    from eventbus.broker.stream_reader import GroupReader
 
     opened: set[int] = set()
     make: Any = GroupReader.open

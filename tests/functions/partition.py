@@ -19,7 +19,7 @@ from eventbus.broker.functions import Functions, Swept
 from eventbus.broker.keys import version_in
 from eventbus.broker.publish_call import PublishReply, PublishState, parse_reply, publish_command
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
 from eventbus.event import Event

@@ -25,7 +25,7 @@ from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
 from eventbus.broker.keys import Keys, bus_key, partition_of
 from eventbus.broker.options import change_options
-from eventbus.broker.stream import GroupReader
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused

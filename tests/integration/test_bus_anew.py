@@ -16,7 +16,7 @@ from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import PublishState, PublishStatus, parse_reply, publish_command
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.broker.stream import GroupReader
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.broker.transport import PublishRequest
 from eventbus.clock import SystemClock
 from eventbus.correlate.keys import CallBuilder, Correlator

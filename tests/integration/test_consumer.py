@@ -17,7 +17,7 @@ from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.client import make_client
 from eventbus.broker.keys import SINK_GROUP
-from eventbus.broker.stream import Delivery, GroupReader
+from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.clock import SystemClock
 from eventbus.consume import group_consumer as consumer_module
 from eventbus.consume import heartbeat, take_over

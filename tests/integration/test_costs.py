@@ -20,7 +20,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.broker.stream import GroupReader
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.clock import SystemClock
 from eventbus.consume.watchers import GroupWatcher
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_event

@@ -20,7 +20,7 @@ from eventbus.api.own.wake import StreamWaker
 from eventbus.api.shared import API, Desk, require
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.stream import Delivery, Position
+from eventbus.broker.stream_reader import Delivery, Position
 from eventbus.encoding.event_json import encode_core
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import EventBusError, InvalidEvent, PoisonBatch
