@@ -60,7 +60,7 @@ def lifecycle(
       eventbus worker lifecycle --on-lost 'page-somebody "$EVENTBUS_NODE is silent"'
       eventbus worker lifecycle --forget-after 12h
     """
-    from eventbus.lifecycle.monitor import Pace
+    from eventbus.lifecycle.node_monitor import Pace
     from eventbus.lifecycle.opening import open_lifecycle
     from workers.runtime import run
 

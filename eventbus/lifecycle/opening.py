@@ -14,7 +14,7 @@ from eventbus.clock import Clock, SystemClock
 from eventbus.kinds import LEASE, NODE, POD
 from eventbus.lifecycle.election import LEASE_S, Election
 from eventbus.lifecycle.lost_pods import LostPods
-from eventbus.lifecycle.monitor import COMPONENT, NodeMonitor, Pace
+from eventbus.lifecycle.node_monitor import COMPONENT, NodeMonitor, Pace
 from eventbus.lifecycle.on_lost import LostCommand
 from eventbus.lifecycle.runner import LifecycleRunner
 from eventbus.record.occurrence import OccurrenceRecorder

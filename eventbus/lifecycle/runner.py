@@ -11,7 +11,7 @@ from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import Election
-from eventbus.lifecycle.monitor import NodeMonitor, Pace
+from eventbus.lifecycle.node_monitor import NodeMonitor, Pace
 from eventbus.log import log
 from eventbus.objects.conditions import (
     DISK_PRESSURE,

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from eventbus.lifecycle.election import Election
-from eventbus.lifecycle.monitor import NodeMonitor
+from eventbus.lifecycle.node_monitor import NodeMonitor
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.storage import with_metadata
 

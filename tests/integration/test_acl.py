@@ -31,7 +31,7 @@ from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused
 from eventbus.event import Event, ObjectReference
 from eventbus.kinds import EVENT, NODE
-from eventbus.lifecycle.monitor import Pace
+from eventbus.lifecycle.node_monitor import Pace
 from eventbus.lifecycle.opening import open_lifecycle
 from eventbus.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster

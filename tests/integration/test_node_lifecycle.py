@@ -15,7 +15,7 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import BusUnavailable, NotFound
 from eventbus.event import ObjectMeta
 from eventbus.kinds import NODE
-from eventbus.lifecycle.monitor import Pace
+from eventbus.lifecycle.node_monitor import Pace
 from eventbus.objects.conditions import LIFECYCLE_LEASE, NODE_LEASES
 from eventbus.objects.node import Node
 from eventbus.settings import Settings

@@ -22,7 +22,7 @@ from eventbus.event import Event
 from eventbus.kinds import LEASE, NODE, POD
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.lost_pods import LostPods
-from eventbus.lifecycle.monitor import NodeMonitor, Pace
+from eventbus.lifecycle.node_monitor import NodeMonitor, Pace
 from eventbus.lifecycle.runner import LifecycleRunner
 from eventbus.objects.conditions import NODE_LEASES, Transition
 from eventbus.objects.lease import Lease
