@@ -13,7 +13,7 @@ from eventbus.clock import Clock
 LEAST_LEFT_S = 600.0
 
 
-class _CachedKeys(msgspec.Struct):
+class _Heard(msgspec.Struct):
     at: float
     grace_s: float
     moved: bool = False
@@ -27,20 +27,20 @@ class SilenceObserver:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heard: dict[str, _CachedKeys] = {}
+        self._heard: dict[str, _Heard] = {}
 
     def expect(self, name: str, grace_s: float, silent_s: float = 0.0) -> None:
         """Watch *name*, which somebody else has seen silent for *silent_s*; of what is watched set the grace only."""
         found = self._heard.get(name)
         if found is None:
-            self._heard[name] = _CachedKeys(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
+            self._heard[name] = _Heard(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
         else:
             found.grace_s = grace_s
 
     def heard(self, name: str, grace_s: float) -> None:
         """*name* has just given a sign."""
         known = name in self._heard
-        self._heard[name] = _CachedKeys(self._clock.monotonic(), grace_s, known)
+        self._heard[name] = _Heard(self._clock.monotonic(), grace_s, known)
 
     def forget(self, name: str) -> None:
         """It is gone, and nobody waits for it."""
