@@ -49,7 +49,7 @@ def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
     return answer
 
 
-class Access:
+class SenderCheck:
     """Lets through who is known, and no browser that another site's page sends.
 
     Args: names: by which this server is asked for besides `localhost` and any address in numbers.
@@ -120,4 +120,4 @@ def _is_address(host: str) -> bool:
     return True
 
 
-__all__ = ["SESSION_PATH", "Access", "Handler", "answer_of", "is_from_browser", "is_open"]
+__all__ = ["SESSION_PATH", "SenderCheck", "Handler", "answer_of", "is_from_browser", "is_open"]

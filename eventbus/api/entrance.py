@@ -7,17 +7,19 @@ import time
 from aiohttp import web
 
 from eventbus.api import doors
+from eventbus.api.audit import audit
 from eventbus.api.limits import Limits
-from eventbus.api.telling import Telling
+from eventbus.api.metrics import Metrics
 
 
 class Entrance:
     """Goes through all that stands before a handler. One function: each that waits would be held by a request."""
 
-    def __init__(self, *, telling: Telling, limits: Limits, access: doors.Access) -> None:
-        self._telling = telling
+    def __init__(self, *, metrics: Metrics, limits: Limits, sender: doors.SenderCheck, audits: bool) -> None:
+        self._metrics = metrics
         self._limits = limits
-        self._access = access
+        self._sender = sender
+        self._audits = audits
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: doors.Handler) -> web.StreamResponse:
@@ -25,14 +27,17 @@ class Entrance:
         begun, place = time.monotonic(), ""
         answer: web.StreamResponse | None = None
         try:
-            await self._access.check(request)  # first, for it may wait for an issuer's keys, and holds no place then
+            await self._sender.check(request)  # first, for it may wait for an issuer's keys, and holds no place then
             place = self._limits.begin(request)
             answer = await handler(request)
         except Exception as error:
             answer = doors.answer_of(request, error)
         finally:
             self._limits.end(place)
-            self._telling.note(request, answer, time.monotonic() - begun)
+            took_s = time.monotonic() - begun
+            self._metrics.note(request, answer, took_s)
+            if self._audits:
+                audit(request, answer, took_s)
         return answer
 
 

@@ -16,6 +16,7 @@ from eventbus.api.access import Role
 from eventbus.api.bodies import APPLY_PATCH, BODY_S, MAX_BODY, PATCHES, READ, Body, media_type_of, read_body
 from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
+from eventbus.api.metrics import ASKED
 from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.negotiation import JSON, Answer, negotiate
 from eventbus.api.options import WriteOptions, asked_version, list_options, write_options
@@ -26,7 +27,6 @@ from eventbus.api.request_info import Asked, check_name, read_request, selected_
 from eventbus.api.resources import Resources
 from eventbus.api.shared import API, THREADS, USER, Api, Desk
 from eventbus.api.sockets import SocketOutlet, is_upgrade
-from eventbus.api.telling import ASKED
 from eventbus.api.together import Together
 from eventbus.api.watch_connection import WatchConnection
 from eventbus.api.watching import Frames, Watcher, begin_watch

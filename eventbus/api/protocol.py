@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import BadStatusLine, HttpProcessingError, LineTooL
 from aiohttp.web_protocol import RequestHandler
 
 from eventbus.api import status as refusals
-from eventbus.api.telling import NOTHING, labels_of
+from eventbus.api.metrics import NOTHING, labels_of
 
 #: Seconds in which the first head of a connection must have arrived.
 HEAD_S: Final = 20.0

@@ -24,6 +24,7 @@ from eventbus.api.fan import FanHub
 from eventbus.api.kubernetes import KUBERNETES, KubernetesApi
 from eventbus.api.limits import Bounds, Limits
 from eventbus.api.listeners import BACKLOG, Listener
+from eventbus.api.metrics import Metrics
 from eventbus.api.namespaces import NAMESPACE, make_default
 from eventbus.api.numbering import Numbering
 from eventbus.api.openapi import OpenApi
@@ -37,7 +38,6 @@ from eventbus.api.protocol import ABORTED, Runner
 from eventbus.api.resources import Resources
 from eventbus.api.reviews import Reviews
 from eventbus.api.shared import API, Api, BlockingPool, Desk
-from eventbus.api.telling import Telling
 from eventbus.api.tls import ServerTls
 from eventbus.api.watching import Frames
 from eventbus.broker.bus import Bus
@@ -173,24 +173,22 @@ class ApiServer:
 
 def _make_app(api: Api, options: ApiOptions) -> web.Application:
     """The application of all routes: those of the Kubernetes API take what no other has taken."""
-    access = doors.Access(authenticator=options.authenticator, names=options.names)
+    sender = doors.SenderCheck(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
-    telling = Telling(
-        limits=limits, audit=options.audit, rates=options.rates, tokens_refused=options.authenticator.refused
-    )
-    entrance = Entrance(telling=telling, limits=limits, access=access)
+    metrics = Metrics(limits=limits, rates=options.rates, tokens_refused=options.authenticator.refused)
+    entrance = Entrance(metrics=metrics, limits=limits, sender=sender, audits=options.audit)
     app = web.Application(middlewares=[entrance.middleware], client_max_size=MAX_BODY)
     app[API] = api
-    app[ABORTED] = telling.aborted
+    app[ABORTED] = metrics.aborted
     resources = Resources([*KINDS, NAMESPACE])
-    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, frames=Frames(telling.frames))
+    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, frames=Frames(metrics.frames))
     app[KUBERNETES] = kubernetes
     for path in health.PATHS:
         app.router.add_get(path, health.health)
         app.router.add_get(path + "/{check}", health.health)
     Reviews(resources=resources, authenticator=options.authenticator).add_routes(app.router)
     Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
-    app.router.add_get("/metrics", telling.metrics, allow_head=False)
+    app.router.add_get("/metrics", metrics.serve, allow_head=False)
     OpenApi(resources=resources, more={OWN_PATH: own_document()}).add_routes(app.router)
     add_own_routes(app, options.authenticator)
     PageFiles().add_routes(app.router)

@@ -1,8 +1,8 @@
 """The wire format: one event as a msgpack array, and a record batch as one stream entry. See docs/wire.md.
 
-Besides it only `record/pending.py`, `correlate/keys.py` and `broker/lua/correlation.lua` know the positions. msgpack packs and unpacks
-entries; msgspec writes and reads the events in them, which is the same format in one step less: what it reads is typed
-at once, and a wrong type is found there.
+Besides it only `record/pending.py`, `correlate/keys.py` and `broker/lua/correlation.lua` know the positions. msgpack
+packs and unpacks entries; msgspec writes and reads the events in them, which is the same format in one step less: what
+it reads is typed at once, and a wrong type is found there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""stream_reader.py against real servers: members of a group share its entries, a position is nobody's business but its own."""
+"""stream_reader.py against real servers: members of a group share its entries, a position is its reader's own."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from aiohttp import HttpVersion11
 
 from eventbus.api import protocol
 from eventbus.api.crowd import Piece, chunk_of
+from eventbus.api.metrics import ASKED
 from eventbus.api.protocol import ABORTED
-from eventbus.api.telling import ASKED
 from eventbus.api.watch_connection import WatchConnection
 from tests.waiting import eventually
 
