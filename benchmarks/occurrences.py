@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def measure(name: str, events: int, kept: bool) -> None:
-    """Print the line of one load; the server's CPU is that of all its threads, of `record` and what feeds it."""
+    """Print the line of one load; the server's CPU is that of all its threads, of the function and what feeds it."""
     with an_embedded_bus(Options() if kept else Options(occurrences_s=0)) as bus:
         worker = Worker(bus)
         cpu, commands = 0.0, 0

@@ -1,4 +1,4 @@
-"""Measures a call of `record` with batches as in use; with --bounds, the memory after a flood of objects.
+"""Measures a call of `correlate_and_store` with batches as in use; with --bounds, the memory after a flood of objects.
 
 python -m benchmarks record_calls                      time of a call for four kinds of load
 python -m benchmarks.record_calls --bounds [OBJECTS]   memory after a flood of distinct objects

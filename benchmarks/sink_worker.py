@@ -13,7 +13,7 @@ from typing import Any
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import Functions, PendingCall, RecordCall
+from eventbus.broker.functions import CorrelateCall, Functions, PendingCall
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.correlate.store_sink import EnforceBounds, StoreSink
@@ -23,17 +23,17 @@ from eventbus.settings import Options, Settings
 
 
 class TimedFunctions(Functions):
-    """Notes how long each call of record took, seen from the client: that before it may still be under way."""
+    """Notes how long each call took, seen from the client: that before it may still be under way."""
 
     def __init__(self, client: Any, bus: Bus) -> None:
         super().__init__(client, bus.keys[0], bus)
         self.seconds: list[float] = []
 
-    def begin_record(
-        self, group: str, consumer: str, options: Options, call: RecordCall, behind: PendingCall | None = None
+    def begin_correlate_and_store(
+        self, group: str, consumer: str, options: Options, call: CorrelateCall, behind: PendingCall | None = None
     ) -> PendingCall:
         start = time.perf_counter()
-        sent = super().begin_record(group, consumer, options, call, behind)
+        sent = super().begin_correlate_and_store(group, consumer, options, call, behind)
         answer = sent.reply
 
         def reply() -> Any:

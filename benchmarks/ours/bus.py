@@ -83,7 +83,7 @@ def sink_workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def recorded(bus: Bus, client: Any) -> int:
-    """Events that `record` has taken, of all partitions."""
+    """Events that `correlate_and_store` has taken, of all partitions."""
     pipe = client.pipeline(transaction=False)
     for keys in bus.keys:
         pipe.hget(keys.meta, "events")

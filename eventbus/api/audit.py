@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from aiohttp import web
 
 from eventbus.api.limits import only_reads
 from eventbus.api.shared import USER, WHAT
+from eventbus.log import GuardedLog
 from eventbus.text import printable
 
-log = logging.getLogger("eventbus.audit")
+log: Final = GuardedLog(logging.getLogger("eventbus.audit"))
 
 
 def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:

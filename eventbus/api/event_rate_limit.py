@@ -76,7 +76,7 @@ class EventRateLimit:
             return self._own.take(wanted, all_or_none=all_or_none)
         uses = [BucketUse(_digest(one), one.limit.qps, one.limit.burst, one.tokens) for one in wanted]
         try:
-            waits_s = functions.take_tokens(uses, all_or_none=all_or_none)
+            waits_s = functions.limit_rate(uses, all_or_none=all_or_none)
         except EventBusError as error:
             self.unshared += 1
             if not self._alone:

@@ -1,8 +1,7 @@
-"""Reports requests: counters with the API server's names and labels, and an audit line for each write."""
+"""Counts requests, with the API server's names and labels, for Prometheus."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -12,13 +11,9 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.event_rate_limit import EventRateLimit
 from eventbus.api.histograms import Histogram
-from eventbus.api.limits import Limits, is_long, only_reads
+from eventbus.api.limits import Limits, is_long
 from eventbus.api.resources import Resource
-from eventbus.api.shared import API, USER, WHAT
-from eventbus.log import GuardedLog
-from eventbus.text import printable
-
-log: Final = GuardedLog(logging.getLogger("eventbus.audit"))
+from eventbus.api.shared import API, USER
 
 #: Seconds; those of apiserver_request_duration_seconds that say something here.
 _SECONDS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)
@@ -36,21 +31,19 @@ ASKED: Final = web.RequestKey("asked", tuple[str, ...])
 NOTHING: Final = ("",) * len(_LABELS)
 
 
-class Telling:
-    """Counts requests, and writes the audit. Lives in the loop."""
+class Metrics:
+    """Counts requests. Lives in the loop."""
 
     def __init__(
         self,
         *,
         limits: Limits,
-        audit: bool,
         rates: EventRateLimit | None = None,
         tokens_refused: Mapping[str, int] | None = None,
     ) -> None:
         self._limits = limits
         self._rates = rates
         self._tokens_refused = tokens_refused  # by reason
-        self._audit = audit
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._durations: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_SECONDS))
         self._replies: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_REPLIES))
@@ -59,7 +52,7 @@ class Telling:
         #: Of the lines that watches of a resource have been told; `Frames` notes them.
         self.frames: defaultdict[Resource, Histogram] = defaultdict(lambda: Histogram(_FRAMES))
 
-    async def metrics(self, request: web.Request) -> web.Response:
+    async def serve(self, request: web.Request) -> web.Response:
         """Prometheus text."""
         user = request[USER]
         if not request.app[API].access.allowed(user, "get", "metrics"):
@@ -76,18 +69,6 @@ class Telling:
             self._durations[labels].note(took_s)
             if labels[0] in _READS and answer is not None:
                 self._replies[labels].note(answer.content_length or 0)
-        if self._audit and not only_reads(request):
-            user = request.get(USER)
-            log.info(
-                "audit: user=%s from=%s %s %s -> %d in %.0f ms%s",
-                printable(user.name) if user else "-",
-                request.remote or "unix",
-                request.method,
-                printable(request.rel_url.raw_path)[:500],
-                code,
-                took_s * 1000,
-                f": {what}" if (what := request.get(WHAT)) else "",
-            )
 
     def _lines(self) -> Iterator[str]:
         yield f"# TYPE {_PREFIX}request_total counter"
@@ -143,4 +124,4 @@ def _labels(labels: tuple[str, ...] | list[str]) -> str:
     return ",".join(f'{name}="{value}"' for name, value in zip(_LABELS, labels, strict=True))
 
 
-__all__ = ["ASKED", "NOTHING", "Telling", "labels_of"]
+__all__ = ["ASKED", "NOTHING", "Metrics", "labels_of"]

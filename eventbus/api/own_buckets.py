@@ -33,7 +33,7 @@ class OwnBuckets:
         self._buckets = {limit: _Buckets(limit) for limit in limits}
 
     def take(self, wanted: Sequence[Wanted], *, all_or_none: bool) -> list[float]:
-        """See `Functions.take_tokens`."""
+        """See `Functions.limit_rate`."""
         now_ns = int(self._clock.monotonic() * _NS)
         with self._lock:
             waits_s = [self._buckets[one.limit].wait_s(one.key, now_ns) for one in wanted]

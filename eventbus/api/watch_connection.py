@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 from aiohttp import HttpVersion11, web
 
 from eventbus.api.crowd import Piece, Taker, chunk_of
+from eventbus.api.metrics import labels_of
 from eventbus.api.negotiation import JSON
 from eventbus.api.protocol import ABORTED, Protocol, Stall
-from eventbus.api.metrics import labels_of
 from eventbus.log import log
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"

@@ -18,6 +18,7 @@ SHARED = (
     "mend",
     "commit",
     "counting",
+    "spam_filter",
     "correlation",
     "state",
     "client_written",
@@ -25,11 +26,11 @@ SHARED = (
 )
 #: A function each.
 VERBS = (
-    *("open", "publish", "record", "trim", "bury", "replay", "discard", "beat", "isolate", "claim"),
+    *("open", "publish", "correlate_and_store", "trim", "bury", "replay", "discard", "beat", "isolate", "claim"),
     *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
-    *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint", "take_tokens"),
+    *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint", "limit_rate"),
 )
-BUILD = 17  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
+BUILD = 18  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
 
 
 @cache

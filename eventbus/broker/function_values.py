@@ -115,8 +115,8 @@ class BucketUse(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class RecordCall(msgspec.Struct, frozen=True):
-    """The input of one call of record: state keys, and the packed arguments that count them from 1."""
+class CorrelateCall(msgspec.Struct, frozen=True):
+    """The input of one call of `correlate_and_store`: state keys, and the packed arguments that count them from 1."""
 
     keys: Sequence[bytes]
     subjects: bytes

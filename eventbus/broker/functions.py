@@ -15,11 +15,11 @@ from eventbus.broker.function_library import BUILD, library, load
 from eventbus.broker.function_values import (
     BucketUse,
     Checkpoints,
+    CorrelateCall,
     GroupPolicy,
     Happened,
     Item,
     Opened,
-    RecordCall,
     ReplayStatus,
     Swept,
     Trimmed,
@@ -75,21 +75,21 @@ class Functions:
         reply = self._call("eb2_open", fixed, generation, group, policy, start, self._bus_id)
         return Opened(reply[0].decode(), bool(reply[1]), bool(reply[2]))
 
-    def record(self, group: str, consumer: str, options: Options, call: RecordCall) -> list[str]:
-        """Correlate, write and acknowledge; see record.lua for the letters of the reply. Safe to repeat."""
+    def correlate_and_store(self, group: str, consumer: str, options: Options, call: CorrelateCall) -> list[str]:
+        """Correlate, write and acknowledge; correlate_and_store.lua has the reply's letters. Safe to repeat."""
         with redis_errors():
             reply: Any = self._client.execute_command(*self._record_command(group, consumer, options, call))
         return decode_record_reply(reply)
 
-    def begin_record(
-        self, group: str, consumer: str, options: Options, call: RecordCall, behind: PendingCall | None = None
+    def begin_correlate_and_store(
+        self, group: str, consumer: str, options: Options, call: CorrelateCall, behind: PendingCall | None = None
     ) -> PendingCall:
-        """Send `record` without waiting, so that the next call can be prepared; and sent, *behind* this one.
+        """Send it without waiting, so that the next call can be prepared; and sent, *behind* this one.
 
         `decode_record_reply` decodes the reply."""
         return PendingCall(self._client, *self._record_command(group, consumer, options, call), behind=behind)
 
-    def _record_command(self, group: str, consumer: str, options: Options, call: RecordCall) -> tuple[Any, ...]:
+    def _record_command(self, group: str, consumer: str, options: Options, call: CorrelateCall) -> tuple[Any, ...]:
         keys = self._keys
         fixed = (
             keys.incoming,
@@ -112,7 +112,7 @@ class Functions:
         options_given = option_arguments(options)
         arguments = (group, consumer, *options_given, self._bus_id, call.subjects, len(call.bodies), *call.bodies)
         arguments += tuple(call.batches)
-        return ("FCALL", "eb2_record", len(every), *every, *arguments)
+        return ("FCALL", "eb2_correlate_and_store", len(every), *every, *arguments)
 
     def trim(self, options: Options, limit: int = 10_000) -> Trimmed:
         """Forget what every group has finished with. Safe to repeat."""
@@ -322,14 +322,14 @@ class Functions:
         entries = ((int(entry_id.partition(b"-")[0]), unpack_versions(fields)) for entry_id, fields in reply[2])
         return Checkpoints(int(reply[1]), tuple(entries))
 
-    def take_tokens(self, uses: Sequence[BucketUse], *, all_or_none: bool) -> list[float]:
+    def limit_rate(self, uses: Sequence[BucketUse], *, all_or_none: bool) -> list[float]:
         """Take tokens of shared buckets, or none where one has none; else of those that have. On partition 0 only.
 
         Returns: seconds until each has a token; 0: it had one. Not safe to repeat: it takes them again.
         """
         every = (self._keys.spoiled, *(self._keys.rate + use.key for use in uses))
         wanted = (number for use in uses for number in (use.rate, use.burst, use.tokens))
-        waits_us = self._call("eb2_take_tokens", every, int(all_or_none) or "", *wanted)
+        waits_us = self._call("eb2_limit_rate", every, int(all_or_none) or "", *wanted)
         return [wait_us / 1_000_000 for wait_us in waits_us]
 
     def _item_keys(self, plural: str, key: bytes) -> tuple[bytes, ...]:
@@ -374,7 +374,7 @@ __all__ = [
     "Happened",
     "Item",
     "Opened",
-    "RecordCall",
+    "CorrelateCall",
     "PendingCall",
     "Swept",
     "Trimmed",

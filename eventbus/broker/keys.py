@@ -13,7 +13,7 @@ from eventbus.errors import ConfigError
 from eventbus.event import ObjectReference
 from eventbus.text import repair
 
-#: The kind whose objects `record` writes.
+#: The kind whose objects `correlate_and_store` writes.
 EVENTS = "events"
 #: Kinds that run programs, or hold secrets. Their keys have a name in front, so that the patterns of all other roles
 #: pass them by: a key pattern of Redis can allow, and never forbid.

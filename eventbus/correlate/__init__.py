@@ -1,1 +1,1 @@
-"""Correlates events into the store: computes the keys, and has `record` decide and write."""
+"""Correlates events into the store: computes the keys, and has `correlate_and_store` decide and write."""

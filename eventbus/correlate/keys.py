@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker.functions import RecordCall, pack_argument
+from eventbus.broker.functions import CorrelateCall, pack_argument
 from eventbus.broker.keys import ID_CHARS, Keys, id_text
 from eventbus.encoding.uid import PackedUid
 from eventbus.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, pack_array, stored_body
@@ -157,7 +157,7 @@ class _CachedKeys:
 
 
 class CallBuilder:
-    """Collects opened batches until a call of record is as large as the batch rule lets it be."""
+    """Collects opened batches until a call is as large as the batch rule lets it be."""
 
     def __init__(self, keys: Keys, options: Options) -> None:
         self._keys = keys
@@ -206,7 +206,7 @@ class CallBuilder:
         self._batches.append(pack_argument((entry, clock_ms, position, burials, start, minute, row)))
         self._burials.append(len(burials))
 
-    def call(self) -> RecordCall:
+    def call(self) -> CorrelateCall:
         """Return the call, ready to be sent."""
         keys = self._keys
         groups = (
@@ -217,7 +217,7 @@ class CallBuilder:
             (keys.occurrences, self._minutes),
         )
         counts = [len(numbers) for _, numbers in groups[:4]]
-        return RecordCall(
+        return CorrelateCall(
             [prefix + key for prefix, numbers in groups for key in numbers],
             pack_argument((*counts, self._locals, self._subject_row)),
             list(self._bodies),

@@ -1,4 +1,4 @@
-"""The store's sink worker: opens batches, and has `record` correlate and write them, whole calls at a time."""
+"""The store's sink worker: opens batches, and has Redis correlate and write them, whole calls at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.function_values import RecordCall
+from eventbus.broker.function_values import CorrelateCall
 from eventbus.broker.functions import PendingCall, decode_record_reply
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
@@ -29,12 +29,12 @@ EnforceBounds = Callable[[GroupReader], None]
 
 
 class StoreSink:
-    """Turns deliveries into calls of record. `record` acknowledges by itself, so nothing is returned to acknowledge."""
+    """Turns deliveries into calls, which acknowledge by themselves: nothing is returned to acknowledge."""
 
     def __init__(self, bus: Bus, partition: int, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
         self._enforce_bounds = enforce_bounds
         self._recorded = 0
-        self._sent: deque[tuple[PendingCall, RecordCall]] = deque()  #: the calls of record under way, in order
+        self._sent: deque[tuple[PendingCall, CorrelateCall]] = deque()  #: the calls of record under way, in order
         self._options = bus.options
         self._keys = bus.keys[partition]
         self._correlator = Correlator(bus.options)
@@ -62,7 +62,7 @@ class StoreSink:
         self._recorded += builder.events
         failpoint("record")
         call = builder.call()
-        replies = reader.functions.record(reader.group, reader.consumer, self._options, call)
+        replies = reader.functions.correlate_and_store(reader.group, reader.consumer, self._options, call)
         failpoint("recorded")
         return self._are_done(reader, call, replies)
 
@@ -86,7 +86,7 @@ class StoreSink:
             self._settle(reader)
         failpoint("record")
         behind = self._sent[-1][0] if self._sent else None
-        pending = reader.functions.begin_record(reader.group, reader.consumer, self._options, call, behind)
+        pending = reader.functions.begin_correlate_and_store(reader.group, reader.consumer, self._options, call, behind)
         self._sent.append((pending, call))
         self._recorded += builder.events
 
@@ -101,7 +101,7 @@ class StoreSink:
             self._enforce_bounds(reader)
         self._are_done(reader, call, replies)
 
-    def _are_done(self, reader: GroupReader, call: RecordCall, replies: Sequence[str]) -> bool:
+    def _are_done(self, reader: GroupReader, call: CorrelateCall, replies: Sequence[str]) -> bool:
         """Count what was buried. False: another worker has taken over one of the batches."""
         reader.buried += sum(n for reply, n in zip(replies, call.burials, strict=True) if reply not in ("-", "<"))
         for _ in range(replies.count("-")):

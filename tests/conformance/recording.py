@@ -1,4 +1,4 @@
-"""Calls of the real `record` by named consumers, under the caller's clock, on a bus of their own."""
+"""Calls of the real `correlate_and_store` by named consumers, under the caller's clock, on a bus of their own."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Recording:
             packed = [pack_event(event) for event in entry.events]
             keyed = [self._correlator.keyed("uid", unpack_wire(data), data) for data in packed]
             builder.add(entry.id, entry.at_ms, keyed)
-        return self.functions.record(SINK_GROUP, consumer, self.bus.options, builder.call())
+        return self.functions.correlate_and_store(SINK_GROUP, consumer, self.bus.options, builder.call())
 
     def send(self, at_ms: int, events: Sequence[Event], consumer: str = "one") -> str:
         """Append, take and record one batch. Returns its letters."""

@@ -1,4 +1,4 @@
-"""The real `record` function behind the runner's protocol: one stream, one consumer, the caller's clock."""
+"""`correlate_and_store` behind the protocol of the runner: one stream, one consumer, the caller's clock."""
 
 from __future__ import annotations
 

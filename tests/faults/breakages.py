@@ -141,10 +141,10 @@ def _the_idle_do_not_ask() -> None:
 
 def _no_notes() -> None:
     """Ignore the notes about a batch that is worked one event at a time."""
-    from eventbus.broker import stream
+    from eventbus.broker import stream_reader
 
-    whole: Any = stream._with_notes
-    vars(stream)["_with_notes"] = lambda delivery, died, _next, _trying: whole(delivery, died, None, None)
+    whole: Any = stream_reader._with_notes
+    vars(stream_reader)["_with_notes"] = lambda delivery, died, _next, _trying: whole(delivery, died, None, None)
 
 
 def _isolation_is_slow() -> None:
@@ -380,8 +380,8 @@ LUA: dict[str, tuple[str, str]] = {
         "return cmsgpack.pack({ 0, o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
     ),
     "record-is-refused-when-full": (
-        "function_name = 'eb2_record', callback = naming_spoiled(record, 15), flags = { 'allow-oom' } }",
-        "function_name = 'eb2_record', callback = naming_spoiled(record, 15) }",
+        "callback = naming_spoiled(correlate_and_store, 15), flags = { 'allow-oom' } }",
+        "callback = naming_spoiled(correlate_and_store, 15) }",
     ),
     "record-creates-when-full": (
         "memory.full = most ~= nil and most > 0 and used ~= nil and used > most",

@@ -128,7 +128,7 @@ class Executed(msgspec.Struct, frozen=True):
     """One command that a function has really executed, or was refused. *command* is `XADD` or `XGROUP|CREATE`."""
 
     call: int  #: a number that all that one call does shares
-    function: str  #: its verb: `record`
+    function: str  #: its verb: `correlate_and_store`
     command: str
     writes: bool
     arguments: tuple[bytes, ...]

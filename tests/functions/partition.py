@@ -230,7 +230,7 @@ class Partition:
             following = None if only is None or only == len(numbered) - 1 else only + 1
             keyed = [self.correlator.keyed(uid, unpack_wire(data), data) for uid, data in chosen]
             builder.add(delivery.id, clock_ms, keyed, burials, next_position=following, start=only or 0)
-        return self.call.record("sink", consumer, self.options, builder.call())
+        return self.call.correlate_and_store("sink", consumer, self.options, builder.call())
 
     def record(self, *events: Event, at_ms: int = T0, consumer: str = "one") -> str:
         """One batch of *events*, or more if need be, published, delivered and recorded in a call: a letter an event."""

@@ -18,21 +18,21 @@ CONTROLS = {
     "notes are never finished": (
         "  if not text then return false end\n",
         "  if true then return false end\n",
-        "record: batches of new events",
+        "correlate_and_store: batches of new events",
         "stored are",
     ),
     "what is done is acknowledged before it is written": (
         "  redis.call('MSET', unpack(strings))\n  if noted[2] then write_changes(c) end\n",
         "  for _, each in ipairs(steps) do if each[1] == 'XACK' then perform(each, false) end end\n"
         "  redis.call('MSET', unpack(strings))\n  if noted[2] then write_changes(c) end\n",
-        "record: batches of new events",
+        "correlate_and_store: batches of new events",
         "published",
     ),
     "a version is shown before what has it": (
         "  add_entry(c)\n  if #c.unnamed > 0",
         "  redis.call('SET', c.version_key, integer_text(c.last) .. ' ' .. integer_text(c.bytes))\n"
         "  add_entry(c)\n  if #c.unnamed > 0",
-        "record: batches of new events",
+        "correlate_and_store: batches of new events",
         "never learns of",
     ),
     "the note is written behind the rest": (

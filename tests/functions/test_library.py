@@ -78,7 +78,7 @@ EVENT = functions.pack_argument(
 CALLS: dict[str, Callable[[Partition], object]] = {
     "open": lambda partition: partition.call.open("f" * 16, "log", GroupPolicy.DROP, "$"),
     "publish": _publish,
-    "record": _record,
+    "correlate_and_store": _record,
     "trim": lambda partition: partition.call.trim(partition.options),
     "bury": lambda partition: partition.call.bury("sink", "one", b"1-1", "unreadable", 1, b""),
     "replay": lambda partition: partition.call.replay(partition.options, b"1-1"),
@@ -107,7 +107,7 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     ),
     "export_release": lambda partition: _export(partition).release(),
     "checkpoint": lambda partition: partition.call.checkpoint([1], whole=True),
-    "take_tokens": lambda partition: partition.call.take_tokens([BucketUse(b"0" * 18, 1, 10, 1)], all_or_none=False),
+    "limit_rate": lambda partition: partition.call.limit_rate([BucketUse(b"0" * 18, 1, 10, 1)], all_or_none=False),
     "export_retry": lambda partition: partition.call.export_retry("file", b"1-1"),
 }
 
@@ -177,7 +177,7 @@ def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: 
     }
     assert flags == said | {"eb2_build": {b"no-writes"}}
     refused = {name for name, found in flags.items() if not found}
-    assert refused == {"eb2_publish", "eb2_replay", "eb2_export_retry", "eb2_take_tokens"}, (
+    assert refused == {"eb2_publish", "eb2_replay", "eb2_export_retry", "eb2_limit_rate"}, (
         "what else may not run while a full server drains?"
     )
 

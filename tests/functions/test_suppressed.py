@@ -1,4 +1,4 @@
-"""record.lua's one event of its own: EventsSuppressed says how much a token bucket has held back."""
+"""correlate_and_store.lua's one event of its own: EventsSuppressed says how much a token bucket has held back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One key that has another type for a while must not make the store lose what comes after it.
 
 It has done so: a function that stopped in the middle of its writes had given out versions and not noted them, and from
-then on every `record` acknowledged its batches and then failed to write them.
+then on every `correlate_and_store` acknowledged its batches and then failed to write them.
 """
 
 from __future__ import annotations

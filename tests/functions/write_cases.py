@@ -173,81 +173,87 @@ def _record_and_bury(partition: Partition, _given: Any) -> None:
 RECORD = [
     Case(
         name="batches of new events",
-        verb="record",
+        verb="correlate_and_store",
         prepare=sent([about("a"), about("b")], [about("c")]),
         act=drain_at(T0),
     ),
     Case(
         name="repeats of what is stored, and something new",
-        verb="record",
+        verb="correlate_and_store",
         prepare=after([about("a"), about("b")], then=[about("a"), about("a"), about("b"), about("c")]),
         act=drain_at(T0),
     ),
     Case(
         name="many similar events become one",
-        verb="record",
+        verb="correlate_and_store",
         prepare=sent(make_similar_events(12)),
         act=drain_at(T0),
     ),
     Case(
         name="an aggregate goes on",
-        verb="record",
+        verb="correlate_and_store",
         prepare=after(make_similar_events(12), then=make_similar_events(3, message="more")),
         act=drain_at(T0),
     ),
     Case(
         name="what is held back as spam is reported",
-        verb="record",
+        verb="correlate_and_store",
         options={"burst": 2},
         prepare=sent([about("a")] * 2, [about("a")] * 3 + [about("b")]),
         act=drain_at(T0),
     ),
     Case(
         name="what is held back as spam is reported again, and closed when one gets through",
-        verb="record",
+        verb="correlate_and_store",
         options={"burst": 1},
         prepare=after([about("a")] * 3, then=[about("a")] * 3),
         act=drain_at(T0 + 6 * MINUTE),
     ),
     Case(
         name="what is held back and not reported is counted",
-        verb="record",
+        verb="correlate_and_store",
         options={"burst": 1, "report_suppressed": False},
         prepare=after([about("a")], then=[about("a")] * 2 + [about("a", "another message")]),
         act=drain_at(T0),
     ),
     Case(
         name="an event takes the place of one that counts as never seen",
-        verb="record",
+        verb="correlate_and_store",
         options={"burst": 2},
         prepare=after([about("a", count=0)], then=[about("a", count=3)]),
         act=drain_at(T0),
     ),
     Case(
         name="what takes the place of another is held back",
-        verb="record",
+        verb="correlate_and_store",
         options={"burst": 1, "report_suppressed": False},
         prepare=after([about("a", count=0)], then=[about("a", count=3)]),
         act=drain_at(T0),
     ),
     Case(
         name="a count goes on that has outlived its event",
-        verb="record",
+        verb="correlate_and_store",
         prepare=after([about("a"), about("a"), about("b")], then=[about("a")], in_ms=HOUR),
         act=drain_at(T0),
     ),
     Case(
         name="a name that somebody else has",
-        verb="record",
+        verb="correlate_and_store",
         prepare=after([about("a")], then=[about("a", "of the same name")]),
         act=drain_at(T0),
     ),
-    Case(name="the first event of a batch, alone", verb="record", prepare=_in_parts(0), act=_record_part(0)),
-    Case(name="the second event of a batch, alone", verb="record", prepare=_in_parts(1), act=_record_part(1)),
-    Case(name="the last event of a batch, alone", verb="record", prepare=_in_parts(2), act=_record_part(2)),
+    Case(
+        name="the first event of a batch, alone", verb="correlate_and_store", prepare=_in_parts(0), act=_record_part(0)
+    ),
+    Case(
+        name="the second event of a batch, alone", verb="correlate_and_store", prepare=_in_parts(1), act=_record_part(1)
+    ),
+    Case(
+        name="the last event of a batch, alone", verb="correlate_and_store", prepare=_in_parts(2), act=_record_part(2)
+    ),
     Case(
         name="what cannot be read is buried, the rest is recorded",
-        verb="record",
+        verb="correlate_and_store",
         prepare=_not_readable,
         act=_record_and_bury,
     ),
@@ -728,16 +734,16 @@ CHECKPOINTS = [
 ]
 
 
-def _take_tokens(partition: Partition, _given: Any) -> None:
-    partition.call.take_tokens([BucketUse(b"ab" * 16, 1, 300, 200)], all_or_none=True)
+def _limit_rate(partition: Partition, _given: Any) -> None:
+    partition.call.limit_rate([BucketUse(b"ab" * 16, 1, 300, 200)], all_or_none=True)
 
 
 #: Of one bucket: a call that is cut off between two has taken a token of the first, which comes back with time.
 BUCKETS = [
     Case(
         name="a bucket",
-        verb="take_tokens",
-        act=_take_tokens,
+        verb="limit_rate",
+        act=_limit_rate,
     ),
 ]
 

@@ -246,7 +246,7 @@ def test_a_right_that_is_missing_inside_a_function_is_found(
     with make_client(any_server_url) as admin:
         rules = [rule.replace(" +zrem", "") for rule in acl_rules(Role.WORKER, prefix)]
         admin.execute_command("ACL", "SETUSER", f"{prefix}-worker", *rules)
-    assert "ZREM index_forget" in read_rights(client, prefix).half["eb2_record"]
+    assert "ZREM index_forget" in read_rights(client, prefix).half["eb2_correlate_and_store"]
     found = check_rights(client, prefix, None)
     assert found.severity is Severity.ERROR
     assert "half-way" in found.message

@@ -161,11 +161,11 @@ def test_a_call_of_record_writes_nothing_to_another_bus(bus: Bus, client: Any) -
     builder.add(delivery.id, delivery.clock_ms, [Correlator(Options()).keyed("p1:1", unpack_wire(packed), packed)], ())
     before = set(client.scan_iter(match=f"{bus.prefix}:*", count=1000))
     with pytest.raises(EventBusError, match="belongs to another bus"):
-        reader.functions.record("sink", "one", Options(), builder.call())
+        reader.functions.correlate_and_store("sink", "one", Options(), builder.call())
     assert set(client.scan_iter(match=f"{bus.prefix}:*", count=1000)) == before
     assert [each.id for each in reader.own_pending()] == [delivery.id]
     reader.open()  # as a consumer does after any error
-    assert reader.functions.record("sink", "one", Options(), builder.call()) == ["c"]
+    assert reader.functions.correlate_and_store("sink", "one", Options(), builder.call()) == ["c"]
 
 
 def test_a_sink_worker_goes_on_with_a_bus_of_the_same_form(bus: Bus, client: Any) -> None:

@@ -1,4 +1,4 @@
-"""Two calls of `record` under way: the server takes them in order, and whatever one comes to, nothing counts twice."""
+"""Two calls of `correlate_and_store` under way: taken in order, and whatever one comes to, nothing counts twice."""
 
 from __future__ import annotations
 

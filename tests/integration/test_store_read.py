@@ -216,7 +216,7 @@ def test_a_watch_from_a_list_replays_what_changed_while_it_was_read(
         found = list(watch)
     assert [change.type.value for change in found] in (
         ["ADDED", "MODIFIED"],
-        ["ADDED"],  # both in one call of record: one change an object
+        ["ADDED"],  # both in one call: one change an object
     )
     assert [change.object.count for change in found if change.object][-1] == 2
 

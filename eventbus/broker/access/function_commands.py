@@ -35,7 +35,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "producer": "HMGET HSET PEXPIRE DEL",
         "meta": "HGETALL",
     },
-    "record": {
+    "correlate_and_store": {
         "incoming": "TYPE XPENDING XACK",
         "meta": "TYPE HGET HMGET HSET",
         "index_name": "TYPE ZRANGE ZRANGEBYLEX ZADD ZREM",
@@ -227,7 +227,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "spoiled": "TYPE HGET HSET",
     },
     "export_retry": {"dead": "XRANGE", "later": "TYPE ZADD"},
-    "take_tokens": {"rate": "MGET EXISTS SET", "spoiled": "HGET HSET"},
+    "limit_rate": {"rate": "MGET EXISTS SET", "spoiled": "HGET HSET"},
     "checkpoint": {"checkpoints": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD"},
 }
 

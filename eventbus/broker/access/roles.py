@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 
 #: What API workers call besides.
-_OVER_HTTP = frozenset({"checkpoint", "take_tokens"})
+_OVER_HTTP = frozenset({"checkpoint", "limit_rate"})
 
 #: Which functions each role calls.
 _FUNCTIONS: Mapping[Role, frozenset[str]] = {
@@ -39,7 +39,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
     Role.WORKER: frozenset(
         {
             "open",
-            "record",
+            "correlate_and_store",
             "trim",
             "bury",
             "beat",
@@ -160,7 +160,7 @@ _OF_A_KIND = frozenset({"object", "index_name", "changes", "version", "note"})
 
 #: How anybody opens a bus that is there.
 _OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXISTS", "version": "EXISTS"}
-#: Connecting, also to a cluster; INFO is how a server is judged, and how `record` sees that memory is full.
+#: Connecting, also to a cluster; INFO is how a server is judged, and how a function sees that memory is full.
 _CONNECTING = "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|MYID ASKING"
 _KEYLESS: Mapping[Role, str] = {
     Role.METRICS: "SCAN",
@@ -217,14 +217,14 @@ def acl_rules(role: Role, prefix: str = "eb", *, also: Iterable[Role] = ()) -> t
     rules = ["resetkeys", "resetchannels", "clearselectors", "-@all", *(f"+{_word(name)}" for name in keyless)]
     rules.append("+fcall|eb2_build")
     if called := sorted({function.name for one in roles for function in role_functions(one)}):
-        # One pattern, since record passes hundreds of keys. What a function does to them is judged by the rest.
+        # One pattern, since a call may pass hundreds of keys. What a function does to them is judged by the rest.
         words = [f"fcall|{name}" for name in called]
         rules.append(f"(~{prefix}:{{*}}:* {' '.join(f'+{word}' for word in words)})")
     by_keys: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for use in uses:
         if use.keys:
             by_keys[use.keys].add(use.command)
-    # The server tries them in this order; those of several keys are what record reads and writes most.
+    # The server tries them in this order; those of several keys are what correlate_and_store reads and writes most.
     for keys, commands in sorted(by_keys.items(), key=lambda item: (-len(item[0]), item[0])):
         rules.append(_selector(prefix, keys, map(_word, sorted(commands)), read_only=commands <= READS))
     return tuple(rules)

@@ -1,6 +1,6 @@
 """Reads, by source, the counts of events held back, folded, not created for want of memory, or evicted.
 
-record.lua and expire.lua keep them."""
+correlate_and_store.lua and expire.lua keep them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 -- Decides each event by the rules, in client-go's order: aggregate, count, spam filter; what was counted stays counted if
--- the filter holds the event back. Nothing is written here, which record.lua does, and nothing is read but by *given*.
+-- the filter holds the event back. Nothing is written here, which correlate_and_store.lua does, and nothing is read but by
+-- *given*.
 
 local SIMILAR_LAST = 1
-local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
 local REPORT_EVERY_MS = 60000
 
 -- A subject is nine values in one array of all, an event eight: a table each would cost more than what is decided.
@@ -27,14 +27,6 @@ end
 
 local function is_similar(s)
   return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
-end
-
-local function is_bucket(b)
-  if type(b) ~= 'table' then return false end
-  for n = TOKENS, REPORTED_MS do
-    if b[n] ~= nil and type(b[n]) ~= 'number' then return false end
-  end
-  return (b[TOKENS] == nil) == (b[ACCEPTED] == nil) and (b[REPORTED] == nil) == (b[REPORTED_MS] == nil)
 end
 
 -- Packs a short array of numbers and a text of eight bytes, as cmsgpack does: of most sets and buckets the numbers are
@@ -77,22 +69,6 @@ local function hex_ns(ms)
   local low = (ms % 65536) * 1000000
   local high = math.floor(ms / 65536) * 1000000 + math.floor(low / 65536)
   return string.format('%x%04x', high, low % 65536)
-end
-
--- client-go's token bucket (golang.org/x/time/rate, AllowN) at whole milliseconds.
-local function take_token(bucket, at_ms, burst, qps)
-  local tokens = burst
-  if bucket[TOKENS] then
-    local elapsed_ms = at_ms - bucket[ACCEPTED]
-    if elapsed_ms < 0 then elapsed_ms = 0 end
-    local over_ms = elapsed_ms % 1000
-    tokens = bucket[TOKENS] + ((elapsed_ms - over_ms) / 1000 + over_ms * 1000000 / 1e9) * qps
-    if tokens > burst then tokens = burst end
-  end
-  tokens = tokens - 1
-  if burst < 1 or tokens < 0 and -tokens / qps * 1e9 >= 1 then return false end
-  bucket[TOKENS], bucket[ACCEPTED] = tokens, at_ms
-  return true
 end
 
 -- An object in one call: *o* is what counts. existed: there was a value; stored: it holds an event; present: that is
@@ -253,7 +229,7 @@ local function new_decision(given)
     local body = bodies[n_body]
 
     local bucket = subjects[s + EXEMPT] ~= 1 and bucket_of(subjects[s + BUCKET])
-    if bucket and not take_token(bucket, at_ms, burst, qps) then
+    if bucket and not pass_filter(bucket, at_ms, burst, qps) then
       if r.present then count_unwritten(r, last) end
       held_back(bucket, s, at_ms, entry, body)
       return aggregated and 'S' or 's'

@@ -2,7 +2,7 @@
 -- used beyond a bound. Checks every one that it is given again.
 -- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<what> STRING   KEYS[4] spoiled HASH
 -- KEYS[5…] aggregate:…, spam:… STRING   in pairs, least recently used first, at most 100 pairs
--- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as record gives them
+-- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as correlate_and_store gives them
 -- Reply   {let go, of these beyond the bound}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 

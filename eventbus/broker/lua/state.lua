@@ -1,4 +1,4 @@
--- Reads what `record` decides over: in as few commands as can be, each string unpacked once.
+-- Reads what `correlate_and_store` decides over: in as few commands as can be, each string unpacked once.
 
 -- The strings behind the keys, by their place among them: as few commands as can be.
 local function new_reader(keys)

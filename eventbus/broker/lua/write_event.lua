@@ -1,5 +1,5 @@
 -- write_event: create an event under its own name, or replace one that was written so. What is recorded is stored by
--- record.lua, and changed by overlay_event.
+-- correlate_and_store.lua, and changed by overlay_event.
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] changes:<kind> STREAM      KEYS[7] incoming STREAM   KEYS[8] incoming:meta HASH
 -- KEYS[9] object:… STRING   KEYS[10] meta HASH (read: its bus)   KEYS[11] occurrences:<minute> HASH   KEYS[12] spoiled HASH

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.broker.functions import RecordCall
+from eventbus.broker.functions import CorrelateCall
 from eventbus.broker.keys import Keys
 from eventbus.correlate.keys import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent
 from eventbus.encoding.wire import from_microseconds, pack_event, stored_body, unpack_wire
@@ -223,7 +223,7 @@ def builder_with(batches: list[list[Event]], options: Options | None = None) -> 
     return builder
 
 
-def call_of(*batches: list[Event]) -> RecordCall:
+def call_of(*batches: list[Event]) -> CorrelateCall:
     return builder_with(list(batches)).call()
 
 

@@ -1,4 +1,4 @@
-"""take_tokens: buckets that several callers share."""
+"""limit_rate: buckets that several callers share."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def owe(partition: Partition, name: str, seconds: float) -> None:
 
 
 def test_a_burst_is_had_and_then_each_token_takes_its_time(partition: Partition) -> None:
-    taken = [partition.call.take_tokens([use("a", burst=HOURS // 2, tokens=HOURS // 2)], all_or_none=False)]
+    taken = [partition.call.limit_rate([use("a", burst=HOURS // 2, tokens=HOURS // 2)], all_or_none=False)]
     owe(partition, "a", HOURS)
-    (wait_s,) = partition.call.take_tokens([use("a", burst=HOURS // 2)], all_or_none=False)
+    (wait_s,) = partition.call.limit_rate([use("a", burst=HOURS // 2)], all_or_none=False)
     assert taken == [[0.0]]
     assert HOURS // 2 - 600 < wait_s <= HOURS // 2 + 1
-    assert partition.call.take_tokens([use("another", burst=1)], all_or_none=False) == [0.0]
+    assert partition.call.limit_rate([use("another", burst=1)], all_or_none=False) == [0.0]
 
 
 def test_a_bucket_lives_until_it_is_full(partition: Partition) -> None:
-    partition.call.take_tokens([use("a", 20, burst=600, rate=10)], all_or_none=False)
+    partition.call.limit_rate([use("a", 20, burst=600, rate=10)], all_or_none=False)
     key = partition.keys.rate + b"a"
     life_ms, full_at = partition.admin.pttl(key), int(partition.admin.get(key) or 0)
     assert 0 < life_ms <= 2_000
@@ -42,38 +42,38 @@ def test_a_bucket_lives_until_it_is_full(partition: Partition) -> None:
 
 def test_those_that_have_a_token_give_it_though_another_has_none(partition: Partition) -> None:
     owe(partition, "empty", HOURS)
-    waits_s = partition.call.take_tokens([use("empty"), use("full", 600)], all_or_none=False)
+    waits_s = partition.call.limit_rate([use("empty"), use("full", 600)], all_or_none=False)
     assert waits_s[0] > 0 == waits_s[1]
     assert partition.admin.exists(partition.keys.rate + b"full")
 
 
 def test_all_or_none_takes_none_where_one_has_none(partition: Partition) -> None:
     owe(partition, "empty", HOURS)
-    waits_s = partition.call.take_tokens([use("empty"), use("full")], all_or_none=True)
+    waits_s = partition.call.limit_rate([use("empty"), use("full")], all_or_none=True)
     assert waits_s[0] > 0 == waits_s[1]
     assert not partition.admin.exists(partition.keys.rate + b"full")
 
 
 def test_what_is_taken_beyond_the_burst_is_owed(partition: Partition) -> None:
-    partition.call.take_tokens([use("a", 30_000, burst=4)], all_or_none=True)
-    (wait_s,) = partition.call.take_tokens([use("a", burst=4)], all_or_none=True)
+    partition.call.limit_rate([use("a", 30_000, burst=4)], all_or_none=True)
+    (wait_s,) = partition.call.limit_rate([use("a", burst=4)], all_or_none=True)
     assert 29_000 < wait_s <= 29_997
 
 
 def test_thousands_of_buckets_are_one_call(partition: Partition) -> None:
     uses = [use(f"{number}", 600) for number in range(2_500)]
-    assert partition.call.take_tokens(uses, all_or_none=True) == [0.0] * 2_500
-    assert all(partition.call.take_tokens(uses, all_or_none=True))
+    assert partition.call.limit_rate(uses, all_or_none=True) == [0.0] * 2_500
+    assert all(partition.call.limit_rate(uses, all_or_none=True))
 
 
 @pytest.mark.parametrize("value", [b"rubbish", b"-5", b"99999999999999999999"])
 def test_rubbish_is_a_full_bucket_and_is_counted(partition: Partition, value: bytes) -> None:
     partition.admin.set(partition.keys.rate + b"a", value)
-    assert partition.call.take_tokens([use("a")], all_or_none=True) == [0.0]
+    assert partition.call.limit_rate([use("a")], all_or_none=True) == [0.0]
     assert partition.admin.hget(partition.keys.spoiled, "times") == b"1"
 
 
 def test_a_clock_that_was_set_back_costs_no_more_than_the_largest_call(partition: Partition) -> None:
     owe(partition, "a", 100 * HOURS)
-    (wait_s,) = partition.call.take_tokens([use("a", burst=10)], all_or_none=True)
+    (wait_s,) = partition.call.limit_rate([use("a", burst=10)], all_or_none=True)
     assert wait_s == 32_768 + 1

@@ -1,4 +1,4 @@
--- take_tokens: take tokens out of buckets that several callers share. A bucket is the time at which it is full again: one that
+-- limit_rate: take tokens out of buckets that several callers share. A bucket is the time at which it is full again: one that
 -- is not there is full, so it lives no longer than it says something, and nothing has to sweep it.
 -- KEYS[1] spoiled HASH   KEYS[2…] rate:<digest> STRING   µs since 1970 when it is full; PX until then
 -- ARGV[1] all    '1' take from all of them or, where one has no token, from none; '' take from those that have one
@@ -34,7 +34,7 @@ local function read_buckets(keys, now)
   return ahead
 end
 
-local function take_tokens(keys, args)
+local function limit_rate(keys, args)
   local all, now = args[1] == '1', now_us()
   local ahead, waits, until_full, lacking = read_buckets(keys, now), {}, {}, false
   for n, found in ipairs(ahead) do
@@ -56,4 +56,4 @@ local function take_tokens(keys, args)
   return waits
 end
 
-redis.register_function('eb2_take_tokens', naming_spoiled(take_tokens, 1))
+redis.register_function('eb2_limit_rate', naming_spoiled(limit_rate, 1))

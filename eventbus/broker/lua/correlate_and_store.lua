@@ -1,4 +1,4 @@
--- record: correlate whole batches of one group, write the result and acknowledge, in one step. What is decided stands in
+-- correlate_and_store: correlate whole batches of one group, write the result and acknowledge, in one step. What is decided stands in
 -- correlation.lua; here everything is read before, and written after. What is not ours under a string key is gone round:
 -- see spoiled.lua.
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
@@ -248,7 +248,7 @@ local function unpack_call(args)
   return places_of(about), about[5], about[6], bodies, batches
 end
 
-local function record(keys, args)
+local function correlate_and_store(keys, args)
   local incoming, meta, index_name, index_object = keys[1], keys[2], keys[3], keys[4]
   local index_expiry, index_forget, index_refresh, index_subject = keys[5], keys[6], keys[7], keys[8]
   local changes, suppressed, dead, attempts, version, note = keys[9], keys[10], keys[11], keys[12], keys[13], keys[14]
@@ -330,4 +330,4 @@ local function record(keys, args)
   return replies
 end
 
-redis.register_function{ function_name = 'eb2_record', callback = naming_spoiled(record, 15), flags = { 'allow-oom' } }
+redis.register_function{ function_name = 'eb2_correlate_and_store', callback = naming_spoiled(correlate_and_store, 15), flags = { 'allow-oom' } }

@@ -1,4 +1,4 @@
-"""record.lua: aggregate, count, filter, write and acknowledge, all or nothing.
+"""correlate_and_store.lua: aggregate, count, filter, write and acknowledge, all or nothing.
 
 The rules of correlation themselves are held by tests/conformance; here it is what the call leaves behind."""
 
