@@ -84,7 +84,8 @@ def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
     With --manifests or --procfile it runs pods: groups of processes that are started and ended together, watched by
     probes, and started again with back-off. They run whether or not there is a bus, and go on when the agent is
     killed: the next one finds them. Files must be root's or our own, and writable by nobody else. At a clean end pods
-    get their grace time, but no longer than EVENTBUS_DRAIN_S. Their logs: `eventbus logs POD`.
+    get their grace time, but no longer than EVENTBUS_DRAIN_S; a second signal kills them. Their logs: `eventbus logs
+    POD`.
 
     \b
     Examples:

@@ -19,6 +19,7 @@ from eventbus.remote.store import RemoteStore
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from workers.runtime import Context, Part, run
+from workers.signals import Signals
 
 if TYPE_CHECKING:
     from eventbus.agent.pods.opening import OpenedPods
@@ -43,7 +44,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     if flags.standalone and not options.any:
         raise click.UsageError("--standalone needs --manifests, --procfile or --manifest-url: what is it to run?")
     if not options.any:
-        return _run_node(flags, options, None, metrics=metrics)
+        return _run_node(flags, options, None, _installed(Signals()), metrics=metrics)
     from eventbus.agent.pods.opening import open_pods
 
     pods = open_pods(options, settings, node=flags.node_name, labels=flags.labels, standalone=flags.standalone)
@@ -51,14 +52,20 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
         from workers.pods import run_alone
 
         return run_alone(pods, settings, metrics=metrics)
-    pods.agent.start()  # before there is a bus
+    signals = _installed(Signals(pods.kill))  # from the first process on: what ends us ends it
     try:
-        return _run_node(flags, options, pods, metrics=metrics)
+        pods.agent.start()  # before there is a bus
+        return _run_node(flags, options, pods, signals, metrics=metrics)
     finally:
         pods.stop(settings.drain_s)
 
 
-def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, *, metrics: str) -> int:
+def _installed(signals: Signals) -> Signals:
+    signals.install()
+    return signals
+
+
+def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, signals: Signals, *, metrics: str) -> int:
     settings = Settings.from_environ(os.environ)
     if settings.url:
         from workers.api_agent import run_through_api
@@ -68,7 +75,7 @@ def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, *,
             node = _node(flags, options, reached.address, SystemClock(), reached.ending)
             return _with_pods(node, pods, RemoteStore(reached.address), settings, reached.ending)
 
-        return run_through_api(build_remote, settings, metrics=metrics)
+        return run_through_api(build_remote, settings, metrics=metrics, signals=signals)
 
     def build(context: Context) -> Part:
         options.check_bus(context.bus)
@@ -76,7 +83,7 @@ def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, *,
         store = ObjectStore(context.bus, context.bus.client(name="eventbus-agent-pods"))
         return _with_pods(node, pods, store, settings, context.ending)
 
-    return run("eventbus-agent", build, metrics=metrics)
+    return run("eventbus-agent", build, metrics=metrics, signals=signals)
 
 
 def _node(

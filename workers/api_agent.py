@@ -28,14 +28,14 @@ class Reached(NamedTuple):
     ending: Callable[[], bool]
 
 
-def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, metrics: str) -> int:
+def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, metrics: str, signals: Signals) -> int:
     """Run what *build* makes until a signal. While nobody answers it waits, and asks again.
+
+    Args:    signals: installed already.
 
     Returns: the exit code. Raises: ConfigError, BusRefused: this API will not do.
     """
     log_plainly()
-    signals = Signals()
-    signals.install()
     follow_starter(lambda: signals.end(0))
     running = Running()
     server = open_metrics(metrics, "eventbus-agent", running.loop_health, draining=lambda: running.stopping)

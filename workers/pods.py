@@ -64,7 +64,7 @@ class NodeWithPods:
 def run_alone(pods: OpenedPods, settings: Settings, *, metrics: str) -> int:
     """Run pods without a node and without waiting for a bus, until a signal. Returns: the exit code."""
     log_plainly()
-    signals = Signals()
+    signals = Signals(pods.kill)
     signals.install()
     follow_starter(lambda: signals.end(0))
     ending = False

@@ -83,7 +83,7 @@ class Context(NamedTuple):
 Build = Callable[[Context], Part]
 
 
-def run(component: str, build: Build, *, metrics: str = "", doing: str = "") -> int:
+def run(component: str, build: Build, *, metrics: str = "", doing: str = "", signals: Signals | None = None) -> int:
     """Run what *build* makes until a signal, and return the exit code. Call it in the main thread.
 
     SIGTERM and SIGINT drain for at most `drain_s`; a second one ends the process at once. Without Redis it waits.
@@ -92,12 +92,14 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "") -> 
     Args:   component: who speaks in the worker's own events, like `eventbus-sink`.
             metrics: the port of `--metrics-port`, "": none. It answers while the worker waits for Redis, too.
             doing: what the line that says where it works adds, like ` and writes to stdout:`.
+            signals: installed already; None: the usual ones.
     Raises: ConfigError, BusRefused, OptionsDiffer: this worker cannot work with this bus; nothing was begun, or
             everything was stopped.
     """
     log_plainly()
-    signals = Signals()
-    signals.install()
+    if signals is None:
+        signals = Signals()
+        signals.install()
     follow_starter(lambda: signals.end(0))
     settings = Settings.from_environ(os.environ)
     running = Running()

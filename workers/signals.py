@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Callable
 from types import FrameType
 
 
@@ -12,9 +13,12 @@ class Signals:
     """SIGTERM and SIGINT of this process, and the reasons of its own to end. Used by the main thread.
 
     A handler runs in the middle of anything, so it may take no lock: it writes to a pipe.
+
+    Args: at_once: done by the second signal before the process ends; takes no lock either.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: Callable[[], object] = lambda: None) -> None:
+        self._at_once = at_once
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -47,7 +51,10 @@ class Signals:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._asked:
-            os._exit(128 + number)
+            try:
+                self._at_once()
+            finally:
+                os._exit(128 + number)
         self._asked = True
         self.end(0)
         if self.idle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 import urllib.error
@@ -109,6 +110,40 @@ def test_an_agent_that_ends_leaves_nothing_of_a_pod_whose_hook_hangs(tmp_path: P
         agent.stop()
         assert not machine.alive("web")
         machine.wait_gone("web")
+
+
+@pytest.mark.parametrize("url", ["none", "redis://127.0.0.1:1/0"], ids=["alone", "redis-away"])
+def test_a_second_signal_kills_what_runs_and_leaves_no_shim(tmp_path: Path, url: str) -> None:
+    with AgentMachine(tmp_path, url, "eb") as machine:
+        asked = stubborn(machine, "web")
+        agent = machine.agent_alone() if url == "none" else machine.agent()
+        machine.wait_alive("web")
+        agent.signal(signal.SIGTERM)
+        eventually(asked.exists)
+        agent.signal(signal.SIGINT)
+        assert agent.wait() == 128 + signal.SIGINT
+        machine.wait_gone("web")
+
+
+def test_a_second_signal_kills_nothing_that_is_left_to_the_next_agent(tmp_path: Path) -> None:
+    with AgentMachine(tmp_path, "none", "eb") as machine:
+        # Its start does not return, so that the agent is still about to end when it is asked again.
+        hook = {"postStart": {"exec": {"command": ["/bin/sleep", "1000"]}}}
+        machine.write("web", "exec sleep 1000", container={"lifecycle": hook})
+        agent = machine.agent_alone("--leave-pods")
+        web = machine.wait_alive("web")
+        agent.signal(signal.SIGTERM)
+        eventually(lambda: "its pods are ended" in agent.err)
+        agent.signal(signal.SIGTERM)
+        assert agent.wait() == 128 + signal.SIGTERM
+        assert machine.alive("web") == [web]
+
+
+def stubborn(machine: AgentMachine, name: str) -> Path:
+    """Write a pod that does not end when it is asked to, but makes the file that is returned."""
+    asked = machine.folder / "asked"
+    machine.write(name, f"trap 'echo > {asked}' TERM; while :; do sleep 0.05; done", terminationGracePeriodSeconds=1000)
+    return asked
 
 
 def test_the_port_of_an_agent_says_that_its_loop_comes_round(tmp_path: Path) -> None:

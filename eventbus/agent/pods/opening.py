@@ -46,12 +46,16 @@ _LOCK: Final = "agent.lock"
 
 
 class OpenedPods(NamedTuple):
-    """An agent's pods, and what they record with."""
+    """An agent's pods, and what they record with.
+
+    *kill*: ends all that the agent would not leave to the next one, at once; a signal's handler may call it.
+    """
 
     agent: PodAgent
     folder: Path
     broadcaster: EventBroadcaster
     flush_s: float
+    kill: Callable[[], object]
 
     def stop(self, timeout_s: float) -> bool:
         """End all of it; what could not be sent stays in the spool. Idempotent. Returns: all pods ended in time."""
@@ -113,7 +117,8 @@ def open_pods(
         ),
         leave_pods=options.leave_pods,
     )
-    return OpenedPods(agent, folder, broadcaster, settings.flush_s)
+    kill = (lambda: None) if options.leave_pods else runtime.kill_at_once
+    return OpenedPods(agent, folder, broadcaster, settings.flush_s, kill)
 
 
 def _hold(folder: Path) -> None:

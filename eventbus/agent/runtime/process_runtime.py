@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from eventbus.agent.runtime.about import about_pod
 from eventbus.agent.runtime.artifacts import Artifacts
@@ -33,7 +32,7 @@ from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.pod_actions import PodActions, pod_actions
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.agent.runtime.sandboxes import Sandboxes, needs_hands
+from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, needs_hands
 from eventbus.agent.runtime.shim_client import ANSWER_S, Zygote, call
 from eventbus.agent.runtime.starting import ContainerStarter
 from eventbus.agent.runtime.volumes import PodVolumes
@@ -42,9 +41,6 @@ from eventbus.failpoints import failpoint
 from eventbus.frozen import EMPTY
 from eventbus.objects.conditions import NORMAL, WARNING
 from eventbus.objects.pod import Pod
-
-#: A shim that stands still does not hold up who asks for haste, seconds.
-_HURRY_S: Final = 1.0
 
 
 class ProcessRuntime:
@@ -147,9 +143,12 @@ class ProcessRuntime:
             self._kill(pod, status, {container: reason}, grace_s)
 
     def kill_at_once(self) -> None:
-        """Kill all processes, also of what is just being ended in its grace time. Any thread."""
-        for status in self.pods():
-            self.hurry(status.uid, 0.0)
+        """Kill all processes, also of what is just being ended in its grace time, and have the shims end.
+
+        No sandbox is made any more. It takes no lock, so that a signal's handler may call it.
+        """
+        self._zygote.hang_up()
+        self._sandboxes.kill_at_once()
 
     def hurry(self, uid: PodUid, grace_s: float) -> None:
         """See `PodRuntime.hurry`."""
@@ -157,7 +156,7 @@ class ProcessRuntime:
         for run in status.containers if status is not None else ():
             if run.running:
                 with suppress(RuntimeProblem):  # a shim that is gone: whoever ends the pod sees to what it left
-                    call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s}, _HURRY_S)
+                    call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s}, HURRY_S)
 
     def remove(self, uid: PodUid) -> None:
         """See `PodRuntime.remove`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
 from typing import Final
 
@@ -19,12 +21,23 @@ from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim
 from eventbus.agent.runtime.observed import UNKNOWN_EXIT_CODE, Observer
 from eventbus.agent.runtime.shim_client import Zygote, call
 from eventbus.agent.shim.procfs import boot_id, is_alive
-from eventbus.agent.shim.state import EXITED, FORMAT, Sandbox, State, write_state
+from eventbus.agent.shim.state import (
+    EXITED,
+    FORMAT,
+    RUNNING,
+    Sandbox,
+    State,
+    is_this_boot,
+    read_state,
+    write_state,
+)
 from eventbus.clock import Clock
 from eventbus.objects.pod import Pod
 
 _LOOK_EVERY_S: Final = 0.01
 _SHIM_ENDS_S: Final = 5.0
+#: A shim that stands still does not hold up who asks for haste, seconds.
+HURRY_S: Final = 1.0
 
 
 class Sandboxes:
@@ -66,6 +79,21 @@ class Sandboxes:
         while is_alive(sandbox["shim_pid"], sandbox["shim_ticks"]) and self._clock.monotonic() < deadline:
             self._clock.sleep(_LOOK_EVERY_S)
         kill_shim(state, self._clock)
+
+    def kill_at_once(self) -> None:
+        """Kill what runs in all pods, and have their shims end behind it; waits for neither. Takes no lock."""
+        for uid in self._folders.uids():
+            folder = self._folders.of(uid).root
+            state = read_state(str(folder))
+            if state is None or not is_this_boot(state):
+                continue
+            for run in state["runs"]:
+                if run["phase"] == RUNNING:
+                    with contextlib.suppress(RuntimeProblem):  # it stands still: it is told below
+                        call(folder, {"op": "stop", "id": run["id"], "grace_s": 0.0}, HURRY_S)
+            if is_alive(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(state["sandbox"]["shim_pid"], signal.SIGTERM)
 
     def end_by_hand(self, uid: PodUid, grace_s: float) -> None:
         """End all that a pod runs without its shim's help, and write down that nobody knows how it ended.

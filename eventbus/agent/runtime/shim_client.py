@@ -95,12 +95,16 @@ class Zygote:
 
     def close(self) -> None:
         """Let it end; its shims live on. Who waits for one is refused: a zygote that stands still holds up nobody."""
+        self.hang_up()
+        with self._lock:
+            self._close()
+
+    def hang_up(self) -> None:
+        """Refuse who waits for a shim; one that is not told of ends. Takes no lock."""
         self._closes += 1
         if connection := self._connection:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        with self._lock:
-            self._close()
 
     def _connected(self) -> socket.socket:
         if self._connection is None:
