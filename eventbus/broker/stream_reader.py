@@ -205,16 +205,16 @@ class GroupReader:
         return found
 
     def leave(self) -> None:
-        """Remove this consumer, unless something is pending for it.
+        """Remove this consumer, or its heartbeat alone if something is pending for it.
 
-        Then it stays, so that others can take that over."""
+        Then it stays, so that others can take that over, and they need not wait until it seems dead."""
         with redis_errors():
             pending: Any = self._client.xpending_range(
                 self.keys.incoming, self.group, "-", "+", 1, consumername=self.consumer
             )
             if not pending:
                 self._client.xgroup_delconsumer(self.keys.incoming, self.group, self.consumer)
-                self._client.hdel(self.keys.workers, f"{self.group}/{self.consumer}")
+            self._client.hdel(self.keys.workers, f"{self.group}/{self.consumer}")
 
     def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Drop entries replayed for another group or not meant for ours; these are acknowledged unseen."""

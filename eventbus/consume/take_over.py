@@ -1,4 +1,4 @@
-"""Decides whose deliveries a worker of a group takes over: those of a worker whose heartbeat stands still."""
+"""Decides whose deliveries a worker takes over: those of one that has left, or whose heartbeat stands still."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from eventbus.consume.liveness import LivenessObserver
 
 #: A worker whose counter was seen not to move for so long, by the observer's own monotonic clock, is dead.
 TAKE_OVER_S = 15.0
+#: One without a counter has taken it away as it left; a worker that lives would have made it anew within a second.
+LEFT_S = 2.0
 LOOK_EVERY_S = 3.0
 
 
@@ -36,9 +38,10 @@ class TakeOver:
         return True
 
     def dead(self, beats: Mapping[str, str]) -> dict[str, str]:
-        """Return those of the others' heartbeat counters, by name, whose worker is dead."""
+        """Return those of the others' heartbeat counters, by name, whose worker is dead. '': it has none."""
         still = self._liveness.observe(beats)
-        return {name: count for name, count in beats.items() if still[name] >= self._after_s}
+        left_s = min(LEFT_S, self._after_s)
+        return {name: count for name, count in beats.items() if still[name] >= (self._after_s if count else left_s)}
 
 
-__all__ = ["LOOK_EVERY_S", "TAKE_OVER_S", "TakeOver"]
+__all__ = ["LEFT_S", "LOOK_EVERY_S", "TAKE_OVER_S", "TakeOver"]

@@ -15,6 +15,7 @@ from eventbus.broker.functions import beat_command
 from eventbus.broker.groups import delete_group
 from eventbus.broker.health import bus_status as status_module
 from eventbus.broker.health.bus_status import BusStatus, Group, read_status
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
@@ -155,6 +156,18 @@ def test_a_worker_that_says_nothing_is_dead(
     time.sleep(0.1)
     (worker,) = group_of(read_status(bus, client), "sink").workers
     assert (worker.name, worker.alive, worker.pending) == ("silent", False, 1)
+
+
+def test_a_worker_that_has_left_what_it_was_given_is_dead_at_once(bus: Bus, client: Any, settings: Settings) -> None:
+    publish(bus, settings, 1)
+    leaving = GroupReader(
+        bus=bus, client=client, partition=0, group="sink", consumer="leaving", policy=GroupPolicy.WAIT, start="0"
+    )
+    leaving.read(0, beat=True)
+    assert group_of(read_status(bus, client), "sink").alive == 1
+    leaving.leave()
+    (worker,) = group_of(read_status(bus, client), "sink").workers
+    assert (worker.name, worker.alive, worker.pending) == ("leaving", False, 1)
 
 
 def test_a_worker_that_works_for_long_lives_by_its_heartbeat(

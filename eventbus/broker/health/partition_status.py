@@ -46,7 +46,7 @@ class Worker(msgspec.Struct, frozen=True, rename="camel"):
     group: str
     seen_s: float | None
     pending: int  #: batches given to it and not acknowledged
-    alive: bool  #: seen within ALIVE_S, or its heartbeat counter moves
+    alive: bool  #: seen within ALIVE_S and not gone since, or its heartbeat counter moves
     partitions: tuple[int, ...] = ()  #: those it is alive on
 
 
@@ -208,16 +208,16 @@ def _lag(total: int, opened: Sequence[Any], unread: Sequence[Any], *, complete: 
 def _workers(group: str, consumers: Sequence[Mapping[str, Any]], beating: Sequence[str]) -> tuple[Worker, ...]:
     found = {_text(consumer["name"]): consumer for consumer in consumers}
     # Redis 7.0 makes a consumer when it gives it something, later servers when it asks.
-    waiting = {field.removeprefix(f"{group}/") for field in beating if field.startswith(f"{group}/")} - found.keys()
+    counted = {field.removeprefix(f"{group}/") for field in beating if field.startswith(f"{group}/")}
     return (
-        *(_worker(name, group, consumer) for name, consumer in found.items()),
-        *(Worker(name, group, None, 0, alive=False) for name in waiting),
+        *(_worker(name, group, consumer, has_left=name not in counted) for name, consumer in found.items()),
+        *(Worker(name, group, None, 0, alive=False) for name in counted - found.keys()),
     )
 
 
-def _worker(name: str, group: str, consumer: Mapping[str, Any]) -> Worker:
+def _worker(name: str, group: str, consumer: Mapping[str, Any], *, has_left: bool) -> Worker:
     seen_s = consumer["idle"] / 1000
-    return Worker(name, group, seen_s, consumer["pending"], seen_s < ALIVE_S)
+    return Worker(name, group, seen_s, consumer["pending"], seen_s < ALIVE_S and not has_left)
 
 
 def node_of(client: Client, key: bytes) -> Any:

@@ -44,8 +44,9 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     shown as PARTITIONS: all, 0-3,7 or how many (-o wide and json name them).
 
     \b
-    A worker is dead when it has not asked for work for 15 s and its heartbeat
-    counter stands still, which is looked at twice, 1.5 s apart.
+    A worker is dead when it has left what it was given, or when it has not asked
+    for work for 15 s and its heartbeat counter stands still, which is looked at
+    twice, 1.5 s apart.
 
     With -w it waits for a bus that is away, and says so on standard error.
 
