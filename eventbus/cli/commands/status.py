@@ -59,29 +59,19 @@ def status(watch: bool, interval: float, output: str | None) -> None:
       eventbus status -w
       eventbus status -o json | jq '.groups[] | {name, lag, behindS}'
     """
-    from eventbus.printers.sink_table import format_sinks
-    from eventbus.printers.status_table import format_status
-
     redraws = is_terminal(sys.stdout) and output != "json"
     with ExitStack() as stack:
         session = _open(stack, wait_s=interval if watch else None)
         while True:
             try:
                 found = session.read_status()
-                sinks = read_sinks(session)
+                sinks = _read_sinks(session)
             except BusUnavailable as error:
                 if not watch:
                     raise
                 _tell(error)
             else:
-                if output == "json":
-                    every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks)}
-                    text = dump_json(every, indent=None if watch else 4) + "\n"
-                else:
-                    colour = wants_colour(sys.stdout)
-                    text = format_status(found, wide=output == "wide", colour=colour)
-                    text += "\n" * bool(sinks) + format_sinks(sinks, now_ms=int(time.time() * 1000), colour=colour)
-                    text += _warn_unfed(found)
+                text = _json(found, sinks, watch) if output == "json" else _tables(found, sinks, wide=output == "wide")
                 write((_CLEAR if watch and redraws else "") + text)
             if not watch:
                 return
@@ -102,11 +92,27 @@ def _open(stack: ExitStack, *, wait_s: float | None) -> Session:
             time.sleep(wait_s)
 
 
+def _json(found: BusStatus, sinks: tuple[SinkStatus, ...], watch: bool) -> str:
+    every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks)}
+    return dump_json(every, indent=None if watch else 4) + "\n"
+
+
+def _tables(found: BusStatus, sinks: tuple[SinkStatus, ...], *, wide: bool) -> str:
+    from eventbus.printers.sink_table import format_sinks
+    from eventbus.printers.status_table import format_status
+
+    colour = wants_colour(sys.stdout)
+    tables = [format_status(found, wide=wide, colour=colour)]
+    if sinks:
+        tables.append(format_sinks(sinks, now_ms=int(time.time() * 1000), colour=colour))
+    return "\n".join(tables) + _warn_unfed(found)
+
+
 def _tell(error: BusUnavailable) -> None:
     click.echo(f"error: {printable(str(error))}", err=True)
 
 
-def read_sinks(session: Session) -> tuple[SinkStatus, ...]:
+def _read_sinks(session: Session) -> tuple[SinkStatus, ...]:
     """The external sinks; none if this user may not see them."""
     try:
         return session.read_sinks()
