@@ -102,7 +102,7 @@ class _Groups:
         return groups_table(items, now=now, no_headers=self._no_headers, colour=colour)
 
     def watched(self, told: Sequence[PrintedChange]) -> str:
-        raise NotImplementedError("refused before")
+        return self.listed([one.object for one in told])
 
 
 def _list_about(session: Session, asked: GetOptions, reference: ObjectReference) -> ObjectList[Event]:
