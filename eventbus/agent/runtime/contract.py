@@ -191,7 +191,7 @@ class PodRuntime(Protocol):
         """Give what runs of a pod no longer than *grace_s*, also what is just being ended. Returns at once."""
         ...
 
-    def kill_container(self, pod: Pod, container: str, reason: str, grace_s: float | None = None) -> None:
+    def kill_container(self, pod: Pod, container: str, reason: str) -> None:
         """End one container. *reason* stands in its `Killing` event: "Container web failed liveness probe"."""
         ...
 

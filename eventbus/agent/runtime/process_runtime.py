@@ -133,14 +133,14 @@ class ProcessRuntime:
                 pass
         self._sandboxes.end_by_hand(uid, self._hand_grace_s(pod, grace_s))
 
-    def kill_container(self, pod: Pod, container: str, reason: str, grace_s: float | None = None) -> None:
+    def kill_container(self, pod: Pod, container: str, reason: str) -> None:
         """See `PodRuntime.kill_container`. A policy that restarts what failed restarts it, whatever it exits with."""
         status = self.status(PodUid(pod.metadata.uid))
         run = status.container(container) if status else None
         if status is not None and run is not None and run.running:
             with self._restart_lock:
                 self._restart.add(run.id)
-            self._kill(pod, status, {container: reason}, grace_s)
+            self._kill(pod, status, {container: reason})
 
     def kill_at_once(self) -> None:
         """Kill all processes, also of what is just being ended in its grace time, and have the shims end.
@@ -217,16 +217,14 @@ class ProcessRuntime:
                 waiting[name] = failure
         return waiting
 
-    def _kill(
-        self, pod: Pod, status: PodRuntimeStatus, messages: Mapping[str, str], grace_s: float | None = None
-    ) -> None:
+    def _kill(self, pod: Pod, status: PodRuntimeStatus, messages: Mapping[str, str]) -> None:
         try:
-            self._killer.kill(pod, status, messages, grace_s)
+            self._killer.kill(pod, status, messages)
         except ShimGone:
-            self._sandboxes.end_by_hand(status.uid, self._hand_grace_s(pod, grace_s))
+            self._sandboxes.end_by_hand(status.uid, self._hand_grace_s(pod))
 
     @staticmethod
-    def _hand_grace_s(pod: Pod | None, grace_s: float | None) -> float:
+    def _hand_grace_s(pod: Pod | None, grace_s: float | None = None) -> float:
         if grace_s is not None:
             return grace_s
         return 30.0 if pod is None else float(pod.spec.termination_grace_period_seconds)
