@@ -52,7 +52,7 @@ class Agent:
         labels: Callable[[], dict[str, str]],
         node_status_funcs: Sequence[NodeStatusFunc],
         status_every_s: float = STATUS_EVERY_S,
-        keep_node: Callable[[], bool] = lambda: False,
+        keep_node: Callable[[], bool],
         closing: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name

@@ -91,9 +91,7 @@ class Authenticator:
           certificates: whether a certificate of a client, which TLS has verified, is asked.
     """
 
-    def __init__(
-        self, *, tokens: TokenFile | None = None, jwts: JwtUsers | None = None, certificates: bool = False
-    ) -> None:
+    def __init__(self, *, tokens: TokenFile | None, jwts: JwtUsers | None = None, certificates: bool = False) -> None:
         self._tokens = tokens
         self._jwts = jwts
         self._certificates = certificates

@@ -38,8 +38,8 @@ class Metrics:
         self,
         *,
         limits: Limits,
-        rates: EventRateLimit | None = None,
-        tokens_refused: Mapping[str, int] | None = None,
+        rates: EventRateLimit | None,
+        tokens_refused: Mapping[str, int] | None,
     ) -> None:
         self._limits = limits
         self._rates = rates

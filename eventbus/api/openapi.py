@@ -42,7 +42,7 @@ class OpenApi:
     *more*: documents of others for v3, by their path.
     """
 
-    def __init__(self, *, resources: Resources, more: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, *, resources: Resources, more: Mapping[str, Mapping[str, Any]]) -> None:
         documents: dict[str, Any] = {}
         for group, versions in resources.groups().items():
             for version in versions:
@@ -50,7 +50,7 @@ class OpenApi:
                 documents[path] = document(resources.in_version(group, version), path)
         whole = openapi_v2.swagger(documents.values())
         self._whole, self._whole_packed = msgspec.json.encode(whole), openapi_v2.encode(whole)
-        documents |= more or {}
+        documents |= more
         self._documents = {path: msgspec.json.encode(found) for path, found in documents.items()}
         self._hashes = {path: hashlib.sha256(data).hexdigest().upper() for path, data in self._documents.items()}
 

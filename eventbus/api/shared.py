@@ -78,10 +78,10 @@ class Desk:
 class BlockingPool:
     """Runs in threads what waits for Redis; each thread has a `Desk`.
 
-    Args: numbering: of events, where the bus has several partitions.
+    Args: numbering: of events, where the bus has several partitions; else None.
     """
 
-    def __init__(self, *, bus: Bus, hub: FanHub, numbering: Numbering | None = None) -> None:
+    def __init__(self, *, bus: Bus, hub: FanHub, numbering: Numbering | None) -> None:
         self.hub = hub
         self._bus = bus
         self._bases = Bases(bus)

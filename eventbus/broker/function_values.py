@@ -84,9 +84,9 @@ class Written(msgspec.Struct, frozen=True):
 class Happened(msgspec.Struct, frozen=True):
     """How often something happened, in which minute since 1970, and the field of occurrences for it."""
 
-    times: int = 0
-    minute: int = 0
-    what: str = ""
+    times: int
+    minute: int
+    what: str
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from eventbus.broker.connection.client import Client
 from eventbus.broker.function_library import BUILD, library, load
@@ -38,7 +38,6 @@ from eventbus.settings import Options
 
 #: Changes that refresh may make a second, a partition: they share `changes` with what is written.
 REFRESHED_A_SECOND = 200
-_NOTHING: Final = Happened()
 
 
 class HasId(Protocol):
@@ -82,7 +81,7 @@ class Functions:
         return decode_record_reply(reply)
 
     def begin_correlate_and_store(
-        self, group: str, consumer: str, options: Options, call: CorrelateCall, behind: PendingCall | None = None
+        self, group: str, consumer: str, options: Options, call: CorrelateCall, behind: PendingCall | None
     ) -> PendingCall:
         """Send it without waiting, so that the next call can be prepared; and sent, *behind* this one.
 
@@ -272,7 +271,8 @@ class Functions:
         event: bytes,
         copy: bytes = b"",
         was: bytes = b"",
-        happened: Happened = _NOTHING,
+        *,
+        happened: Happened,
     ) -> tuple[Any, ...]:
         """Create (*version* "") or replace an event under its own name. *event*: as it is stored, see docs/wire.md.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -23,7 +22,7 @@ class ReflectorBackoff:
     Source: client-go `tools/cache/reflector.go`; the time is counted from the last reset, as there.
     """
 
-    def __init__(self, *, clock: Clock, chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, *, clock: Clock, chance: Callable[[], float]) -> None:
         self._clock = clock
         self._chance = chance
         self._tries = 0

@@ -24,7 +24,7 @@ class Asked(NamedTuple):
     read_stderr: bool | None = None
 
 
-def run_lean(arguments: Sequence[str], *, on_imported: Callable[[], object] = lambda: None) -> None:
+def run_lean(arguments: Sequence[str], *, on_imported: Callable[[], object]) -> None:
     """Run what was asked for and end as it did; return if it takes the whole command. *on_imported*: before it runs."""
     asked = read(arguments, os.environ)
     if asked is None:

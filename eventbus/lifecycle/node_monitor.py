@@ -54,7 +54,7 @@ class NodeMonitor:
     """Observes in every worker, judges in the one that acts. One thread.
 
     Args: now: the server's time, so that what several workers write goes by one clock.
-          lost_pods: what is done about the pods of lost nodes; None: nothing.
+          lost_pods: what is done about the pods of lost nodes.
           followers: called with each node that was lost or is back, once it is written; what they raise is logged.
     """
 
@@ -68,7 +68,7 @@ class NodeMonitor:
         occurrences: OccurrenceRecorder,
         identity: str,
         pace: Pace,
-        lost_pods: LostPods | None = None,
+        lost_pods: LostPods,
         followers: Sequence[Callable[[Node, Transition], object]],
     ) -> None:
         self.transitions = self.renewals = self.outages = 0
@@ -158,14 +158,13 @@ class NodeMonitor:
                     self._remove(name, node)
             elif name in leases and may_act():
                 self._remember(node, leases[name], now)
-        if self._lost_pods is not None and may_act():
+        if may_act():
             self._lost_pods.look([name for name, node in nodes.items() if _is_given_up(node)])
 
     def retell(self) -> None:
         """Tell what the worker that acted before may not have come to tell; what it has told is not told twice."""
         now = self._now()
-        if self._lost_pods is not None:
-            self._lost_pods.forget()
+        self._lost_pods.forget()
         for node in self._node_mirror.items.values():
             ready = node.status.condition(READY)
             since = ready.last_transition_time if ready else None

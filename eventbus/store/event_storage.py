@@ -190,7 +190,9 @@ class EventStorage:
         packed = pack_written(event)
         check_size(packed)
         functions, options = self._functions(place), self._bus.options
-        reply = yield lambda: functions.write_event_command(options, place.key, version, packed, copy, was, happened)
+        reply = yield lambda: functions.write_event_command(
+            options, place.key, version, packed, copy, was, happened=happened
+        )
         return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, decode_written(reply)))
 
     def _call(self, place: Place, function: Callable[[], Written]) -> Written:

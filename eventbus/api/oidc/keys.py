@@ -17,7 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from eventbus.api.oidc.configuration import IssuerConfig, trusting
-from eventbus.clock import Clock, SystemClock
+from eventbus.clock import Clock
 from eventbus.decodable import decodable
 from eventbus.log import log
 from eventbus.text import printable
@@ -60,24 +60,12 @@ class _KeySet(msgspec.Struct, frozen=True):
 
 
 class IssuerKeys:
-    """The keys of one issuer. Lives in the loop; a fetch is a task, one at a time, that no sign-in cuts off.
+    """The keys of one issuer. Lives in the loop; a fetch is a task, one at a time, that no sign-in cuts off."""
 
-    Args: again_s: seconds from one fetch to the next.  refresh_s: age at which keys are asked for anew.
-    """
-
-    def __init__(
-        self,
-        issuer: IssuerConfig,
-        *,
-        clock: Clock | None = None,
-        again_s: float = AGAIN_S,
-        refresh_s: float = REFRESH_S,
-    ) -> None:
+    def __init__(self, issuer: IssuerConfig, *, clock: Clock) -> None:
         self._issuer = issuer
         self._context = trusting(issuer)
-        self._clock = clock or SystemClock()
-        self._again_s = again_s
-        self._refresh_s = refresh_s
+        self._clock = clock
         self._begun = self._fetched = -math.inf
         self._fetching: asyncio.Task[None] | None = None
         self.known: tuple[Key, ...] = ()  #: replaced as a whole, and only by others
@@ -94,7 +82,7 @@ class IssuerKeys:
 
     def freshen(self) -> None:
         """Have keys that are old fetched; nobody waits for it."""
-        if self._clock.monotonic() - self._fetched >= self._refresh_s:
+        if self._clock.monotonic() - self._fetched >= REFRESH_S:
             self._begin()
 
     @property
@@ -104,7 +92,7 @@ class IssuerKeys:
     def _begin(self) -> None:
         """Begin a fetch, unless one is under way or was begun a moment ago."""
         now = self._clock.monotonic()
-        if not self._is_fetching and now - self._begun >= self._again_s:
+        if not self._is_fetching and now - self._begun >= AGAIN_S:
             self._begun = now
             self._fetching = asyncio.create_task(self._fetch())
 

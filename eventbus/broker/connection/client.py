@@ -84,7 +84,7 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: st
     raise problem
 
 
-def cluster_client(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
+def cluster_client(url: str, *, block_ms: int, name: str) -> Client:
     """Make a client for the cluster at *url*, to which this process has connected before; nothing is sent yet.
 
     Where it has not, as `connect`.

@@ -17,7 +17,7 @@ from eventbus.errors import EventBusError
 from eventbus.settings import Settings
 
 
-def examine(url: str, settings: Settings, *, role: Role | None = None) -> list[Finding]:
+def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]:
     """Run every check on the server at *url* and the bus on it.
 
     Never raises for what is wrong with them: that is a finding.

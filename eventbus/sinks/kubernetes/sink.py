@@ -99,7 +99,7 @@ class KubernetesSink:
 
     mode = SinkMode.UPSERT
 
-    def __init__(self, name: str, client: lightkube.Client, *, namespace: str = "") -> None:
+    def __init__(self, name: str, client: lightkube.Client, *, namespace: str) -> None:
         self.name = name
         self._client = client
         self._namespace = namespace

@@ -106,9 +106,7 @@ class PostgresSink:
 
     mode = SinkMode.UPSERT
 
-    def __init__(
-        self, name: str, parameters: dict[str, Any], *, password: Callable[[], str] = str, timeout_s: float = 10.0
-    ) -> None:
+    def __init__(self, name: str, parameters: dict[str, Any], *, password: Callable[[], str], timeout_s: float) -> None:
         self.name = name
         self._parameters = parameters
         self._password = password
