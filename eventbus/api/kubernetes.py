@@ -122,7 +122,7 @@ class KubernetesApi:
     async def _write(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         refuse_own_export(self._api.bus, request)
         accepted = PATCHES if asked.verb == "patch" else READ
-        media_type = body_type(request, accepted)
+        media_type = _body_type(request, accepted)
         options = write_options(request.query, _OPTIONS[asked.verb], applied=media_type == APPLY_PATCH)
         body = await typed_body(request, accepted)
         do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": verbs.patch}[
@@ -222,11 +222,11 @@ async def typed_body(
     request: web.Request, accepted: tuple[str, ...], *, most: int = MAX_BODY, within_s: float = BODY_S
 ) -> Body:
     """The body of *request*, which is one of what is *accepted*. Raises: Refusal: 408, 413, 415."""
-    media_type = body_type(request, accepted)
+    media_type = _body_type(request, accepted)
     return Body(await read_body(request, most=most, within_s=within_s), media_type)
 
 
-def body_type(request: web.Request, accepted: tuple[str, ...]) -> str:
+def _body_type(request: web.Request, accepted: tuple[str, ...]) -> str:
     """The media type of the body of *request*. Raises: Refusal: 415."""
     header = request.headers.get("Content-Type")
     if not header and is_from_browser(request):

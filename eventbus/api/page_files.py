@@ -54,7 +54,7 @@ _HEADERS: Final = {
 }
 
 
-class PageFile(msgspec.Struct, frozen=True):
+class _PageFile(msgspec.Struct, frozen=True):
     """One file, as it goes over the wire."""
 
     content_type: str
@@ -112,10 +112,10 @@ def _found_in(folder: Traversable, above: str = "") -> Iterator[tuple[str, Trave
             yield above + found.name, found
 
 
-def _read(name: str, found: Traversable) -> PageFile:
+def _read(name: str, found: Traversable) -> _PageFile:
     plain = found.read_bytes()
     tag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
-    return PageFile(_TYPES["." + name.rpartition(".")[2]], plain, gzip.compress(plain, 9, mtime=0), tag)
+    return _PageFile(_TYPES["." + name.rpartition(".")[2]], plain, gzip.compress(plain, 9, mtime=0), tag)
 
 
-__all__ = ["POLICY", "ROOT", "PageFile", "PageFiles", "is_page"]
+__all__ = ["POLICY", "ROOT", "PageFiles", "is_page"]

@@ -40,7 +40,7 @@ from eventbus.settings import Options
 REFRESHED_A_SECOND = 200
 
 
-class HasId(Protocol):
+class _HasId(Protocol):
     """A bus, as far as the functions ask which one it is."""
 
     @property
@@ -53,7 +53,7 @@ class Functions:
     Those that write without having read it there refuse the keys of another bus than *bus*; None: they do not ask.
     """
 
-    def __init__(self, client: Client, keys: Keys, bus: HasId | None = None) -> None:
+    def __init__(self, client: Client, keys: Keys, bus: _HasId | None = None) -> None:
         self._client = client
         self._call = partial(call_function, client)
         self._keys = keys

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-T = TypeVar("T", bound="HasFileno")
+T = TypeVar("T", bound="_HasFileno")
 
 # No descriptor of its own for a wait, where there is one.
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
-class HasFileno(Protocol):
+class _HasFileno(Protocol):
     """Has a socket that can be read once there is something to do."""
 
     def fileno(self) -> int:
@@ -53,4 +53,4 @@ class WakeableWait:
         self._mouth.close()
 
 
-__all__ = ["HasFileno", "WakeableWait"]
+__all__ = ["WakeableWait"]

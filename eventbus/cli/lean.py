@@ -39,7 +39,7 @@ _FOR_REDIS: Final[Mapping[str, Mapping[str, Callable[[], Any]]]] = {
 _BETWEEN_LOOKS: Final = 100_000
 
 
-class LaterModule(ModuleType):
+class _LaterModule(ModuleType):
     """A stand-in for a module that has not been imported. importlib's LazyLoader is loaded by any `import` of it."""
 
     def __getattr__(self, name: str) -> Any:
@@ -50,7 +50,7 @@ class LaterModule(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
-class _LaterForRedis(LaterModule):
+class _LaterForRedis(_LaterModule):
     """A stand-in that gives redis-py the names it needs for its definitions; anything else loads the module."""
 
     def __getattr__(self, name: str) -> Any:
@@ -110,7 +110,7 @@ def _flushed() -> bool:
 def import_later() -> None:
     """Put a stand-in in the place of each of them, unless somebody has imported it."""
     for name in _LATER:
-        module = LaterModule(name)
+        module = _LaterModule(name)
         above = sys.modules.get(name.rpartition(".")[0])
         if _put_off(module) and above is not None:  # where an import would have put it
             setattr(above, name.rpartition(".")[2], module)
@@ -135,4 +135,4 @@ def _folders(package: ModuleType | ModuleSpec) -> Sequence[str] | None:
     return package.__path__ if isinstance(package, ModuleType) else package.submodule_search_locations
 
 
-__all__ = ["LaterModule", "import_later", "leave_to_redis", "run_short"]
+__all__ = ["import_later", "leave_to_redis", "run_short"]

@@ -63,7 +63,7 @@ def encode_core(event: Event) -> bytes:
 
 def encode_checked(event: Event) -> bytes:
     """`encode_core` of an event whose values were checked."""
-    return _ENCODE(checked_to_core(event))
+    return _ENCODE(_checked_to_core(event))
 
 
 def decode_core(data: bytes | str) -> Event:
@@ -92,10 +92,10 @@ def read_events_v1(data: bytes | str) -> Event | None:
 def to_core(event: Event) -> dict[str, Any]:
     """Return *event* as the plain dict that is its core/v1 JSON, times as strings. Raises: as `encode_core`."""
     check_values(event)
-    return checked_to_core(event)
+    return _checked_to_core(event)
 
 
-def checked_to_core(event: Event) -> dict[str, Any]:
+def _checked_to_core(event: Event) -> dict[str, Any]:
     """`to_core` of an event whose values were checked. Raises: InvalidEvent: a time is beyond what UTC has."""
     core: dict[str, Any] = {
         "kind": KIND,

@@ -26,7 +26,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 
-class ListMeta(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "continue_": "continue"}):
+class _ListMeta(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "continue_": "continue"}):
     """The metadata of a list."""
 
     resource_version: str = ""
@@ -36,7 +36,7 @@ class ListMeta(msgspec.Struct, frozen=True, rename={"resource_version": "resourc
 class _ListBody(msgspec.Struct, frozen=True):
     """A list as it comes. Go writes an empty one as null."""
 
-    metadata: ListMeta
+    metadata: _ListMeta
     items: list[dict[str, Any]] | None = None
 
 

@@ -9,7 +9,7 @@ from eventbus.event import Event
 from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkMode, SinkWrite
 
 
-class SharedSink:
+class _SharedSink:
     """Calls *sink* for one thread at a time, and closes it when the last of *users* has closed this."""
 
     def __init__(self, sink: EventSink, users: int) -> None:
@@ -49,8 +49,8 @@ class SharedSink:
                 self._sink.close()
 
 
-class _SharedBatchSink(SharedSink):
-    """A `SharedSink` for a sink that writes many at once."""
+class _SharedBatchSink(_SharedSink):
+    """A `_SharedSink` for a sink that writes many at once."""
 
     def __init__(self, sink: BatchSink, users: int) -> None:
         super().__init__(sink, users)
@@ -65,4 +65,4 @@ def share(sink: EventSink, users: int) -> EventSink:
     """Return *sink* itself for one user, else an object that *users* threads may call and close."""
     if users == 1:
         return sink
-    return _SharedBatchSink(sink, users) if isinstance(sink, BatchSink) else SharedSink(sink, users)
+    return _SharedBatchSink(sink, users) if isinstance(sink, BatchSink) else _SharedSink(sink, users)

@@ -161,7 +161,7 @@ async def _fetched(issuer: IssuerConfig, context: Any) -> tuple[Key, ...]:
             raise ValueError(f"{where} is of the issuer {discovery.issuer!r}")
         if not discovery.jwks_uri.startswith("https://"):
             raise ValueError(f"{where} names keys at {discovery.jwks_uri!r}, which is not https")
-        return read_keys(await _document(session, discovery.jwks_uri))
+        return _read_keys(await _document(session, discovery.jwks_uri))
 
 
 async def _document(session: aiohttp.ClientSession, url: str) -> bytes:
@@ -177,7 +177,7 @@ async def _document(session: aiohttp.ClientSession, url: str) -> bytes:
         return bytes(found)
 
 
-def read_keys(document: bytes) -> tuple[Key, ...]:
+def _read_keys(document: bytes) -> tuple[Key, ...]:
     """Read a JWK set; keys that verify no signature of ours are passed over. Raises: ValueError: there is none."""
     found = []
     for plain in msgspec.json.decode(document, type=decodable(_KeySet)).keys[:_MOST_KEYS]:
@@ -210,4 +210,4 @@ def _key(plain: dict[str, Any]) -> Key | None:
     return Key(kid if isinstance(kid, str) else None, public, (algorithm,) if algorithm else possible)
 
 
-__all__ = ["AGAIN_S", "ALGORITHMS", "FETCH_S", "MOST_TRIED", "REFRESH_S", "IssuerKeys", "Key", "read_keys"]
+__all__ = ["AGAIN_S", "ALGORITHMS", "FETCH_S", "MOST_TRIED", "REFRESH_S", "IssuerKeys", "Key"]
