@@ -109,7 +109,8 @@ class CgroupIsolation:
             folder = _below(folder, part)
         _write(folder, _limits_of(_sums(pod)))
         own = _below(folder, container.name)
-        _write(own, _limits_of(container.resources.limits, container.resources.requests))
+        # As the kubelet does: a container that has lost a process for want of memory ends, and says so.
+        _write(own, _limits_of(container.resources.limits, container.resources.requests) | {"memory.oom.group": "1"})
         return str(own)
 
     def limits(self, _container: Container) -> dict[str, list[int]]:

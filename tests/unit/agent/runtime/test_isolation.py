@@ -50,7 +50,7 @@ def test_a_container_has_a_cgroup_below_its_pods_and_its_class(tmp_path: Path) -
     (tmp_path / "cgroup.controllers").write_text("")
     for folder in ("burstable", "burstable/podu1", "burstable/podu1/c0"):  # as the kernel fills what is made
         (tmp_path / folder).mkdir()
-        for name in ("cgroup.controllers", "memory.max", "cpu.max", "cpu.weight"):
+        for name in ("cgroup.controllers", "memory.max", "memory.oom.group", "cpu.max", "cpu.weight"):
             (tmp_path / folder / name).write_text("")
     pod = make_pod({**LIMITED, "requests": {"cpu": "250m"}})
     isolation = CgroupIsolation(tmp_path)
@@ -58,6 +58,7 @@ def test_a_container_has_a_cgroup_below_its_pods_and_its_class(tmp_path: Path) -
     own = Path(isolation.container_cgroup(pod, pod.spec.containers[0]))
     assert own == tmp_path / "burstable/podu1/c0"
     assert (own / "memory.max").read_text() == str(64 * 1024**2)
+    assert (own / "memory.oom.group").read_text() == "1"
     assert (own / "cpu.max").read_text() == "50000 100000"
     assert (own / "cpu.weight").read_text() == "10"
     isolation.remove(PodUid("other"))
