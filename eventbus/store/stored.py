@@ -66,14 +66,20 @@ def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
         raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
+#: An event that takes more is decoded each time, which hardly costs more than for a usual one: of the largest that
+#: there may be, as many as are remembered would take 640 MB.
+REMEMBERED_BYTES: Final = 2048
+
+
 @lru_cache(maxsize=2)
 def remembering(view: View) -> Callable[[bytes], Event | None]:
     """Return a `decode_stored` for those who list the same events again and again.
 
-    It keeps some 35 MB of usual events, 65 of a kilobyte each, and 470 of the largest that there may be. A list of more
+    It keeps some 35 MB of usual events, 75 of those with a kilobyte's message, and 100 at the most. A list of more
     than it keeps finds none of them again: what it needs next was always dropped just before.
     """
-    return lru_cache(maxsize=16384)(lambda packed: decode_stored(packed, view))
+    remembered = lru_cache(maxsize=16384)(lambda packed: decode_stored(packed, view))
+    return lambda packed: remembered(packed) if len(packed) <= REMEMBERED_BYTES else decode_stored(packed, view)
 
 
 def is_written(packed: bytes) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from eventbus.broker.function_values import pack_argument
 from eventbus.encoding.wire import pack_event
 from eventbus.event import Event, ObjectReference
-from eventbus.store.stored import FIELDS, View, decode_stored
+from eventbus.store.stored import FIELDS, REMEMBERED_BYTES, View, decode_stored, remembering
 from tests.builders import make_event
 
 #: count, first, name, namespace, entry, stored count, last, version, created, uid, message, form, subject
@@ -72,6 +72,15 @@ def test_the_fields_that_few_events_have_are_read_too(view: View, count: int) ->
 
 def test_text_that_is_not_utf_8_is_shown_as_far_as_it_goes() -> None:
     assert decoded(stored(bare_body(), at_2=b"web\xff")).metadata.name == "web�"
+
+
+def test_what_is_remembered_is_bounded_in_bytes() -> None:
+    decode = remembering(View.SHOWN)
+    usual = stored(bare_body(), at_10="x" * (REMEMBERED_BYTES - 256))
+    large = stored(bare_body(), at_10="x" * REMEMBERED_BYTES)
+    assert decode(usual) is decode(usual)
+    assert decode(large) is not decode(large)
+    assert decode(large) == decode_stored(large)
 
 
 def test_decoding_takes_few_calls() -> None:
