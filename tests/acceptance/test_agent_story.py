@@ -124,6 +124,30 @@ def test_a_pod_of_the_bus_runs_if_it_is_allowed_and_ends_when_it_is_deleted(mach
     assert agent.stop() == 0
 
 
+def test_a_pod_that_its_node_does_not_take_says_so_until_an_agent_takes_it(machine: AgentMachine) -> None:
+    sleep = os.path.realpath("/bin/sleep")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job", "namespace": "jobs"}}
+    spec = {"nodeName": "n1", "containers": [{"name": "main", "command": [sleep, "1000"]}]}
+    (machine.folder / "pod.json").write_text(json.dumps(pod | {"spec": spec}))
+    assert run("apply", "-f", str(machine.folder / "pod.json"), env=machine.env).returncode == 0
+
+    def status() -> tuple[str, str]:
+        (found,) = get(machine, "pods", "-n", "jobs")
+        return found["status"].get("phase", ""), found["status"].get("reason", "")
+
+    said = "node n1 takes no pods of namespace jobs: its agent has no --pods-from-bus jobs"
+    words = ("describe", "pod/job", "-n", "jobs")
+    machine.write("web", "exec sleep 1000")
+    with Program("worker", "sink", env=machine.env, folder=machine.folder):
+        agent = machine.agent()
+        eventually(lambda: status() == ("Pending", "NamespaceNotAllowed"))
+        eventually(lambda: run(*words, env=machine.env).stdout.count(said) == 2)  # its message, and an event
+        assert agent.stop() == 0
+    agent = machine.agent("--pods-from-bus", "jobs", "--allow-command", sleep)
+    eventually(lambda: status() == ("Running", ""))
+    assert agent.stop() == 0
+
+
 def test_a_pod_of_the_bus_that_is_deleted_has_its_grace_time(machine: AgentMachine, tmp_path: Path) -> None:
     shell = os.path.realpath("/bin/sh")
     agent = machine.agent("--pods-from-bus", "default", "--allow-command", shell)

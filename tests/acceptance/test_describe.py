@@ -267,3 +267,23 @@ def test_a_bus_that_is_away_is_one_line(of_workers: dict[str, str]) -> None:
         assert (ran.returncode, ran.stdout) == (1, "")
         assert ran.stderr.startswith("error: redis://127.0.0.1:1/0: nothing listens there")
         assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("objects")
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({}, "it names no node (spec.nodeName), and nothing here chooses one"),
+        ({"nodeName": "n9"}, "no node n9 is registered"),
+        ({"nodeName": "n1"}, "the agent of node n1 has not taken it: does it have --pods-from-bus default?"),
+    ],
+    ids=["no-node", "no-such-node", "no-agent-that-takes-it"],
+)
+def test_a_pod_that_nobody_starts_says_why(env: dict[str, str], tmp_path: Path, spec: dict[str, str], why: str) -> None:
+    containers = [{"name": "main", "command": ["/bin/true"]}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job"}, "spec": spec | {"containers": containers}}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    assert run("apply", "-f", str(tmp_path / "pod.json"), env=env).returncode == 0
+
+    found = run("describe", "pod/job", env=env)
+    assert (found.returncode, found.stderr) == (0, f"job waits: {why}\n")

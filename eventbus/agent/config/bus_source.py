@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -12,7 +12,6 @@ from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, Source, is_m
 from eventbus.cache import DeletedFinalStateUnknown, ObjectSource, SharedInformer, SharedInformerFactory
 from eventbus.kinds import POD
 from eventbus.list_watch import ListOptions
-from eventbus.log import log
 from eventbus.objects.pod import Pod
 from eventbus.selectors.fields import escape_value
 
@@ -22,14 +21,24 @@ class BusSource:
 
     Whoever may write Pods runs programs here, so without a namespace nobody does. While the bus is away it says
     nothing, and the pods that there are go on.
+
+    Args: stranger: told of pods of other namespaces, again and again.
     """
 
-    def __init__(self, config: PodConfig, store: ObjectSource, *, node: str, namespaces: Collection[str]) -> None:
+    def __init__(
+        self,
+        config: PodConfig,
+        store: ObjectSource,
+        *,
+        node: str,
+        namespaces: Collection[str],
+        stranger: Callable[[Pod], object],
+    ) -> None:
         config.expect(Source.BUS)
         self._config = config
         self._namespaces = frozenset(namespaces)
         self._lock = threading.Lock()
-        self._refused: set[str] = set()
+        self._stranger = stranger
         self._spoken = False
 
         def mine(options: ListOptions) -> ListOptions:
@@ -71,16 +80,9 @@ class BusSource:
             self._config.set(Source.BUS, [_of_bus(pod) for pod in pods.values() if self._takes(pod)])
 
     def _takes(self, pod: Pod) -> bool:
-        metadata = pod.metadata
-        if is_mirror(pod) or metadata.namespace in self._namespaces:
+        if is_mirror(pod) or pod.metadata.namespace in self._namespaces:
             return True
-        if metadata.uid not in self._refused:
-            self._refused.add(metadata.uid)
-            log.warning(
-                "pod %s/%s is for this node, which takes no pods of that namespace (--pods-from-bus)",
-                metadata.namespace,
-                metadata.name,
-            )
+        self._stranger(pod)
         return False
 
 

@@ -20,6 +20,7 @@ from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.pod_syncer import Parts, PodSyncer
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
 from eventbus.agent.pods.status_manager import StatusManager
+from eventbus.agent.pods.strangers import Strangers
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
 from eventbus.agent.pods.updates import Source, Work, is_static, source_of
 from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid, Volumes
@@ -93,6 +94,7 @@ class PodAgent:
         self._sources = list(make_sources(self.config))
         self._bus_source: BusSource | None = None
         self._mirrors = Mirrors(self.manager)
+        self._strangers = Strangers(events, node_name)
         self._probes = machinery.probes(lambda result: self.loop.offer(PROBES, result, wait=False))
         self._generator = machinery.generator(lambda event: self.loop.offer(PLEG, event, wait=False))
         self.statuses = StatusManager(self.manager, clock=clock, changed=lambda: self._writer.wake())
@@ -163,7 +165,9 @@ class PodAgent:
     def attach(self, store: ObjectStore | RemoteStore) -> None:
         """Have a bus from now on: statuses are written, mirrors made, its pods read. *store* stays the caller's."""
         self._bus_side.attach(store)
-        self._bus_source = BusSource(self.config, store, node=self._node_name, namespaces=self._from_bus)
+        self._bus_source = BusSource(
+            self.config, store, node=self._node_name, namespaces=self._from_bus, stranger=self._strangers.meet
+        )
         self._bus_source.start()
         for pod in self.manager.pods():
             self.workers.look_again(pod.metadata.uid, 0.0)  # for its mirror
@@ -237,6 +241,7 @@ class PodAgent:
                 if is_static(pod) and self.manager.mirror_of(pod) is None and self._mirrors.ensure(store, pod):
                     self.statuses.write_again(pod)
             self.statuses.flush(store)
+            self._strangers.flush(store)
             if self.config.all_ready:
                 self._mirrors.remove_orphans(store)
 

@@ -24,6 +24,7 @@ from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.event import ObjectReference
 from eventbus.printers.output import dump_json, wants_colour, write
+from eventbus.text import printable
 
 if TYPE_CHECKING:
     from eventbus.printers.description import Description
@@ -58,9 +59,9 @@ def describe(
             found = _find_kind(session, object[0], place)
         else:
             found = _find(session, object_from_words(object), place)
-        hint = waiting(session)
+        hints = [hint for hint in (_untaken(session, found), waiting(session)) if hint]
     _write(found, show_events=show_events, output=output)
-    if hint:
+    for hint in hints:
         click.echo(hint, err=True)
 
 
@@ -76,6 +77,27 @@ def _write(found: Sequence[Description], *, show_events: bool, output: str | Non
     now, colour = datetime.now(UTC), wants_colour(sys.stdout)
     pages = (format_description(one, now=now, show_events=show_events, colour=colour) for one in found)
     write("\n\n".join(pages))
+
+
+def _untaken(session: Session, found: Sequence[Description]) -> str:
+    """Say why a pod waits that no agent has taken: nobody else does. "": there is none, or several are shown."""
+    from eventbus.kinds import NODE
+    from eventbus.objects.pod import Pod
+    from eventbus.store.permitted import may_read
+
+    pod = found[0].stored.object if len(found) == 1 and found[0].stored else None
+    if not isinstance(pod, Pod) or pod.status.start_time is not None or pod.status.reason:
+        return ""
+    node, namespace = pod.spec.node_name, pod.metadata.namespace
+    if not node:
+        why = "it names no node (spec.nodeName), and nothing here chooses one"
+    elif not may_read(session.store, NODE):
+        return ""
+    elif not find_stored(session.store, NODE, "", node):
+        why = f"no node {node} is registered"
+    else:
+        why = f"the agent of node {node} has not taken it: does it have --pods-from-bus {namespace}?"
+    return f"{printable(pod.metadata.name)} waits: {printable(why)}"
 
 
 def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Description]:

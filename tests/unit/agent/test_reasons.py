@@ -42,6 +42,10 @@ TABLE: dict[str, tuple[str, str]] = {
     "HostPortConflict": (REASONS_PY, TOO_MANY),
     "InspectFailed": (ARTIFACTS, "test_an_image_that_is_no_archive_is_explained"),
     "Killing": (RUNTIME, "test_killing_asks_first"),
+    "NamespaceNotAllowed": (
+        "tests/acceptance/test_agent_story.py",
+        "test_a_pod_that_its_node_does_not_take_says_so_until_an_agent_takes_it",
+    ),
     "NodeHasDiskPressure": (REASONS_PY, f"{SHORT}_evicts_one_after_the_other"),
     "NodeHasInsufficientMemory": (REASONS_PY, f"{SHORT}_evicts_one_after_the_other"),
     "NodeHasInsufficientPID": (NODES, "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"),

@@ -31,7 +31,8 @@ class World:
         self.pods: FakeWatchSource[Pod] = FakeWatchSource(fields=fields, with_version=self._with_version)
         self.updates: list[PodUpdate] = []
         self.config = PodConfig(self.updates.append)
-        self.source = BusSource(self.config, self, node="n1", namespaces=["shop"])
+        self.strangers: list[Pod] = []
+        self.source = BusSource(self.config, self, node="n1", namespaces=["shop"], stranger=self.strangers.append)
 
     def _with_version(self, pod: Pod, version: str) -> Pod:
         metadata = msgspec.structs.replace(pod.metadata, resource_version=version)
@@ -85,6 +86,7 @@ def test_pods_of_this_node_and_the_namespaces_are_taken_and_mirrors_of_any(world
     assert (update.op, update.source) == (Op.ADD, Source.BUS)
     assert sorted(pod.metadata.name for pod in update.pods) == ["a", "mirror"]
     assert [options.field_selector for options in world.pods.lists] == ["spec.nodeName=n1"]
+    assert {pod.metadata.name for pod in world.strangers} == {"c"}
 
 
 def test_what_comes_changes_and_is_deleted_is_told_one_by_one(world: World) -> None:
