@@ -261,7 +261,7 @@ class Outbox:
                 try:
                     self._thread.start()
                     if self._keeper is not None:
-                        self._keeper.start(self._sender, on_kept=self._take_limit)
+                        self._keeper.start(self._sender, on_kept=self._on_kept)
                 except RuntimeError:
                     self._thread = self._flusher = None  # the interpreter is shutting down: `close` sends
 
@@ -347,6 +347,12 @@ class Outbox:
     def _take_limit(self) -> None:
         self._limit = self._buffer.limit
 
+    def _on_kept(self) -> None:
+        """Take note that the spool's keeper has taken what was in the buffer, from its thread."""
+        self._take_limit()
+        if self._asleep and self._sender.can_send:  # it fell asleep when that was neither in the buffer nor numbered
+            self._wake_up()
+
     def _overdue(self) -> bool:
         return self._clock.monotonic() >= self._deadline
 
@@ -354,15 +360,18 @@ class Outbox:
         return not self._items and self._sender.idle and self._sender.check_in_s(self._closed_at) > 0
 
     def _sleep_until_work(self) -> None:
-        if self._items or self._sender.can_send or self._closing.happened:
+        if self._has_work():
             return
         self._asleep = True
-        if self._items or self._closing.happened:
+        if self._has_work():  # put since, and perhaps taken from the buffer by the spool's keeper
             self._asleep = False
             return
         work_in_s = min(self._sender.check_in_s(self._closed_at), self._sender.due_in_s())
         self._wake.acquire(timeout=-1 if work_in_s == math.inf else max(0.0, work_in_s))
         self._asleep = False
+
+    def _has_work(self) -> bool:
+        return bool(self._items) or self._sender.can_send or self._closing.happened
 
     def _pause(self) -> None:
         """Wait for partitions that are left alone: everything else has been sent."""
