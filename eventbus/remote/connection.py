@@ -45,6 +45,8 @@ class ApiConnection:
         self.address = address
         self._tls: ssl.SSLContext | None = None
         self._line: http.client.HTTPConnection | None = None
+        #: The line's: http.client forgets it where a reply, which may never end, says that it will be the last.
+        self._sock: socket.socket | None = None
         self._pid = os.getpid()
         self._user = 0  #: the thread that is in the middle of using the line; 0: none is
         self._ended = False
@@ -88,17 +90,15 @@ class ApiConnection:
                 raise error_of_reply(
                     response.status, _lower(response.headers), response.read(MAX_REPLY_BYTES), where=str(self.address)
                 )
-            assert self._line is not None
-            if self._line.sock is not None:
-                self._line.sock.settimeout(SILENT_S if beats else None)
+            assert self._sock is not None
+            self._sock.settimeout(SILENT_S if beats else None)
         return self._pieces(response)
 
     def close(self) -> None:
         """Hang up; a call that waits in another thread ends with an error. Idempotent."""
-        line = self._line
+        line, sock = self._line, self._sock
         if line is None:
             return
-        sock: socket.socket | None = line.sock
         if self._pid != os.getpid():
             self._user = 0  # a fork's child: the line is its parent's, who goes on using it
         elif sock is not None:
@@ -106,7 +106,7 @@ class ApiConnection:
                 # Not the TLS object's own: it would forget its state under the feet of the thread that reads.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
         if self._user in (0, threading.get_ident()):
-            self._line = None
+            self._line = self._sock = None
             with suppress(OSError):
                 line.close()
         # Else whoever is using it finds it broken, and closes the rest: http.client is not made for two threads.
@@ -132,7 +132,8 @@ class ApiConnection:
         if self._line is not None and (self._pid != os.getpid() or _is_closed(self._line)):
             self.close()
         if self._line is None:
-            self._line, self._pid = self._connect(), os.getpid()
+            line = self._connect()
+            self._line, self._sock, self._pid = line, line.sock, os.getpid()
         if self._ended:  # looked at behind the line, as `end` sets it before: one of the two hangs up
             raise BusUnavailable(f"{self.address}: the connection was ended")
         every = {"User-Agent": "eventbus", "Accept": "application/json", **(headers or {})}

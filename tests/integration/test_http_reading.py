@@ -139,7 +139,10 @@ def test_a_watch_tells_what_changes_behind_a_list(store: ObjectStore) -> None:
     assert [event.object.metadata.name for event in told if event.object] == ["n1"] * 3
 
 
-def test_a_watch_ends_when_its_time_is_over_and_when_it_is_stopped(store: ObjectStore) -> None:
+def test_a_watch_ends_when_its_time_is_over_and_when_it_is_stopped(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "TIMEOUT_S", 3600)
     nodes = store.objects(NODE)
     nodes.create(node("n0"))
     assert len(list(nodes.watch(ListOptions(timeout_s=1)))) == 1
@@ -263,12 +266,15 @@ def status(code: int, reason: str, **details: Any) -> dict[str, Any]:
     return {"kind": "Status", "code": code, "reason": reason, "message": f"{reason}!", "details": details}
 
 
-def chunks(*lines: bytes, ends: bool, pause: bool = False) -> Callable[[BaseHTTPRequestHandler], None]:
+def chunks(
+    *lines: bytes, ends: bool, pause: bool = False, headers: Sequence[tuple[str, str]] = ()
+) -> Callable[[BaseHTTPRequestHandler], None]:
     """A chunked answer; with *ends* in good order, else the line breaks. *pause*: first wait for the client to go."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
-        handler.send_header("Transfer-Encoding", "chunked")
+        for name, value in (("Transfer-Encoding", "chunked"), *headers):
+            handler.send_header(name, value)
         handler.end_headers()
         for line in lines:
             handler.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
@@ -363,12 +369,14 @@ def test_a_watch_that_breaks_in_the_middle_raises_and_does_not_end_in_silence() 
             next(watch)
 
 
+@pytest.mark.parametrize("headers", [[], [("Connection", "close")]], ids=["kept", "the last one"])
 def test_a_watch_with_bookmarks_that_is_silent_for_longer_than_a_minute_and_some_raises(
-    monkeypatch: pytest.MonkeyPatch,
+    headers: Sequence[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "SILENT_S", 0.2)
+    monkeypatch.setattr(connection, "TIMEOUT_S", 3600)
     with scripted() as (script, url), ObjectStore.open(url) as store:
-        script.watches = [chunks(added("n1", "8"), ends=True, pause=True)]
+        script.watches = [chunks(added("n1", "8"), ends=True, pause=True, headers=headers)]
         watch = iter(store.objects(NODE).watch(ListOptions(allow_bookmarks=True)))
         assert next(watch).type is WatchEventType.ADDED
         with pytest.raises(BusUnavailable, match="timed out"):
