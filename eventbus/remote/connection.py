@@ -173,6 +173,8 @@ class ApiConnection:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+                said = "what listens there speaks no TLS: take http:// in EVENTBUS_URL, or another port"
             raise BusUnavailable(f"{self.address} does not answer: {said or type(error).__name__}") from error
         except BaseException:
             self.close()

@@ -60,6 +60,32 @@ def test_what_is_recorded_is_listed_described_and_got(env: dict[str, str]) -> No
     assert (missing.returncode, "nothing is known of backup/weekly" in missing.stderr.lower()) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("wrong-token", "does not know us (Unauthorized): set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT"),
+        ("view-token", "not recorded: 'eva' may not record events in namespace 'default': give this user the role"),
+    ],
+    ids=["unknown", "forbidden"],
+)
+def test_an_event_that_a_user_may_not_record_is_refused_for_good(
+    bus: Bus, tmp_path: Path, token: str, said: str
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("view-token,eva,1\n")
+    tokens.chmod(0o600)
+    with serving(bus, tokens=tokens, grants=["view=user:eva"]) as url:
+        env = over_http(url) | {"EVENTBUS_TOKEN": token}
+        done = run("record", "Backup/nightly", "--reason", "Completed", "--message", "m", "-v", env=env)
+    assert (done.returncode, said in done.stderr, "event recorded" in done.stderr) == (2, True, False), done.stderr
+
+
+def test_https_where_no_tls_is_spoken_names_the_cure(bus: Bus) -> None:
+    with serving(bus) as url:
+        done = run("get", "events", env=over_http(url.replace("http:", "https:")))
+    assert (done.returncode, "speaks no TLS: take http:// in EVENTBUS_URL" in done.stderr) == (1, True), done.stderr
+
+
 def test_events_are_followed(env: dict[str, str], tmp_path: Path) -> None:
     record(env, "Backup/nightly", "Started")
     with Program("get", "events", "-w", env=env, folder=tmp_path) as following:
