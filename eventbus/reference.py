@@ -78,7 +78,8 @@ def reference_from_text(text: str, namespace: str = "") -> ObjectReference:
     if not (slash and kind and name):
         raise InvalidEvent("object", f"{_quoted(text)} is not of the form KIND/NAME, like pod/web-0")
     if "/" in name:
-        raise InvalidEvent("object", f"{_quoted(text)} has more than one slash; the form is KIND/NAME, like pod/web-0")
+        problem = f"{_quoted(text)} has more than one slash; the form is KIND/NAME, like pod/web-0"
+        raise InvalidEvent("object", f"{problem}, and the namespace is given apart, like -n shop")
     if _KIND.fullmatch(kind) is None or len(kind) > MAX_KIND:
         problem = f"{_quoted(kind)} is not a kind (at most {MAX_KIND} letters, digits, '-', '_', '.')"
         raise InvalidEvent("kind", problem)

@@ -222,7 +222,7 @@ def refusal_of(error: EventBusError) -> Refusal:
         case Throttled():
             return too_many(message, error.retry_after_s or RETRY_AFTER_S)
         case BusUnavailable():
-            return unavailable(f"Redis does not answer: {message}")
+            return unavailable(f"Redis cannot do it now: {message}")
         case BusRefused():
             return Refusal(403, "Forbidden", f"the API worker's Redis user may not do that: {message}", details={})
     return bad_request(message)

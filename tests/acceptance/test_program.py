@@ -44,6 +44,8 @@ HAS = "it has configmaps, events, leases, nodes, pods, secrets, suppressed. Even
         ("get nothing-like-it", "No such command 'nothing-like-it'."),
         ("get services", f'the store has no "services"; {HAS} a service: eventbus get events --for service/NAME'),
         ("get svc/web", f'the store has no "svc"; {HAS} a service: eventbus get events --for service/web'),
+        ("get orders", f'the store has no "orders"; {HAS} an object: eventbus get events --for KIND/NAME'),
+        ("get order/7", f'the store has no "order"; {HAS} an object: eventbus get events --for KIND/7'),
     ],
 )
 def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:

@@ -455,8 +455,9 @@ def test_the_address_of_a_sentinel_is_told_with_the_url_to_say(watched: Watched)
 
 
 def test_the_address_of_a_replica_is_told_with_that_of_the_primary(watched: Watched, prefix: str) -> None:
-    with pytest.raises(BusUnavailable, match=f"is a replica of 127.0.0.1:{watched.ports[0]}"):
+    with pytest.raises(BusUnavailable, match=f"is a replica of 127.0.0.1:{watched.ports[0]}") as raised:
         open_bus(watched.server_url(1), Settings(prefix=prefix))
+    assert raised.value.cure.startswith("give the primary's address")  # the doctor has no other
 
 
 # --- what servers really answer ---

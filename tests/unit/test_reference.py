@@ -121,7 +121,7 @@ def test_nil_is_refused_in_the_words_of_client_go() -> None:
     ("obj", "field", "problem"),
     [
         ("web-0", "object", "'web-0' is not of the form KIND/NAME, like pod/web-0"),
-        ("a/b/c/d", "object", "has more than one slash"),
+        ("a/b/c/d", "object", "has more than one slash; the form is KIND/NAME, like pod/web-0"),
         ("/Pod/", "object", "'Pod/' is not of the form KIND/NAME"),
         ("My Shop/Pod/web-0", "namespace", "is not a DNS label"),
         (b"x", "involvedObject", "can't reference a bytes"),

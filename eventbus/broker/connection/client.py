@@ -127,10 +127,8 @@ def check_server(client: Client) -> ServerInfo:
     for info in servers:
         _refuse_unfit(info)
     if primary := next((info.replica_of for info in servers if info.replica_of), ""):
-        raise BusUnavailable(
-            f"this server is a replica of {primary} and takes no writes: give the primary's address, or that of its "
-            "sentinels: redis+sentinel://host:26379/NAME/0"
-        )
+        cure = "give the primary's address, or that of its sentinels: redis+sentinel://host:26379/NAME/0"
+        raise BusUnavailable(f"this server is a replica of {primary} and takes no writes: {cure}", cure=cure)
     return servers[0]
 
 

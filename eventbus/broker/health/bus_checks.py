@@ -84,7 +84,7 @@ def needed_bytes(options: Options, partitions: int) -> int:
 
 def check_memory(memory: Level, machine: int | None, needed: int) -> Finding:
     """Compare maxmemory, or else the machine's memory, with the bounds of the options. *machine*, *needed*: bytes."""
-    cure = "raise maxmemory, or lower the bounds: eventbus options set incomingBytes=… maxStored=…"
+    cure = "raise maxmemory, or lower the bounds: eventbus options set incoming_bytes=… max_stored=…"
     if memory.used is None:
         return warning("memory", "this user may not ask for it", "give +info")
     if memory.bound and memory.used > NEARLY_FULL * memory.bound:

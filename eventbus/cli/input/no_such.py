@@ -38,18 +38,20 @@ def no_such_command(word: str, _commands: Sequence[str]) -> str:
 
 
 def no_such_kind(word: str, stored: Sequence[str]) -> str:
-    """Return a sentence for *word*, as `pods` or `pod/web-0`; empty: it is no known kind, perhaps a slip.
+    """Return a sentence for *word*, as `orders` or `order/7`; empty: it is a slip, or no kind.
 
     Args: stored: what can be asked for.
     """
+    from difflib import get_close_matches
+
     from eventbus.cli.input.kind_names import known_kinds, meant_kinds
 
     typed, _, name = word.partition("/")
     kind = next((kind for kind in meant_kinds(typed) if kind in known_kinds()), None)
-    if kind is None and typed != "all":
+    if kind is None and typed != "all" and (not typed.isalpha() or get_close_matches(typed, stored, cutoff=0.8)):
         return ""
     kinds = [word for word in stored if word != "all"]
-    about = f"{kind}/{name or 'NAME'}" if kind else "KIND/NAME"
+    about = f"{kind or 'KIND'}/{name or 'NAME'}"
     whose = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" if kind else "an object"
     return (
         f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {whose}: eventbus get events --for {about}'
