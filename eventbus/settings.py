@@ -83,14 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def password(self) -> str | None:
         """Return the password for Redis, or None."""
         if self.redis_password_file:
-            try:
-                with open(self.redis_password_file, encoding="utf-8") as file:
-                    return file.read().strip()
-            except OSError as error:
-                raise ConfigError(f"EVENTBUS_REDIS_PASSWORD_FILE cannot be read: {error}") from error
-            except UnicodeDecodeError as error:  # whose own words quote the file, so part of the password
-                problem = f"EVENTBUS_REDIS_PASSWORD_FILE cannot be read: {self.redis_password_file} is not UTF-8"
-                raise ConfigError(problem) from error
+            return read_secret("EVENTBUS_REDIS_PASSWORD_FILE", self.redis_password_file)
         return self.redis_password or None
 
 
@@ -183,6 +176,20 @@ def float32(number: float) -> float:
     return widened
 
 
+def read_secret(variable: str, path: str) -> str:
+    """Read the file at *path*, which *variable* names. White space around its text is its editor's, and taken off.
+
+    Raises: ConfigError: it cannot be read, or is no UTF-8. None of its text is in the error, which goes into logs.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError as error:
+        raise ConfigError(f"{variable} cannot be read: {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError:  # whose own words quote a byte of the secret
+        raise ConfigError(f"{variable} cannot be read: {path} is not UTF-8") from None
+
+
 def _parse(variable: str, text: str, kind: Any) -> Any:
     try:
         if kind is str:
@@ -195,4 +202,4 @@ def _parse(variable: str, text: str, kind: Any) -> Any:
         raise ConfigError(f"{variable}={text!r} is not a valid {kind.__name__}{choices}") from error
 
 
-__all__ = ["MIB", "AggregateKey", "FullBuffer", "Options", "Settings", "SpamKey", "SpoolWhen", "float32"]
+__all__ = ["MIB", "AggregateKey", "FullBuffer", "Options", "Settings", "SpamKey", "SpoolWhen", "float32", "read_secret"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from eventbus.errors import ConfigError
-from eventbus.settings import Settings
+from eventbus.settings import Settings, read_secret
 
 if TYPE_CHECKING:
     import ssl
@@ -41,12 +41,7 @@ class ApiAddress(msgspec.Struct, frozen=True, kw_only=True):
         path = self.settings.token_file
         if not path:
             return _printable(self.settings.token, "EVENTBUS_TOKEN")
-        try:
-            with open(path, encoding="ascii") as file:
-                return _printable(file.read().strip(), "EVENTBUS_TOKEN_FILE")
-        except (OSError, UnicodeDecodeError) as error:
-            said = error.strerror if isinstance(error, OSError) else "it is not ASCII"
-            raise ConfigError(f"EVENTBUS_TOKEN_FILE cannot be read: {path}: {said}") from error
+        return _printable(read_secret("EVENTBUS_TOKEN_FILE", path), "EVENTBUS_TOKEN_FILE")
 
     def tls_context(self) -> ssl.SSLContext:
         """Build the TLS context: what to trust, and our certificate if we have one.

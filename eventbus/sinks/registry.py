@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 import msgspec
 
 from eventbus.errors import ConfigError
+from eventbus.settings import read_secret
 from eventbus.sinks.contract import EventSink
 
 #: The whole URL, for those that hold a secret.
@@ -41,20 +42,10 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     def secret(self, variable: str) -> str:
         """Return the value of *variable*, or the content of the file named by <variable>_FILE (that wins), or "".
 
-        White space around it is taken off: a newline at its end is the editor's.
-
-        Raises: ConfigError: the file cannot be read.
+        White space around it is taken off. Raises: ConfigError: the file cannot be read.
         """
         path = self.environ.get(f"{variable}_FILE", "")
-        if not path:
-            return self.environ.get(variable, "").strip()
-        try:
-            with open(path, encoding="utf-8") as file:
-                return file.read().strip()
-        except OSError as error:
-            raise ConfigError(f"{variable}_FILE cannot be read: {error}") from error
-        except UnicodeDecodeError:  # whose text quotes a byte of it
-            raise ConfigError(f"{variable}_FILE cannot be read: it is no UTF-8") from None
+        return read_secret(f"{variable}_FILE", path) if path else self.environ.get(variable, "").strip()
 
     def ascii_secret(self, variable: str) -> str:
         """Return the secret for a header. Raises: ConfigError: also if it is not printable ASCII."""

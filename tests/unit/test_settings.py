@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import traceback
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -86,6 +87,7 @@ def test_a_password_file_that_is_no_text_is_an_error_that_shows_nothing_of_it(tm
     with pytest.raises(ConfigError, match=r"EVENTBUS_REDIS_PASSWORD_FILE cannot be read: .* is not UTF-8") as caught:
         _ = Settings(redis_password_file=str(file)).password
     assert "secret" not in str(caught.value)
+    assert "0xff" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_password_file_that_cannot_be_read_is_an_error_and_no_fallback(tmp_path: Path) -> None:
