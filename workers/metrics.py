@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,8 @@ COUNTERS = {
     "pod_status_writes": "Times the status of a pod was written.",
 }
 GAUGES = {
+    "ready": "1 if the loop has Redis.",
+    "idle_seconds": "Since the loop last came round.",
     "leader": "1 if this worker exports the partition, or acts on nodes; 0 if it stands by.",
     "pending": "Events in hand, not yet settled with the sink.",
     "lag_events": "Changes of the store that the sink has not been told of; only where leader is 1.",
@@ -108,33 +110,27 @@ class _Collector:
         self._loop_health = loop_health
 
     def collect(self) -> Iterator[Metric]:
-        """Make the metrics of all loops anew. Counters that a worker does not have are left out."""
+        """Make the metrics of all loops anew. What no loop has is left out."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        found, labels = self._loop_health(), ["component", "group", "partition"]
-        for name, help_text in COUNTERS.items():
-            having = [health for health in found if name in health.counts]
-            if having:
-                counter = CounterMetricFamily(f"eventbus_worker_{name}", help_text, labels=labels)
-                for health in having:
-                    counter.add_metric(self._labels(health), health.counts[name])
-                yield counter
-        ready = GaugeMetricFamily("eventbus_worker_ready", "1 if the loop has Redis.", labels=labels)
-        sign = GaugeMetricFamily("eventbus_worker_idle_seconds", "Since the loop last came round.", labels=labels)
-        for health in found:
-            ready.add_metric(self._labels(health), float(health.ready))
-            sign.add_metric(self._labels(health), max(0.0, time.monotonic() - health.last_progress))
-        yield from (ready, sign)
-        for name, help_text in GAUGES.items():
-            having = [health for health in found if name in health.gauges]
-            if having:
-                gauge = GaugeMetricFamily(f"eventbus_worker_{name}", help_text, labels=labels)
-                for health in having:
-                    gauge.add_metric(self._labels(health), health.gauges[name])
-                yield gauge
+        found, now = self._loop_health(), time.monotonic()
+        yield from self._families(CounterMetricFamily, COUNTERS, [(health, health.counts) for health in found])
+        gauges = [
+            (health, {"ready": health.ready, "idle_seconds": max(0.0, now - health.last_progress), **health.gauges})
+            for health in found
+        ]
+        yield from self._families(GaugeMetricFamily, GAUGES, gauges)
 
-    def _labels(self, health: LoopHealth) -> list[str]:
-        return [self._component, health.group, str(health.partition)]
+    def _families(
+        self, make: Callable[..., Any], texts: Mapping[str, str], told: Sequence[tuple[LoopHealth, Mapping[str, float]]]
+    ) -> Iterator[Metric]:
+        for name, help_text in texts.items():
+            having = [(health, numbers[name]) for health, numbers in told if name in numbers]
+            if having:
+                family = make(f"eventbus_worker_{name}", help_text, labels=["component", "group", "partition"])
+                for health, number in having:
+                    family.add_metric([self._component, health.group, str(health.partition)], float(number))
+                yield family
 
 
 class MetricsServer:

@@ -19,7 +19,6 @@ from workers.metrics import COUNTERS, GAUGES
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "docs" / "files"
 METRICS = {f"eventbus_worker_{name}_total" for name in COUNTERS} | {f"eventbus_worker_{name}" for name in GAUGES}
-METRICS |= {"eventbus_worker_ready", "eventbus_worker_idle_seconds"}
 
 
 def test_the_page_of_settings_is_current() -> None:
