@@ -75,10 +75,6 @@ class OtherBus(EventBusError):
     """There is another bus now than was opened. Cure: look which, and call again; the call had no effect."""
 
 
-class OptionsDiffer(ConfigError):
-    """This process has other correlation options than the bus. Cure: `eventbus options get`, then set."""
-
-
 class BusReplaced(ConfigError):
     """Others have made the bus anew, with other partitions than this process knows. Cure: restart the process."""
 

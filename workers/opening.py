@@ -11,7 +11,7 @@ from eventbus.broker.connection.client import Client
 from eventbus.broker.options import read_options
 from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url
-from eventbus.errors import BusReplaced, BusUnavailable, FunctionsMissing, GroupMissing, OptionsDiffer
+from eventbus.errors import BusReplaced, BusUnavailable, ConfigError, FunctionsMissing, GroupMissing
 from eventbus.log import log
 from eventbus.settings import Options, Settings
 
@@ -36,7 +36,6 @@ class Opener:
         """Open the bus, whenever it comes; None if `wait` gave up.
 
         Raises: BusRefused, ConfigError: waiting would not help; the message says what would.
-                OptionsDiffer: the bus has other options than this worker was told to insist on.
         """
         attempts, told = 0, -TELL_EVERY_S
         while True:
@@ -56,8 +55,8 @@ class Opener:
 
         A bus that is gone (FLUSHALL) is no news: the consumers are just making it anew as it was.
 
-        Raises: OptionsDiffer: this worker insists on other options.  BusUnavailable: ask again.
-                ConfigError: a build of another format has made the bus anew.
+        Raises: ConfigError: this worker insists on other options, or a build of another format has made the bus anew.
+                BusUnavailable: ask again.
         """
         try:
             bus.look_again(client)
@@ -70,7 +69,7 @@ class Opener:
         if (options, version) == (bus.options, bus.options_version):
             return ""
         if self._options is not None and options != self._options:
-            raise OptionsDiffer(difference(options, self._options))
+            raise ConfigError(difference(options, self._options))
         changes = [
             f"{name} {getattr(bus.options, name)!r} -> {getattr(options, name)!r}"
             for name in Options.__struct_fields__

@@ -93,8 +93,7 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "", sig
             metrics: the port of `--metrics-port`, "": none. It answers while the worker waits for Redis, too.
             doing: what the line that says where it works adds, like ` and writes to stdout:`.
             signals: installed already; None: the usual ones.
-    Raises: ConfigError, BusRefused, OptionsDiffer: this worker cannot work with this bus; nothing was begun, or
-            everything was stopped.
+    Raises: ConfigError, BusRefused: this worker cannot work with this bus; nothing was begun, or all was stopped.
     """
     log_plainly()
     if signals is None:

@@ -17,7 +17,7 @@ from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key
 from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.decodable import decodable
-from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsMissing, OptionsDiffer
+from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsMissing
 from eventbus.log import log
 from eventbus.settings import Options, Settings
 
@@ -133,7 +133,6 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
     The first open of a bus decides how many partitions it has. *options*, if given, must be those of the bus.
 
     Raises: BusUnavailable: no answer; safe to call again. BusRefused, ConfigError: the message says what to do.
-            OptionsDiffer: the bus has other options.
     """
     client = connect(url, name="eventbus-open")
     try:
@@ -144,7 +143,7 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
         number = settings.partitions or (CLUSTER_PARTITIONS if server.cluster else 1)
         partitions, found, version, bus_id = _read_or_make(client, settings.prefix, number, options)
         if options is not None and options != found:
-            raise OptionsDiffer(difference(found, options))
+            raise ConfigError(difference(found, options))
         bus = Bus(
             url,
             cluster=server.cluster,
