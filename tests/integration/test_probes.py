@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eventbus.agent.probes.probe_manager import ProbeWorkers
-from eventbus.agent.runtime.contract import ExecResult, NotRunning, PodUid
+from eventbus.agent.runtime.contract import ExecResult, PodUid, RuntimeProblem
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
 from eventbus.objects.pod import Pod
 from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
@@ -100,7 +100,7 @@ def test_a_probe_of_a_run_that_ends_meanwhile_says_nothing(probed: Probed, monke
     def end_it(uid: PodUid, container: str, *_: Any) -> ExecResult:
         probed.world.runtime.kill_pod(uid, None, 0.0)
         asked.set()
-        raise NotRunning(f"container {container} does not run")
+        raise RuntimeProblem(f"container {container} does not run")
 
     monkeypatch.setattr(probed.world.runtime, "exec_in", end_it)
     probed.run(readinessProbe={"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1})

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from eventbus.agent.runtime import starting
-from eventbus.agent.runtime.contract import CommandNotFound, ContainerPhase, MountFailed, NotRunning, StillRunning
+from eventbus.agent.runtime.contract import CommandNotFound, ContainerPhase, MountFailed, RuntimeProblem
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.event import ObjectMeta
@@ -346,14 +346,14 @@ def test_a_command_runs_inside_a_container(world: RuntimeWorld) -> None:
     assert world.runtime.exec_in(UID, "main", ["sleep", "1000"], 0.05).timed_out
     with pytest.raises(CommandNotFound):
         world.runtime.exec_in(UID, "main", ["no-such-program"], 1.0)
-    with pytest.raises(NotRunning):
+    with pytest.raises(RuntimeProblem, match="container other does not run"):
         world.runtime.exec_in(UID, "other", ["true"], 1.0)
 
 
 def test_what_runs_is_not_removed(world: RuntimeWorld) -> None:
     pod = make_pod("exec sleep 1000")
     world.sync(pod)
-    with pytest.raises(StillRunning):
+    with pytest.raises(RuntimeProblem, match="still runs"):
         world.runtime.remove(UID)
     world.runtime.kill_pod(UID, pod, 0.0)
     world.runtime.remove(UID)
@@ -406,7 +406,7 @@ def test_a_pod_of_the_same_uid_of_another_agent_is_left_alone(world: RuntimeWorl
     with runtime_world(tmp_path / "another") as another:
         another.sync(pod)
         another.runtime.kill_pod(UID, pod, 0.0)
-        another.runtime.remove(UID)  # raises StillRunning if it takes the other agent's processes for its own
+        another.runtime.remove(UID)  # raises RuntimeProblem if it takes the other agent's processes for its own
 
     assert world.run().running
 

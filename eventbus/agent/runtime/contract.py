@@ -196,13 +196,13 @@ class PodRuntime(Protocol):
         ...
 
     def remove(self, uid: PodUid) -> None:
-        """Forget a pod of which nothing runs: its folder, volumes, logs, back-off. Raises: StillRunning."""
+        """Forget a pod: its folder, volumes, logs, back-off. Raises: RuntimeProblem: something of it still runs."""
         ...
 
     def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
         """* Run a command with the environment, user, folder and limits of a running container.
 
-        Raises: NotRunning.  CommandNotFound.
+        Raises: RuntimeProblem: it does not run.  CommandNotFound.
         """
         ...
 
@@ -239,14 +239,6 @@ class MountFailed(RuntimeProblem):
     """A volume cannot be made, or not yet: something it needs is not there."""
 
 
-class StillRunning(RuntimeProblem):
-    """Something of the pod still runs: kill it first."""
-
-
-class NotRunning(RuntimeProblem):
-    """The container does not run."""
-
-
 class CommandNotFound(RuntimeProblem):
     """There is no such command on this machine, or it may not be run."""
 
@@ -276,7 +268,6 @@ __all__ = [
     "ContainerRuntimeStatus",
     "ExecResult",
     "MountFailed",
-    "NotRunning",
     "PodEvents",
     "PodRuntime",
     "PodRuntimeStatus",
@@ -285,7 +276,6 @@ __all__ = [
     "SandboxStatus",
     "ShimGone",
     "StartFailure",
-    "StillRunning",
     "SyncResult",
     "Volumes",
 ]

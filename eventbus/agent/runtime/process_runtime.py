@@ -13,14 +13,12 @@ from eventbus.agent.runtime.contract import (
     ConfigSource,
     ContainerId,
     ExecResult,
-    NotRunning,
     PodEvents,
     PodRuntimeStatus,
     PodUid,
     RuntimeProblem,
     ShimGone,
     StartFailure,
-    StillRunning,
     SyncResult,
 )
 from eventbus.agent.runtime.environment import EnvironmentMaker
@@ -163,7 +161,7 @@ class ProcessRuntime:
         status, state = self.status(uid), self._observer.state(uid)
         folder = str(self._folders.of(uid).root)
         if status is not None and state is not None and (status.active or leftovers(state, folder)):
-            raise StillRunning(f"pod {status.namespace}/{status.name} still runs: kill it first")
+            raise RuntimeProblem(f"pod {status.namespace}/{status.name} still runs: kill it first")
         self._isolation.remove(uid)
         self._folders.remove(uid)
         self._observer.forget(uid)
@@ -180,7 +178,7 @@ class ProcessRuntime:
         status = self.status(uid)
         run = status.container(container) if status else None
         if run is None or not run.running:
-            raise NotRunning(f"container {container} does not run")
+            raise RuntimeProblem(f"container {container} does not run")
         request = {"op": "exec", "id": run.id, "argv": list(command), "timeout_s": timeout_s}
         reply = call(self._folders.of(uid).root, request, timeout_s + ANSWER_S)
         return ExecResult(reply["exit_code"], reply["output"].encode(), reply["timed_out"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import eventbus
-from eventbus.agent.runtime.contract import CommandNotFound, NotRunning, RuntimeProblem, ShimGone
+from eventbus.agent.runtime.contract import CommandNotFound, RuntimeProblem, ShimGone
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.state import State
 
@@ -30,13 +30,12 @@ for name, path in (("eventbus", sys.argv[1]), ("eventbus.agent", sys.argv[1] + "
 from eventbus.agent.shim.zygote import main
 main()
 """
-_REFUSALS: Final = {protocol.NOT_FOUND: CommandNotFound, protocol.NOT_RUNNING: NotRunning}
 
 
 def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> dict[str, Any]:
     """Ask the shim of a pod's *folder*, and wait for its reply.
 
-    Raises: ShimGone: it does not answer.  RuntimeProblem: it refuses; CommandNotFound, NotRunning.
+    Raises: ShimGone: it does not answer.  RuntimeProblem: it refuses; CommandNotFound.
     """
     try:
         with protocol.connect(str(folder), timeout_s) as connection:
@@ -45,7 +44,8 @@ def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> 
     except (OSError, ValueError) as error:
         raise ShimGone(f"the shim of {folder.name} does not answer: {error}") from None
     if not reply.get("ok"):
-        raise _REFUSALS.get(reply.get("kind", ""), RuntimeProblem)(str(reply.get("error")))
+        refusal = CommandNotFound if reply.get("kind") == protocol.NOT_FOUND else RuntimeProblem
+        raise refusal(str(reply.get("error")))
     return reply
 
 
