@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.input.finite import Finite
+from eventbus.cli.input.since import seconds_option
 from workers.options import metrics_option, worker_help
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--forget-after",
+    "forget_after_s",
+    callback=seconds_option,
     default="7d",
     show_default=True,
     metavar="DURATION",
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 @metrics_option
 @click.option("--leader-lease-s", type=click.IntRange(min=1), default=8, hidden=True)
 def lifecycle(
-    on_lost: str, forget_after: str, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
+    on_lost: str, forget_after_s: float, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
 ) -> None:
     """Watch the leases of all nodes, and say which has fallen silent and which is back.
 
@@ -64,7 +67,7 @@ def lifecycle(
     from eventbus.lifecycle.opening import open_lifecycle
     from workers.runtime import run
 
-    pace = Pace(period_s=period_s, startup_grace_s=startup_grace_s, forget_after_s=_seconds(forget_after))
+    pace = Pace(period_s=period_s, startup_grace_s=startup_grace_s, forget_after_s=forget_after_s)
 
     def build(context: Context) -> Part:
         return open_lifecycle(
@@ -78,12 +81,3 @@ def lifecycle(
         )
 
     sys.exit(run("eventbus-lifecycle", build, metrics=metrics))
-
-
-def _seconds(text: str) -> float:
-    from eventbus.cli.input.since import parse_duration
-
-    try:
-        return parse_duration(text).total_seconds()
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--forget-after") from None

@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.completion import complete_files
-from eventbus.cli.input.since import parse_duration
+from eventbus.cli.input.since import seconds_option
 
 if TYPE_CHECKING:
     from eventbus.agent.heartbeat import Heartbeat
-
-
-def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_duration(text).total_seconds()
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -28,14 +21,14 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 @click.option(
     "--every",
     "every_s",
-    callback=_duration,
+    callback=seconds_option,
     metavar="DURATION",
     help="How often a sign is given.  [default: 10s, and four times within --for]",
 )
 @click.option(
     "--for",
     "for_s",
-    callback=_duration,
+    callback=seconds_option,
     metavar="DURATION",
     help="How long it may be silent before it counts as lost.  [default: four times --every]",
 )

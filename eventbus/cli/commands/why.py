@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import click
 import msgspec
@@ -12,19 +13,29 @@ from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.kind_names import object_from_words, recorded_reference
 from eventbus.cli.input.lookup import waiting
 from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.since import parse_duration
+from eventbus.cli.input.since import seconds_option
 from eventbus.cli.session import open_session
 from eventbus.errors import NotFound
 from eventbus.event import EventType
 from eventbus.printers.output import dump_json, wants_colour, write
 
+#: How far before its first Warning is looked at, at most.
+_MOST_BEFORE_S: Final = 14 * 86_400
+
 
 @click.command()
 @click.argument("object", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
 @namespace_option("Where the object is.")
-@click.option("--before", default="10m", show_default=True, help="How long before its first Warning is looked at.")
+@click.option(
+    "--before",
+    "before_s",
+    callback=seconds_option,
+    default="10m",
+    show_default=True,
+    help="How long before its first Warning is looked at.",
+)
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
-def why(object: tuple[str, ...], namespace: str, before: str, output: str | None) -> None:
+def why(object: tuple[str, ...], namespace: str, before_s: float, output: str | None) -> None:
     """Show why an object fails: since when, how often, does it still, and what happened around it before.
 
     Around it are: its node, what it belongs to, what was started, installed or changed on the same host, other
@@ -53,7 +64,7 @@ def why(object: tuple[str, ...], namespace: str, before: str, output: str | None
     if kind is not None and not kind.namespaced:
         about = msgspec.structs.replace(about, namespace="")
     with open_session() as session:
-        story = session.read_story(about, _before(before))
+        story = session.read_story(about, _before(before_s))
         hint = waiting(session)
     if not story.events and story.stored is None and not story.of_owned:
         place = f" in namespace {namespace}" if about.namespace else ""
@@ -69,11 +80,7 @@ def why(object: tuple[str, ...], namespace: str, before: str, output: str | None
         click.echo(hint, err=True)
 
 
-def _before(text: str) -> timedelta:
-    try:
-        found = parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--before") from None
-    if not timedelta(seconds=1) <= found <= timedelta(days=14):
-        raise click.BadParameter(f"{text!r} is not between 1s and 14d", param_hint="--before")
-    return found
+def _before(seconds: float) -> timedelta:
+    if not 1 <= seconds <= _MOST_BEFORE_S:
+        raise click.BadParameter("it is not between 1s and 14d", param_hint="--before")
+    return timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Parses times as people type them: how long ago, or when."""
+"""Parses durations and times as people type them: for how long, how long ago, or when."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def parse_instant(text: str) -> datetime:
     except (ValueError, OverflowError):
         pass
     raise ValueError(f"{text!r} is not a time with its zone like 2024-01-01T12:00:00Z")
+
+
+def seconds_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    """Parse an option that is a duration, into seconds: a callback for click."""
+    try:
+        return None if text is None else parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def instant_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
