@@ -56,8 +56,11 @@ def main() -> None:
             break
         quiet = False
         *whole, rest = (rest + data).split(b"\n")
-        for said in whole:
-            told += recording.take(json.loads(said))
+        taken = [json.loads(said) for said in whole]
+        told += sum("about" not in said for said in taken)
+        line.sendall(b"taken %d\n" % told)  # first: what is not, the next one gets, should this one die
+        for said in taken:
+            recording.take(said)
     unsent, why = recording.close(told)
     line.sendall(json.dumps({"unsent": unsent, "why": why}).encode() + b"\n")
 
@@ -71,15 +74,13 @@ class Recording:
         self._recorder: EventRecorder | None = None
         self._problem = LastProblem()
 
-    def take(self, said: dict[str, Any]) -> int:
-        """Take what all events are about, or an event; the number of events that it was."""
+    def take(self, said: dict[str, Any]) -> None:
+        """Take what all events are about, or an event."""
         if "about" in said:
             self._open(said["about"], said["namespace"], said["command"])
-            return 0
-        if self._recorder is not None:
+        elif self._recorder is not None:
             when = _EPOCH + timedelta(microseconds=said["ns"] // 1000)
             self._recorder.past_eventf(self._about, when, said["type"], said["reason"], "%s", said["message"])
-        return 1
 
     def sent(self) -> bool:
         """Return True if nothing is left to be sent."""

@@ -1,7 +1,8 @@
 """Has a helper process record events, so that this one imports nothing for it and stays small while it waits.
 
 The helper is started at the first event and told each as a line; when it has sent all and hears nothing for a while, it
-says so and is let go, and the next event starts another. While the bus is away it stays, and goes on trying.
+says so and is let go, and the next event starts another. While the bus is away it stays, and goes on trying. What one
+that died had not taken yet is given to the next; of what it had taken nobody knows whether it was sent.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 #: The program that `main` of `cli/exec_recorder.py` is. -P: no folder of a user's hides it.
 _PROGRAM: Final = ("-P", "-c", "from eventbus.cli.exec_recorder import main; main()")
 _READ_BYTES: Final = 4_096
+#: Helpers in a row that die before they take anything: the next would do no better.
+_MOST_IN_VAIN: Final = 2
+#: The words of its lines that say how many it has taken, and how many are sent.
+_TAKEN, _SENT = (b"taken", b"sent"), (b"sent",)
 #: What a terminal sends to its foreground group, and what asks programs to end. A helper belongs to that group for a
 #: moment before it has its own, so it begins with these blocked: what came meanwhile is gone once it ignores them.
 NOT_FOR_IT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP, signal.SIGTERM)
@@ -37,6 +42,7 @@ class EventHelper:
         self._about = dict(about)
         self._waiting: deque[bytes] = deque()
         self._ending = False
+        self._in_vain = 0
         self._unsent, self._why = 0, ""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
@@ -79,7 +85,7 @@ class EventHelper:
     def _with_helper(self) -> None:
         """Start a helper, give it what waits and what comes, and let it go when it has sent all, or at the end."""
         ours, theirs = socket.socketpair()
-        told = 0
+        told: list[bytes] = []
         try:
             pid = os.posix_spawn(
                 sys.executable,
@@ -96,22 +102,19 @@ class EventHelper:
             )
         except OSError as error:
             theirs.close()
-            self._lose(len(self._waiting), f"they cannot be recorded: {error.strerror}")
-            self._waiting.clear()
+            self._lose_waiting(f"they cannot be recorded: {error.strerror}")
             return
         theirs.close()
         answer = b""
-        with contextlib.suppress(OSError):  # it has died: what it has not confirmed is lost
+        with contextlib.suppress(OSError):  # it has died
             ours.sendall(json.dumps(self._about).encode() + b"\n")
-            while True:
-                while self._waiting:
+            while self._waiting or not (self._ending or answer.endswith(b"sent %d\n" % len(told))):
+                if self._waiting:
                     ours.sendall(self._waiting[0])
-                    self._waiting.popleft()
-                    told += 1
-                if self._ending or answer.endswith(b"sent %d\n" % told):
-                    break
+                    told.append(self._waiting.popleft())
+                # Between two of them as well: one that cannot tell what it takes would take no more.
                 heard: list[Any] = [self._wake_read, ours]
-                readable, _, _ = select.select(heard, [], [])
+                readable, _, _ = select.select(heard, [], [], 0 if self._waiting or self._ending else None)
                 if self._wake_read in readable:
                     os.read(self._wake_read, _READ_BYTES)
                 if ours in readable:
@@ -119,27 +122,36 @@ class EventHelper:
                     if not data:
                         break
                     answer += data
+        with contextlib.suppress(OSError):
             ours.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # what it said before it died is still there
             while data := ours.recv(_READ_BYTES):
                 answer += data
         ours.close()
         _, status = os.waitpid(pid, 0)
         self._judge(answer, told, status)
 
-    def _judge(self, answer: bytes, told: int, status: int) -> None:
-        """Take the helper's last word, a line of JSON; one that died has left none."""
-        last = answer.splitlines()[-1] if answer else b""
+    def _judge(self, answer: bytes, told: Sequence[bytes], status: int) -> None:
+        """Take the helper's last word, a line of JSON. One that died has left none, and what it had not taken waits."""
+        *_, last = [b"", *answer.splitlines()]
         try:
             found = json.loads(last)
             self._lose(int(found["unsent"]), str(found["why"]))
+            return
         except (ValueError, KeyError, TypeError):
-            if not told:  # it died before it was told the first: without a loss helper after helper would be started
-                self._waiting.popleft()
-                told = 1
-            confirmed = answer.count(b"\n") and int(answer.splitlines()[-1].partition(b" ")[2] or 0)
-            if told > confirmed:
-                code = os.waitstatus_to_exitcode(status)
-                self._lose(told - confirmed, f"the process that records them ended with code {code}")
+            why = f"the process that records them ended with code {os.waitstatus_to_exitcode(status)}"
+        words = [line.partition(b" ") for line in answer.splitlines(keepends=True) if line.endswith(b"\n")]
+        taken, sent = (max((int(n) for what, _, n in words if what in said), default=0) for said in (_TAKEN, _SENT))
+        self._waiting.extendleft(reversed(told[taken:]))
+        if taken > sent:
+            self._lose(taken - sent, why)
+        self._in_vain = 0 if taken else self._in_vain + 1
+        if self._in_vain >= _MOST_IN_VAIN:
+            self._lose_waiting(why)
+
+    def _lose_waiting(self, why: str) -> None:
+        self._lose(len(self._waiting), why)
+        self._waiting.clear()
 
     def _lose(self, count: int, why: str) -> None:
         if count or why:

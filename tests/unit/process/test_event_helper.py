@@ -11,12 +11,14 @@ from eventbus.process import event_helper
 from eventbus.process.event_helper import EventHelper
 
 
-def recorded_by(program: str, monkeypatch: pytest.MonkeyPatch, *, about: str = "") -> tuple[int, str]:
+def recorded_by(
+    program: str, monkeypatch: pytest.MonkeyPatch, *, about: str = "", last: str = "Completed it"
+) -> tuple[int, str]:
     """Record two events with helpers that are *program*."""
     monkeypatch.setattr(event_helper, "_PROGRAM", ("-I", "-S", "-c", program))
     helper = EventHelper({"about": about})
     helper.record("Normal", "Started", "Started it")
-    helper.record("Normal", "Completed", "Completed it")
+    helper.record("Normal", "Completed", last)
     return helper.close()
 
 
@@ -29,6 +31,48 @@ def test_events_that_no_helper_lives_long_enough_to_be_told_are_each_lost_once(m
 def test_what_was_confirmed_is_not_lost_with_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = "import os; line = os.fdopen(0)\nfor _ in range(3): line.readline()\nos.write(0, b'sent 2\\n')"
     assert recorded_by(reads, monkeypatch) == (0, "")
+
+
+def first_and_then(first: str, folder: Path) -> str:
+    """A program that is *first* where it is run first; later it writes down what it is told, and confirms it."""
+    return f"""
+import json, os
+line, folder = os.fdopen(0), {str(folder)!r}
+if not os.path.exists(folder + "/begun"):
+    open(folder + "/begun", "w").close()
+    {first}
+    raise SystemExit(3)
+with open(folder + "/told", "a") as told:
+    told.writelines(json.loads(said)["reason"] + " " for said in list(line)[1:])
+os.write(0, b'{{"unsent": 0, "why": ""}}\\n')
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "unsent", "told"),
+    [
+        ("pass", 0, "Started Completed "),
+        ("line.readline(), line.readline()", 0, "Started Completed "),
+        ("line.readline(), line.readline(), os.write(0, b'taken 1\\n')", 1, "Completed "),
+        ("line.readline(), line.readline(), os.write(0, b'taken 1\\nsent 1\\n')", 0, "Completed "),
+        ("line.readline(), line.readline(), os.write(0, b'taken 1\\nsent 1\\ntak')", 0, "Completed "),
+    ],
+    ids=["nothing read", "nothing said to be taken", "one taken", "one sent", "dead in the middle of a line"],
+)
+def test_what_a_helper_that_died_had_not_taken_is_given_to_the_next(
+    first: str, unsent: int, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lost, why = recorded_by(first_and_then(first, tmp_path), monkeypatch)
+    assert (lost, (tmp_path / "told").read_text()) == (unsent, told)
+    assert why == ("the process that records them ended with code 3" if unsent else "")
+
+
+def test_what_a_helper_has_taken_is_not_given_to_the_next_though_it_died_while_it_was_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    takes_one = "line.readline(), line.readline(), os.write(0, b'taken 1\\n')"
+    lost, _ = recorded_by(first_and_then(takes_one, tmp_path), monkeypatch, last="x" * 2_000_000)
+    assert (lost, (tmp_path / "told").read_text()) == (1, "Completed ")
 
 
 def test_a_helper_outlives_what_the_terminal_sent_while_it_was_started(
