@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from eventbus.event import Event
 from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.store.watch_state import Behind, Step, Wait, WatchState
+from eventbus.store.reader import ObjectReader
+from eventbus.store.watch_state import Behind, Step, Wait
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -25,15 +26,7 @@ QUEUED: Final = 256
 _LOOK_S: Final = 0.2
 
 
-class Watched(Protocol[T]):
-    """The objects that are watched: one kind in a store, as `store.objects(EVENT)`."""
-
-    def open_watch(self, options: ListOptions, ready: Callable[[], None]) -> WatchState[T]: ...
-    def close_watch(self, state: WatchState[T]) -> None: ...
-    def read_behind(self, behind: Behind) -> tuple[Any, int]: ...
-
-
-async def watch(objects: Watched[T], options: ListOptions | None = None) -> AsyncGenerator[WatchEvent[T], None]:
+async def watch(objects: ObjectReader[T], options: ListOptions | None = None) -> AsyncGenerator[WatchEvent[T], None]:
     """Yield what is stored, then each change, in order; without a thread that waits.
 
     One thread of the loop's pool is used for moments: to begin, and to read what the process has missed. Nobody else
