@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -70,9 +71,9 @@ def test_check_server_tells_what_it_is(server_url: str) -> None:
         assert not info.cluster
 
 
-def test_an_embedded_server_says_that_it_keeps_a_log(client: redis.Redis) -> None:
-    info = check_server(client)
-    assert (info.aof_enabled, info.maxmemory) == (True, 0)
+def test_an_embedded_server_keeps_a_log(client: redis.Redis) -> None:
+    info: Any = client.info()
+    assert (info["aof_enabled"], info["maxmemory"]) == (1, 0)
 
 
 def test_a_blocking_read_may_block_as_long_as_the_client_was_made_for(
@@ -185,7 +186,7 @@ def test_a_user_who_may_not_ask_gets_in_and_is_believed(server: EmbeddedServer, 
     with connect(url) as limited:
         info = check_server(limited)
         assert info.version == check_server(client).version
-        assert (info.maxmemory_policy, info.aof_enabled) == (None, None)
+        assert info.maxmemory_policy is None
         with pytest.raises(BusRefused, match="extend its ACL"), redis_errors():
             limited.get("k")
 

@@ -28,9 +28,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     version: tuple[int, ...]  #: of that kind: Valkey 9.1 is (9, 1, 2), though it also calls itself Redis 7.2
     cluster: bool
     replica_of: str = ""  #: where its primary is, or as much as is known of that; '' for a primary
-    maxmemory: int | None = None  #: bytes, 0: no limit
     maxmemory_policy: str | None = None
-    aof_enabled: bool | None = None
 
 
 def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
@@ -205,16 +203,13 @@ def _facts(client: Client) -> ServerInfo:
         return _facts_of_hello(client)
     if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
         raise BusRefused(_is_sentinel(client))
-    aof = info.get("aof_enabled")
     primary = f"{info.get('master_host')}:{info.get('master_port')}"
     return ServerInfo(
         kind="valkey" if "valkey_version" in info else "redis",
         version=_numbers(info.get("valkey_version") or info.get("redis_version", "")),
         cluster=info.get("cluster_enabled") == 1,
         replica_of=primary if info.get("role") == "slave" else "",
-        maxmemory=info.get("maxmemory"),
         maxmemory_policy=info.get("maxmemory_policy"),
-        aof_enabled=None if aof is None else bool(aof),
     )
 
 
