@@ -41,7 +41,7 @@ function Facet({ facet, state, words, onChange }) {
     <ul>
       ${words.slice(0, all ? LONG : SHORT).map(([word, count]) => {
         const on = value === word && word, out = value === `!${word}`;
-        if (!word) return html`<li key="-"><span class="word other"><span class="text">(no name of its own)</span><span class="number">${number(count)}</span></span></li>`;
+        if (!word) return html`<li key="-"><span class="word other" title="200 combinations of these words are told apart in a minute; what came after them is counted together"><span class="text">(not told apart)</span><span class="number">${number(count)}</span></span></li>`;
         return html`<li key=${word}>
           <button type="button" class=${`word${on ? " on" : ""}${out ? " out" : ""}`} aria-pressed=${on || out ? "true" : "false"}
             title=${`${line(word)}: click to keep, Alt-click (Alt-Enter) to leave out`}

@@ -2,6 +2,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { Ago, At, number, ObjectLink, State } from "./parts.js";
 import { line } from "./text.js";
+import { MOST } from "./verdicts.js";
 
 const SHORT = 6;
 const WORDS = {
@@ -27,11 +28,11 @@ export function Failing({ verdicts, now, onGo, ready, period, narrowed }) {
   }
   const on = failing.filter((one) => one.on).length;
   return html`<section class="failing" aria-labelledby="failing">
-    <div class="caption"><h2 id="failing">Failing</h2><span class="faint">${on ? `${number(on)} still` : "none any more"}; ${number(failing.length)} ${failing.length === 1 ? "object has" : "objects have"} had Warnings ${period}</span></div>
+    <div class="caption"><h2 id="failing">Failing</h2><span class="faint">${on ? `${number(on)} still` : "none any more"}; ${failing.length < MOST ? "" : "at least "}${number(failing.length)} ${failing.length === 1 ? "object has" : "objects have"} had Warnings ${period}</span></div>
     <table role="table" aria-labelledby="failing">
       <thead role="rowgroup"><tr role="row">${["Object", "What", "How often", "Since", "Last", "Still?"].map((name) => html`<th role="columnheader" scope="col" key=${name}>${name}</th>`)}</tr></thead>
       <tbody role="rowgroup">
-        ${failing.slice(0, all ? 100 : SHORT).map((one) => html`<tr role="row" key=${one.key}>
+        ${failing.slice(0, all ? MOST : SHORT).map((one) => html`<tr role="row" key=${one.key}>
           <td role="cell" class="object-cell"><${ObjectLink} about=${one.object} onGo=${onGo} />${one.place !== "default" && html` <span class="faint">${line(one.place)}</span>`}</td>
           <td role="cell" class="what" title=${line(one.message)}><b>${reasonsOf(one)}</b> ${line(one.message)}</td>
           <td role="cell" class="number">×${number(one.total)}</td>

@@ -104,7 +104,7 @@ function draw(place, bars, counts, onZoom, onOver) {
     },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 22, values: (_, times) => times.map((time) => clock(time * 1000).replace(/:\d\d$/, "")) },
-      { ...axis, grid: { stroke: probe("--line"), width: 1 }, size: 40, space: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 100000] },
+      { ...axis, grid: { stroke: probe("--line"), width: 1 }, size: (_, counts) => 19 + 7 * Math.max(3, ...(counts ?? []).map(({ length }) => length)), space: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 100000] },
     ],
     series: [{}, series("--bar"), series("--warning-bar")],
     hooks: {

@@ -95,8 +95,10 @@ function Restarts({ status, now }) {
 
 function Commands({ about }) {
   const place = about.namespace || "default", target = `${line(about.kind).toLowerCase()}/${line(about.name)}`;
+  // Not `kubectl events --for`: it takes no kind that the API does not serve.
+  const [kind, name] = [about.kind, about.name].map((text) => line(text).replace(/[\\,=]/g, "\\$&"));
   return html`<p class="commands"><${Command} text=${`eventbus why ${shellWord(target)} -n ${shellWord(place)}`} />
-    <${Command} text=${`kubectl events --for ${shellWord(target)} -n ${shellWord(place)}`} /></p>`;
+    <${Command} text=${`kubectl get events -n ${shellWord(place)} --field-selector ${shellWord(`involvedObject.kind=${kind},involvedObject.name=${name}`)}`} /></p>`;
 }
 
 function Events({ rows, goesOn, now, onGo, withObject }) {

@@ -5,7 +5,7 @@ import { pauseMs } from "./live.js";
 import { parse } from "./time.js";
 
 /** Objects judged: those whose Warnings were seen last. */
-const MOST = 200;
+export const MOST = 200;
 /** How often it is looked whether there is something new to be judged, and how often all is judged anew. */
 const LOOK_MS = 1000, ANEW_MS = 10_000;
 

@@ -266,6 +266,21 @@ def test_five_hundred_rows_are_drawn_at_a_time(bus: Bus, url: str, open_page: Op
     expect(page.get_by_text("expired").first).to_be_visible()
 
 
+@pytest.mark.volume
+def test_of_more_failing_objects_than_are_judged_the_page_says_at_least(bus: Bus, url: str, open_page: Open) -> None:
+    write(bus, *(event(f"broken-{n}", "Failed", type_="Warning", namespace="broken") for n in range(210)))
+    page = open_page(f"{url}?namespace=broken")
+    failing = page.get_by_role("table", name="Failing")
+    expect(page.locator(".failing .caption")).to_contain_text("at least 200 objects have had Warnings")
+    page.get_by_role("button", name="194 more").press("Enter")
+    expect(failing.get_by_role("row")).to_have_count(201)
+    client = bus.client()
+    with ObjectStore(bus, client) as store:  # the other tests' list is short
+        for one in store.objects(EVENT).list(ListOptions(namespace="broken")).items:
+            store.objects(EVENT).delete(one.metadata.name, "broken")
+    client.close()
+
+
 #: Forty changes within a second, of rows that are there and of others; what stands there, and waits.
 A_FLOOD = """async () => {
     const { Rows } = await import("/page/rows.js");
@@ -338,7 +353,8 @@ def test_one_object_tells_its_story_with_what_happened_around_it(url: str, open_
     expect(around.get_by_role("row").filter(has_text="its node")).to_contain_text("NodeHasDiskPressure")
     expect(around.get_by_role("row").filter(has_text="same reason")).to_contain_text("db-0")
     expect(page.get_by_role("img", name="Timeline", exact=False)).to_be_visible()
-    expect(page.get_by_text("kubectl events --for pod/web-7f-a -n shop")).to_be_visible()
+    selected = "involvedObject.kind=Pod,involvedObject.name=web-7f-a"
+    expect(page.get_by_text(f"kubectl get events -n shop --field-selector {selected}")).to_be_visible()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     copy = page.get_by_role("button", name="Copy: eventbus why pod/web-7f-a -n shop")
     copy.press("Enter")
