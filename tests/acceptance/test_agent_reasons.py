@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from eventbus.agent.pods.local_pods import LocalPods
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.kinds import NODE
@@ -157,6 +159,21 @@ def test_a_machine_that_is_short_of_disk_takes_no_pods_from_elsewhere(machine: A
         assert (event["type"], event["message"]) == ("Warning", "The node had condition: [DiskPressure]. ")
         assert machine.starts("own"), "own files are let in, as the kubelet does with its static pods"
         assert agent.stop() == 0
+
+
+def test_a_pod_that_fills_the_disk_is_evicted_and_no_other(machine: AgentMachine) -> None:
+    with small_disk(machine.folder, size_kib=8192) as disk:
+        machine.env["EVENTBUS_STATE_DIR"] = str(disk)
+        machine.local = LocalPods(disk / "agent")
+        machine.write("fair", "exec sleep 1000")
+        agent = machine.agent_alone("--eviction-hard", "nodefs.available<25%")
+        fair = machine.wait_alive("fair")
+        machine.write("greedy", "head -c 7000000 /dev/zero > big; exec sleep 1000")
+        eventually(lambda: machine.starts("greedy") and not machine.alive("greedy"))
+        eventually(lambda: shutil.disk_usage(disk).free > 6 * 1024**2)
+        assert machine.alive("fair") == [fair]
+        assert agent.stop() == 0
+        assert "disk is short: what these pods have left is taken away: greedy-n1" in agent.err
 
 
 def test_a_disk_that_was_full_and_has_room_again_is_told(machine: AgentMachine) -> None:

@@ -45,8 +45,10 @@ class Eviction:
         self._clock = clock
         self._looked_at = -LOOK_EVERY_S
 
-    def choose(self, pods: Sequence[Pod]) -> tuple[Pod, str] | None:
+    def choose(self, pods: Sequence[Pod], reclaim: Callable[[], bool] = lambda: False) -> tuple[Pod, str] | None:
         """Return which of *pods*, that run, has to go now, and the message for it; None: none. Raises: OSError.
+
+        While disk is short, *reclaim* is asked first to free what nobody needs; if it did, no pod has to go yet.
 
         Source: kubelet `eviction/eviction_manager.go` synchronize, `helpers.go` rankMemoryPressure: first what uses
         more than it asked for, then the lower priority, then who is furthest above what it asked for.
@@ -57,7 +59,7 @@ class Eviction:
         self._looked_at = now
         shortage = next(iter(self._shortages()), None)
         pods = [pod for pod in pods if not is_critical(pod)]
-        if shortage is None or not pods:
+        if shortage is None or (shortage.condition == DISK_PRESSURE and reclaim()) or not pods:
             return None
         used = {pod.metadata.uid: self._usage(pod, shortage.resource) for pod in pods}
 

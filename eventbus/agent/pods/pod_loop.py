@@ -127,12 +127,21 @@ class PodLoop:
         """End one pod, if the machine is short of memory or disk and no other one is just ending for that."""
         if self._eviction is None or not all(self._workers.is_finished(uid) for uid in self._evicted):
             return
-        chosen = self._eviction.choose([pod for pod in self.active() if self._workers.is_syncing(pod.metadata.uid)])
+        running = [pod for pod in self.active() if self._workers.is_syncing(pod.metadata.uid)]
+        chosen = self._eviction.choose(running, self._reclaim)
         if chosen is not None:
             pod, message = chosen
             self._evicted.add(pod.metadata.uid)
             self._events.event(reference_of_pod(pod), WARNING, EVICTED, message)
             self._workers.update(PodWork(Work.KILL, pod, 0.0, reason=EVICTED, message=message))
+
+    def _reclaim(self) -> bool:
+        """Free the disk of what pods have left that ended for good. Returns: whether there was anything."""
+        ended = [pod for pod in self._manager.pods() if self._workers.is_finished(pod.metadata.uid)]
+        freed = [pod.metadata.name for pod in ended if self._runtime.reclaim(PodUid(pod.metadata.uid))]
+        if freed:
+            log.warning("disk is short: what these pods have left is taken away: %s", ", ".join(freed))
+        return bool(freed)
 
     def failed(self, pod: Pod, error: Exception) -> None:
         """Tell that a sync failed. The worker's thread."""

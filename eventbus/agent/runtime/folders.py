@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +75,21 @@ class PodFolders:
         folder = self.of(uid).root
         if folder.exists():
             shutil.rmtree(folder)
+
+    def reclaim(self, uid: PodUid) -> bool:
+        """Take away a pod's volumes, what its containers wrote where they began, and the older pieces of its logs.
+
+        Returns: whether there was anything. Raises nothing of the disk.
+        """
+        folder, found = self.of(uid), False
+        for gone in (folder.volumes, folder.root / "containers"):
+            found |= gone.exists()
+            shutil.rmtree(gone, ignore_errors=True)
+        for piece in (folder.root / "logs").glob("*/*.log.*"):
+            found = True
+            with suppress(OSError):
+                piece.unlink()
+        return found
 
 
 def make_folder(folder: Path) -> None:

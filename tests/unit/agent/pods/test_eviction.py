@@ -76,6 +76,17 @@ def test_it_looks_again_only_after_ten_seconds() -> None:
     assert eviction.choose([a_pod("web")]) is not None
 
 
+def test_while_disk_is_short_no_pod_has_to_go_as_long_as_something_else_frees_some() -> None:
+    clock, freed = FakeClock(), [True, False]
+    eviction = Eviction(
+        machine=cast(Machine, Short(disk=1)), thresholds=parse_thresholds(""), usage=lambda *_: 1.0, clock=clock
+    )
+    assert eviction.choose([a_pod("web")], lambda: freed.pop(0)) is None
+    clock.advance(10)
+    assert eviction.choose([a_pod("web")], lambda: freed.pop(0)) is not None
+    assert freed == []
+
+
 @pytest.mark.parametrize("text", ["memory<1", "memory.available<many", "memory.available>1Gi", "nodefs.available<101%"])
 def test_a_threshold_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--eviction-hard"):
