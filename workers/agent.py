@@ -63,12 +63,19 @@ from workers.options import metrics_option, worker_help
 @click.option(
     "--allow-user", "allow_users", multiple=True, type=int, metavar="UID", help="Pods may run as this user as well."
 )
-@click.option("--max-pods", type=click.IntRange(min=0), default=110, show_default=True, help="More are refused.")
+@click.option(
+    "--max-pods",
+    type=click.IntRange(min=0),
+    default=110,
+    show_default=True,
+    help="Pods beyond that number are refused.",
+)
 @click.option(
     "--eviction-hard",
     default="",
     metavar="LIST",
-    help="Under what pods are evicted, one after the other.  [default: memory.available<100Mi,nodefs.available<10%]",
+    help="Thresholds under which pods are evicted, one after the other.  "
+    "[default: memory.available<100Mi,nodefs.available<10%]",
 )
 @click.option("--standalone", is_flag=True, help="Be no node and wait for no bus; events are sent when there is one.")
 @click.option("--leave-pods", is_flag=True, help="Leave the processes running at the end, for the next agent.")

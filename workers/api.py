@@ -19,24 +19,30 @@ _FILE = click.Path(path_type=Path)
     "--listen",
     multiple=True,
     metavar="HOST:PORT|unix:PATH",
-    help="Where; may be given again.  [default: 127.0.0.1:6480, and api.sock in the state directory, if that is there]",
+    help="Address to serve; may be given again.  [default: 127.0.0.1:6480, and api.sock in the state directory, if "
+    "that is there]",
 )
 @click.option("--tls", "own_tls", is_flag=True, help="TLS, by a CA of our own, made in the state directory.")
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS by this certificate, read again when it changes.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
-@click.option("--client-ca", type=_FILE, metavar="FILE", help="Known is whom it certifies: CN is the user, O a group.")
+@click.option(
+    "--client-ca",
+    type=_FILE,
+    metavar="FILE",
+    help="Take certificates of clients that this CA has signed: CN is the user, O a group.",
+)
 @click.option(
     "--token-file",
     type=_FILE,
     metavar="FILE",
-    help='Known is whose token it has: a line is token,user,uid[,"group1,group2"], the token maybe sha256:<hex>.',
+    help='Take the tokens of this file: a line is token,user,uid[,"group1,group2"]; the token may be sha256:<hex>.',
 )
 @click.option(
     "--authentication-config",
     type=_FILE,
     metavar="FILE",
-    help="Known is who has a token that an OpenID Connect issuer of this file has signed: an "
-    "AuthenticationConfiguration of apiserver.config.k8s.io/v1 (pip install 'eventbus[oidc]').",
+    help="Take tokens that the OpenID Connect issuers of this file have signed: an AuthenticationConfiguration of "
+    "apiserver.config.k8s.io/v1 (pip install 'eventbus[oidc]').",
 )
 @click.option("--make-token", is_flag=True, help="Make --token-file, of one admin, where there is none; print it.")
 @click.option(
@@ -74,10 +80,9 @@ _FILE = click.Path(path_type=Path)
 def api(metrics: str, **given: Any) -> None:
     """Serve the bus over HTTP, as the Kubernetes API does: to kubectl, informers, recorders, curl.
 
-    Without users (--token-file, --authentication-config, --client-ca) it serves processes of your own user, on this
-    machine: they are admins.
-    With users everybody is asked who he is, except by the unix socket. Who may do what says --grant; the group
-    system:masters is admin. An address that others reach needs TLS and users.
+    Without users (--token-file, --authentication-config, --client-ca) it serves only processes of your own user on
+    this machine, as admins. With users, every client must sign in, except over the unix socket. --grant says who may
+    do what; the group system:masters is admin. An address that others reach needs TLS and users.
 
     \b
     Examples:

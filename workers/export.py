@@ -15,7 +15,7 @@ from workers.options import metrics_option, worker_help
 @click.option(
     "--to", "url", default="", metavar="URL", help="Where to: see above.  [default: EVENTBUS_EXPORT_TO(_FILE)]"
 )
-@click.option("--name", default="", help="What the sink's position is kept under.  [default: made from the URL]")
+@click.option("--name", default="", help="Name under which the sink's position is kept.  [default: made from the URL]")
 @click.option(
     "--from",
     "start",
@@ -29,7 +29,7 @@ from workers.options import metrics_option, worker_help
     default="every",
     show_default=True,
     metavar="RULE",
-    help="Which repeats it is told of: every, first, thresholds=1,10,100 or at-most-every=5m.",
+    help="Which repeats the sink gets: every, first, thresholds=1,10,100 or at-most-every=5m.",
 )
 @click.option(
     "--batch", type=click.IntRange(1, 1000), default=500, show_default=True, help="Events written at once, at most."
@@ -42,7 +42,9 @@ from workers.options import metrics_option, worker_help
     show_default=True,
     help="Longest wait for an answer of the sink, seconds; of a webhook never more than 10.",
 )
-@click.option("--rate", type=Finite(min=0), default=0.0, help="Events a second of a worker, at most.  [default: any]")
+@click.option(
+    "--rate", type=Finite(min=0), default=0.0, help="Events a second that a worker writes, at most.  [default: any]"
+)
 @click.option(
     "--outage",
     type=click.Choice(["pause", "count"]),

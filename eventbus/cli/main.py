@@ -39,7 +39,7 @@ Examples:
 """
 
 GROUPS: dict[str, str] = {
-    "config": """Buses by name, each with its own namespace: contexts, as kubectl has them.
+    "config": """Give buses names, each with its own namespace: contexts, as kubectl has them.
 
     They are in ~/.config/eventbus/config.json, or in the file that EVENTBUS_CONFIG names. A context that is named, by
     --context or EVENTBUS_CONTEXT, says all about where the bus is. The current one is used where the environment has
@@ -74,7 +74,9 @@ GROUPS: dict[str, str] = {
       eventbus group list
       eventbus group delete billing
     """,
-    "options": """Show and change the options of the whole bus: how it correlates, and what it keeps.
+    "options": """Show and change the options of the whole bus.
+
+    They say how it correlates, and what it keeps.
 
     \b
     Examples:
@@ -108,9 +110,7 @@ COMMANDS: dict[str, Lazy] = {
     "dead replay": Lazy("eventbus.cli.commands.dead:replay_dead", "Give buried entries back to their group."),
     "dead show": Lazy("eventbus.cli.commands.dead:show_dead", "Show one buried entry."),
     "create": Lazy("eventbus.cli.commands.create:create", "Store the objects of a file."),
-    "delete": Lazy(
-        "eventbus.cli.commands.delete:delete", "Take an object out of the store: a node, a lease, an event."
-    ),
+    "delete": Lazy("eventbus.cli.commands.delete:delete", "Take objects out of the store."),
     "describe": Lazy("eventbus.cli.commands.describe:describe", "Show one object, with its events."),
     "doctor": Lazy("eventbus.cli.commands.doctor:doctor", "Look for what is wrong, and say the cure."),
     "events": Lazy("eventbus.cli.commands.events:events", "Events as `kubectl events` shows them."),
@@ -125,7 +125,9 @@ COMMANDS: dict[str, Lazy] = {
     "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "Nodes, as kubectl shows them."),
     "get configmaps": Lazy("eventbus.cli.commands.get_objects:get_configmaps", "ConfigMaps: settings of pods."),
     "get pods": Lazy("eventbus.cli.commands.get_objects:get_pods", "Pods: what runs where, and how it is."),
-    "get secrets": Lazy("eventbus.cli.commands.get_objects:get_secrets", "Secrets: their names, never their values."),
+    "get secrets": Lazy(
+        "eventbus.cli.commands.get_objects:get_secrets", "Secrets: their names; -o yaml shows their values."
+    ),
     "get suppressed": Lazy(
         "eventbus.cli.commands.get_suppressed:get_suppressed", "Show how much was held back or folded, by source."
     ),
@@ -135,13 +137,15 @@ COMMANDS: dict[str, Lazy] = {
     "heartbeat": Lazy(
         "eventbus.cli.commands.heartbeat:heartbeat", "Make anything a node that is missed when it falls silent."
     ),
-    "kubeconfig": Lazy("eventbus.cli.commands.kubeconfig:kubeconfig", "How kubectl reaches the API of this bus."),
+    "kubeconfig": Lazy(
+        "eventbus.cli.commands.kubeconfig:kubeconfig", "Print what kubectl needs to reach the API of this bus."
+    ),
     "logs": Lazy("eventbus.cli.commands.logs:logs", "Print what the processes of a pod have printed."),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
     "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List what dead processes have left on disk."),
-    "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send it, and remove it."),
+    "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send it, and remove it from the disk."),
     "status": Lazy("eventbus.cli.commands.status:status", "Groups, workers, fullness and counters of the bus."),
     "version": Lazy("eventbus.cli.commands.version:version", "Show the version of this program."),
     "wait": Lazy("eventbus.cli.commands.wait:wait", "Wait until stored objects are as asked."),

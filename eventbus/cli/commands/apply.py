@@ -37,10 +37,10 @@ _NOT_APPLIED: Final = ("uid", "resourceVersion", "creationTimestamp", "generatio
 def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | None) -> None:
     """Make stored objects be as files say: create what is missing, change what is different.
 
-    YAML with any number of documents, or JSON: Pods, ConfigMaps, Secrets, Nodes, Leases. What was in the file that was
-    applied before and is not in this one is taken away; all else that the object has stays. A Pod runs on the node
-    that its spec.nodeName names, if the agent there takes pods of its namespace (`eventbus worker agent
-    --pods-from-bus`). Who may write Pods runs programs: the role is operator.
+    YAML with any number of documents, or JSON: Pods, ConfigMaps, Secrets, Nodes, Leases. A field that the file
+    applied before had and this one lacks is removed; all other fields of the object stay. A Pod runs on the node that
+    its spec.nodeName names, if the agent there takes pods of its namespace (`eventbus worker agent --pods-from-bus`).
+    Whoever may write Pods can run programs, so it takes the role operator.
 
     \b
     Examples:

@@ -55,9 +55,14 @@ def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
     A poison event is buried alone; its neighbours in the batch are not. `eventbus dead show` says more.
 
     \b
-    Causes: unreadable, unknown-version, unknown-codec, too-long   bytes that are no event
-            killed-worker                           three workers died over its batch, a fourth over it
-            handler-failed                          a watcher's handler raised three times
+    Causes:
+      unreadable, unknown-version, unknown-codec, too-long   bytes that are no event
+      killed-worker    three workers died over its batch, a fourth over it
+      handler-failed   a watcher's handler raised three times
+      no-line          no line of a log can be made of it
+      rejected, unbuildable, retries   a sink refused it, cannot send it, or failed too often
+
+    \b
     Examples:
       eventbus dead list
       eventbus dead list --group sink --cause killed-worker

@@ -43,7 +43,7 @@ def describe(
 
     KIND NAME works as well, KIND alone for all of them, and kubectl's plurals and short names. If no object has that
     name, all whose names begin with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`);
-    everything else is known only from stored events, which expire an hour after they were last seen.
+    everything else is known only from stored events, which expire, by default, an hour after they were last seen.
 
     \b
     Examples:

@@ -13,9 +13,9 @@ import click
 def down(state_dir: str | None) -> None:
     """Stop the embedded server that some command started when it was missing. Its data stays.
 
-    Programs that still use it wait until it is back; the next command starts it again. An `eventbus up` would do so at
-    once: while one keeps the server running, end that one instead. What one that was killed has left running, lines of
-    its Procfile, is ended first. A server named by EVENTBUS_REDIS_URL is not the embedded one, and is left alone.
+    Programs that still use it wait until it is back; the next command starts it again. An `eventbus up` would do so
+    at once: while one keeps the server running, end that one instead. Lines of a Procfile that a killed `up` has
+    left running are ended first. A server named by EVENTBUS_REDIS_URL is not the embedded one, and is left alone.
 
     \b
     Examples:

@@ -84,7 +84,7 @@ def get_configmaps(**asked: Any) -> None:
 @click.option("-A", "--all-namespaces", is_flag=True, help="Secrets of every namespace.")
 @common_options
 def get_secrets(**asked: Any) -> None:
-    """Show Secrets, as kubectl does; who may read them sees their values with -o yaml alone.
+    """Show Secrets, as kubectl does; values only with -o json, yaml and the like.
 
     \b
     Examples:

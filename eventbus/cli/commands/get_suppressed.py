@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def get_suppressed(output: str | None, no_headers: bool) -> None:
     """Show how many events were held back as spam, folded into aggregates, not created for want of memory, evicted.
 
+    By component, kind of object, type and reason, the most first. Of each, 500 sources a partition have a name, the
+    most always among them; the rest is counted as <other>.
+
     \b
-    By component, kind of object, type and reason, the most first. Of each, 500 sources a
-    partition have a name, the most always among them; the rest is counted as <other>.
     Examples:
       eventbus get suppressed
       eventbus get suppressed -o json

@@ -43,6 +43,8 @@ def list_spooled(folder: Path | None, output: str | None) -> None:
       held        its process lives, or another one is sending it
       waiting     its process is gone: the next one, or `eventbus spool send`, sends it
       unreadable  not all of it can be read, or not by this user; look at it, and remove it
+
+    \b
     Examples:
       eventbus spool list
       eventbus spool list --dir /var/lib/shop/spool -o json
@@ -77,6 +79,8 @@ def send_spooled(ctx: click.Context, folder: Path | None, any_bus: bool, output:
     Exit codes:
       0  all of it was sent, or there was nothing
       1  some of it waits: it is for another bus, unreadable, or Redis did not take it
+
+    \b
     Examples:
       eventbus spool send
       eventbus spool send --dir /var/lib/shop/spool

@@ -37,9 +37,8 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     BEHIND   age of the oldest of them, by the server's clock
     PENDING  batches that workers have taken and not acknowledged
     LOST     events lost to the group: it held the stream too long, or was destroyed
-    HOLDS    partitions, as p0, whose stream only this group still needs: it
-             has the lowest floor, and when they are full it is the one to look
-             after; -: none
+    HOLDS    partitions, like p0, whose streams keep events for this group alone:
+             when they are full, it is the one to look after; -: none
     On a bus with several partitions each worker of a group has a share of them,
     shown as PARTITIONS: all, 0-3,7 or how many (-o wide and json name them).
 

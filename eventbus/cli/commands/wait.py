@@ -52,7 +52,7 @@ def wait(
     everything: bool,
     output: str | None,
 ) -> None:
-    """Wait until objects of the store, nodes, leases or events, are as asked.
+    """Wait until stored objects, like pods, nodes or leases, are as asked.
 
     What has happened to anything else is an event: `eventbus events --for KIND/NAME -w` shows it as it comes.
 
