@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -339,8 +340,8 @@ class Outbox:
                 if never_will_do and self._closing.happened:
                     self._deadline = -math.inf
             except Exception as error:
-                if self._closing.happened and self._overdue():
-                    return  # hung up
+                if self._closing.happened and (self._overdue() or sys.is_finalizing()):
+                    return  # hung up, or the interpreter takes its modules down: no later try would do better
                 log.exception("the outbox goes on after an unexpected error")
                 self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
 

@@ -866,6 +866,22 @@ recorder = broadcaster.new_recorder("c")
 atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Counted", "0"))
 """
 
+TOO_LATE = """
+import sys
+from eventbus import EventBroadcaster, ObjectReference, Settings
+
+class Ends:
+    def __init__(self):
+        self.again, self.about = self, ObjectReference("Pod", "default", "web-0")
+        settings = Settings(prefix=sys.argv[2], flush_s=3_600)
+        self.recorder = EventBroadcaster(sys.argv[1], settings=settings).new_recorder("c")
+        self.recorder.event(self.about, "Normal", "Counted", "0")
+    def __del__(self):
+        self.recorder.event(self.about, "Normal", "Counted", "1")
+
+ends = Ends()
+"""
+
 
 def _run(program: str, url: str, prefix: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -891,6 +907,14 @@ def test_events_of_exit_callbacks_arrive_whether_they_come_before_the_flush_or_a
     ran = _run(LATE, embedded_url, settings.prefix)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert messages(read_incoming(embedded_url, settings)) == ["0", "last"]
+
+
+def test_an_event_of_a_destructor_that_runs_when_nothing_can_be_imported_any_more_is_counted_at_once(
+    embedded_url: str, settings: Settings
+) -> None:
+    ran = _run(TOO_LATE, embedded_url, settings.prefix)
+    assert (ran.returncode, ran.stderr) == (0, "1 event unsent: closed before Redis had them\n")
+    assert messages(read_incoming(embedded_url, settings)) == ["0"]
 
 
 def test_a_process_ends_in_time_without_redis(settings: Settings) -> None:
