@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from eventbus.agent.pods.local_pods import LocalPods
-from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.kinds import NODE
+from eventbus.kinds import EVENT, NODE, POD, Kind
 from eventbus.objects.node import Node
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, run
@@ -63,23 +62,23 @@ def machine(tmp_path: Path, prefix: str) -> Iterator[AgentMachine]:
     server.stop()
 
 
-def items(machine: AgentMachine, *words: str) -> list[dict[str, Any]]:
-    found = run("get", *words, "-o", "json", env=machine.env)
-    assert found.returncode == 0, found.stderr
-    listed: list[dict[str, Any]] = json.loads(found.stdout)["items"]
-    return listed
+def opened(machine: AgentMachine) -> ObjectStore:
+    settings = settings_of(machine.env["EVENTBUS_PREFIX"])
+    return ObjectStore.open(machine.env["EVENTBUS_REDIS_URL"], settings=settings)
+
+
+def items(machine: AgentMachine, kind: Kind[Any]) -> list[dict[str, Any]]:
+    with opened(machine) as store:
+        return [kind.encode(found) for found in store.objects(kind).list().items]
 
 
 def reasons(machine: AgentMachine) -> set[tuple[str, str]]:
     """Return what was recorded: the object's name without the node's, and the reason."""
-    return {
-        (event["involvedObject"]["name"].removesuffix("-n1"), event["reason"])
-        for event in items(machine, "events", "-A")
-    }
+    return {(event["involvedObject"]["name"].removesuffix("-n1"), event["reason"]) for event in items(machine, EVENT)}
 
 
 def statuses(machine: AgentMachine) -> dict[str, tuple[str, str]]:
-    found = {pod["metadata"]["name"].removesuffix("-n1"): pod["status"] for pod in items(machine, "pods")}
+    found = {pod["metadata"]["name"].removesuffix("-n1"): pod["status"] for pod in items(machine, POD)}
     return {name: (status.get("phase", ""), status.get("reason", "")) for name, status in found.items()}
 
 
@@ -113,7 +112,7 @@ def test_a_port_that_is_taken_and_a_pod_too_many_are_refused(machine: AgentMachi
         machine.write("fourth", "exec sleep 1000")
         eventually(lambda: ("fourth", "OutOfpods") in reasons(machine))
         eventually(lambda: statuses(machine).get("fourth") == ("Failed", "OutOfpods"))
-        (node,) = items(machine, "nodes")
+        (node,) = items(machine, NODE)
         assert node["status"]["capacity"]["pods"] == "2"
         assert not machine.starts("second")
         assert not machine.starts("fourth")
@@ -155,7 +154,7 @@ def test_a_machine_that_is_short_of_disk_takes_no_pods_from_elsewhere(machine: A
         assert run("apply", "-f", str(machine.folder / "far.json"), env=machine.env).returncode == 0
         eventually(lambda: statuses(machine).get("far") == ("Failed", "Evicted"))
         eventually(lambda: ("far", "Evicted") in reasons(machine))
-        [event] = [one for one in items(machine, "events") if one["involvedObject"]["name"] == "far"]
+        [event] = [one for one in items(machine, EVENT) if one["involvedObject"]["name"] == "far"]
         assert (event["type"], event["message"]) == ("Warning", "The node had condition: [DiskPressure]. ")
         assert machine.starts("own"), "own files are let in, as the kubelet does with its static pods"
         assert agent.stop() == 0
@@ -189,13 +188,12 @@ def test_a_disk_that_was_full_and_has_room_again_is_told(machine: AgentMachine) 
             assert agent.stop() == 0
 
 
-def test_a_node_that_the_store_has_from_before_a_boot_is_told(machine: AgentMachine, prefix: str) -> None:
+def test_a_node_that_the_store_has_from_before_a_boot_is_told(machine: AgentMachine) -> None:
     with Program("worker", "sink", env=machine.env, folder=machine.folder):
         agent = machine.agent("--keep-node")
         eventually(lambda: ("n1", "NodeReady") in reasons(machine))
         assert agent.stop() == 0
-        bus = open_bus(machine.env["EVENTBUS_REDIS_URL"], settings_of(prefix))
-        with ObjectStore(bus, bus.client()) as store:
+        with opened(machine) as store:
             store.objects(NODE).modify("n1", before_a_boot)
         agent = machine.agent()
         eventually(lambda: ("n1", "Rebooted") in reasons(machine))
@@ -221,7 +219,7 @@ def test_a_machine_that_is_short_of_something_evicts_one_after_the_other(machine
             eventually(lambda name=name: (name, "Evicted") in reasons(machine))  # type: ignore[misc]
             eventually(lambda name=name: statuses(machine)[name] == ("Failed", "Evicted"))  # type: ignore[misc]
             machine.wait_gone(name)
-        events = [one for one in items(machine, "events") if one["reason"] == "Evicted"]
+        events = [one for one in items(machine, EVENT) if one["reason"] == "Evicted"]
         memory = short.startswith("memory")
         resource = "memory" if memory else "ephemeral-storage"
         pressure = "NodeHasInsufficientMemory" if memory else "NodeHasDiskPressure"
