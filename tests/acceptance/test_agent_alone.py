@@ -69,7 +69,7 @@ def test_without_a_url_events_go_to_the_machines_own_bus(short_path: Path) -> No
 def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Path, edited: bool, url: str) -> None:
     asked = tmp_path / "asked"
     shell = f"trap 'echo > {asked}' TERM; while :; do sleep 0.05; done"
-    with AgentMachine(tmp_path, url, "eb") as machine:
+    with AgentMachine(tmp_path, url, "eb", flush_s="1") as machine:
         machine.write("web", shell, terminationGracePeriodSeconds=2)
         agent = machine.agent_alone() if url == "none" else machine.agent()
         first = machine.wait_alive("web")

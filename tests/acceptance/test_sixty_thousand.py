@@ -177,7 +177,7 @@ def test_with_the_defaults_what_is_written_and_what_is_held_back_add_up_to_all_e
     embedded_url: str, prefix: str, env: dict[str, str], tmp_path: Path, events: int
 ) -> None:
     sent = PRODUCERS * events
-    bus = open_with(embedded_url, prefix, Options())
+    bus = open_with(embedded_url, prefix, Options(refresh_s=1))  # what is held back is not waited for as long
     with reading(bus) as reader:
         with workers(bus, env, tmp_path) as files:
             produce(env, events)

@@ -180,7 +180,8 @@ def test_a_reader_from_the_start_ends_with_the_stores_state_and_sees_no_version_
     embedded_url: str, prefix: str, partitions: int
 ) -> None:
     settings = settings_of(prefix, partitions=partitions)
-    bus = bus_with(embedded_url, settings)  # client-go's numbers: creates, patches, aggregates, suppression
+    # client-go's numbers: creates, patches, aggregates, suppression
+    bus = bus_with(embedded_url, settings, refresh_s=1)
     with reading(bus) as reader, EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         for _ in range(3):
             broadcaster.start_recording_to_sink()
