@@ -33,7 +33,7 @@ class _Record(NamedTuple):
 
 
 class Pleg:
-    """Implements `LifecycleGenerator` in a thread of its own.
+    """Relists all processes every second, and tells differences to a `Tell`, in a thread of its own.
 
     What cannot be told, since there is no room, is found different again by the next relist.
     """
@@ -65,7 +65,7 @@ class Pleg:
             self._watched.close()
 
     def problem(self) -> str:
-        """Return "" while it relists; else why it is held to be dead."""
+        """Return "" while it relists; else why it is held to be dead: nothing for 3 min. Any thread."""
         silent_s = self._clock.monotonic() - self._last_relist
         if silent_s <= DEAD_AFTER_S:
             return ""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.contract import ExecResult, PodUid, RuntimeProblem
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
 from eventbus.objects.pod import Pod
@@ -26,7 +26,7 @@ class Probed:
         self.world = world
         self.results: list[ProbeResult] = []
         self.room = True
-        self.manager = ProbeWorkers(runtime=world.runtime, tell=self.tell, events=world.told, clock=world.clock)
+        self.manager = ProbeManager(runtime=world.runtime, tell=self.tell, events=world.told, clock=world.clock)
 
     def tell(self, result: ProbeResult) -> bool:
         if self.room:

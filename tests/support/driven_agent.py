@@ -21,7 +21,7 @@ from eventbus.agent.pods.admission import Node
 from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
-from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime import process_runtime
 from eventbus.agent.runtime.contract import PodEvents, PodRuntimeStatus
 from eventbus.agent.runtime.isolation import RlimitIsolation
@@ -166,6 +166,6 @@ class DrivenAgent:
         self._pleg = Pleg(self.runtime, tell, self.clock)
         return self._pleg
 
-    def _make_probes(self, tell: Any) -> ProbeWorkers:
-        self._probes = ProbeWorkers(runtime=self.runtime, tell=tell, events=self._events, clock=self.clock)
+    def _make_probes(self, tell: Any) -> ProbeManager:
+        self._probes = ProbeManager(runtime=self.runtime, tell=tell, events=self._events, clock=self.clock)
         return self._probes

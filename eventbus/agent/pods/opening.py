@@ -27,7 +27,7 @@ from eventbus.agent.pods.eviction import Eviction, PodUsage
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
-from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.folders import make_folder
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
@@ -178,7 +178,7 @@ def _machinery(runtime: ProcessRuntime, recorder: EventRecorder, clock: Clock) -
         runtime=runtime,
         volumes=runtime.volumes,
         generator=lambda tell: Pleg(runtime, tell, clock),
-        probes=lambda tell: ProbeWorkers(runtime=runtime, tell=tell, events=recorder, clock=clock),
+        probes=lambda tell: ProbeManager(runtime=runtime, tell=tell, events=recorder, clock=clock),
         close=runtime.close,
     )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from eventbus.agent.config.bus_source import BusSource
 from eventbus.agent.config.pod_config import PodConfig
+from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import Admission, Node
 from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.eviction import Eviction
@@ -23,8 +24,10 @@ from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.strangers import Strangers
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
 from eventbus.agent.pods.updates import Source, Work, is_static, source_of
-from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid, Volumes
-from eventbus.agent.runtime.signals import LifecycleGenerator, ProbeManager, Tell, TellProbe
+from eventbus.agent.probes.probe_manager import ProbeManager
+from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid
+from eventbus.agent.runtime.signals import Tell, TellProbe
+from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError
@@ -50,8 +53,8 @@ class Machinery(NamedTuple):
     """The runtime's side, made by whoever wires it. *generator* and *probes* are given where to tell."""
 
     runtime: PodRuntime
-    volumes: Volumes
-    generator: Callable[[Tell], LifecycleGenerator]
+    volumes: PodVolumes
+    generator: Callable[[Tell], Pleg]
     probes: Callable[[TellProbe], ProbeManager]
     close: Callable[[], object] = lambda: None
 

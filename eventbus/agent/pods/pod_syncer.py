@@ -14,8 +14,10 @@ from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork
 from eventbus.agent.pods.status_manager import PodObjects, StatusManager
 from eventbus.agent.pods.updates import Work, is_static
-from eventbus.agent.runtime.contract import MountFailed, PodEvents, PodRuntime, PodUid, StartFailure, Volumes
-from eventbus.agent.runtime.signals import ProbeManager, ProbeResult, ProbeType
+from eventbus.agent.probes.probe_manager import ProbeManager
+from eventbus.agent.runtime.contract import MountFailed, PodEvents, PodRuntime, PodUid, StartFailure
+from eventbus.agent.runtime.signals import ProbeResult, ProbeType
+from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.clock import Clock
 from eventbus.errors import EventBusError
 from eventbus.event import ObjectReference
@@ -44,7 +46,7 @@ class Parts(NamedTuple):
     """
 
     runtime: PodRuntime
-    volumes: Volumes
+    volumes: PodVolumes
     probes: ProbeManager
     statuses: StatusManager
     mirrors: Mirrors

@@ -27,7 +27,7 @@ from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
 from eventbus.agent.pods.pod_workers import PodWork
 from eventbus.agent.pods.updates import CONFIG_SOURCE, Source, Work, full_name
-from eventbus.agent.probes.probe_manager import ProbeWorkers
+from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
 from eventbus.agent.runtime.folders import PodFolders, make_folder
@@ -101,7 +101,7 @@ class ProcfileRunner:
                 runtime=runtime,
                 volumes=runtime.volumes,
                 generator=lambda tell: Pleg(runtime, tell, clock),
-                probes=lambda tell: ProbeWorkers(runtime=runtime, tell=tell, events=events, clock=clock),
+                probes=lambda tell: ProbeManager(runtime=runtime, tell=tell, events=events, clock=clock),
                 close=runtime.close,
             ),
             node=lambda: Offer({}, {}),

@@ -31,8 +31,11 @@ _UNTOLD_AGAIN_S: Final = 0.1
 _Key = tuple[PodUid, str, ProbeType]
 
 
-class ProbeWorkers:
-    """Implements `ProbeManager`. Its threads begin with the first probe and end with `stop`."""
+class ProbeManager:
+    """Asks the probes of all pods it was given, and tells each change to a `TellProbe`. Any thread.
+
+    Its own threads begin with the first probe and end with `stop`.
+    """
 
     def __init__(self, *, runtime: PodRuntime, tell: TellProbe, events: PodEvents, clock: Clock) -> None:
         self._runtime = runtime
@@ -49,7 +52,7 @@ class ProbeWorkers:
         self.asked = self.failed = 0
 
     def add_pod(self, pod: Pod) -> None:
-        """See `ProbeManager.add_pod`. A probe whose definition changed begins anew."""
+        """Begin to ask its probes. Idempotent; only a probe whose definition changed begins anew."""
         uid = PodUid(pod.metadata.uid)
         with self._changed:
             wanted = {
@@ -69,21 +72,21 @@ class ProbeWorkers:
                 self._changed.notify()
 
     def stop_liveness_and_startup(self, uid: PodUid) -> None:
-        """See `ProbeManager.stop_liveness_and_startup`."""
+        """The pod is ending: only its readiness is asked from here on."""
         self._drop_all(uid, (ProbeType.LIVENESS, ProbeType.STARTUP))
 
     def remove_pod(self, uid: PodUid) -> None:
-        """See `ProbeManager.remove_pod`."""
+        """Ask nothing of it any more."""
         self._drop_all(uid, tuple(ProbeType))
 
     def started(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:
-        """See `ProbeManager.started`."""
+        """True once its run came up: it runs, and its startup probe, if any, has succeeded."""
         if status is None or not status.running:
             return False
         return container.startup_probe is None or self._holds((uid, container.name, ProbeType.STARTUP), status)
 
     def ready(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:
-        """See `ProbeManager.ready`."""
+        """True if its run is started, and its readiness probe, if any, succeeds."""
         if not self.started(uid, container, status):
             return False
         assert status is not None
@@ -200,4 +203,4 @@ class ProbeWorkers:
             self._untold = left + self._untold
 
 
-__all__ = ["LOOK_EVERY_S", "MOST_AT_ONCE", "ProbeWorkers"]
+__all__ = ["LOOK_EVERY_S", "MOST_AT_ONCE", "ProbeManager"]

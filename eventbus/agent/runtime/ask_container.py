@@ -7,9 +7,9 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from eventbus.agent.runtime.contract import CommandNotFound, ExecResult, PodUid, RuntimeProblem
+from eventbus.agent.runtime.contract import CommandNotFound, PodRuntime, PodUid, RuntimeProblem
 from eventbus.objects.container import Container, HTTPGetAction, LifecycleHandler, Port, Probe, TCPSocketAction
 from eventbus.text import printable
 
@@ -25,19 +25,13 @@ class Answer(NamedTuple):
     said: str
 
 
-class Inside(Protocol):
-    """Runs commands inside pods."""
-
-    def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult: ...
-
-
 def ask(
-    inside: Inside, uid: PodUid, container: Container, handler: Probe | LifecycleHandler, timeout_s: float
+    runtime: PodRuntime, uid: PodUid, container: Container, handler: Probe | LifecycleHandler, timeout_s: float
 ) -> Answer:
     """Do what *handler* says; blocks for *timeout_s* at the most. Raises nothing of the runtime."""
     try:
         if handler.exec is not None:
-            return _exec(inside, uid, container, handler.exec.command, timeout_s)
+            return _exec(runtime, uid, container, handler.exec.command, timeout_s)
         if handler.http_get is not None:
             return _http_get(container, handler.http_get, timeout_s)
         if handler.tcp_socket is not None:
@@ -62,8 +56,8 @@ def _port_of(container: Container, port: Port) -> int:
     raise ValueError(f"couldn't find port {port!r} in container {container.name}")
 
 
-def _exec(inside: Inside, uid: PodUid, container: Container, command: Sequence[str], timeout_s: float) -> Answer:
-    result = inside.exec_in(uid, container.name, command, timeout_s)
+def _exec(runtime: PodRuntime, uid: PodUid, container: Container, command: Sequence[str], timeout_s: float) -> Answer:
+    result = runtime.exec_in(uid, container.name, command, timeout_s)
     if result.timed_out:
         return Answer(False, f"command timed out: {' '.join(command)!r} timed out after {timeout_s:g}s")
     return Answer(result.exit_code == 0, _said(result.output.decode("utf-8", "replace")))
@@ -106,4 +100,4 @@ def _said(text: str) -> str:
     return printable(text.strip())[:MOST_SAID]
 
 
-__all__ = ["Answer", "Inside", "ask"]
+__all__ = ["Answer", "ask"]

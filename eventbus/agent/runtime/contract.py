@@ -170,7 +170,7 @@ class PodRuntime(Protocol):
 
         Kills what changed, makes the sandbox (`SandboxChanged`), then starts init containers one by one and the
         containers, each after its artifact (`Pulling` …), with back-off (`BackOff`) and hooks. Whether a container
-        that ended is started again follows its restart policy. Its volumes must be there (`Volumes.mount`).
+        that ended is started again follows its restart policy. Its volumes must be there (`PodVolumes.mount`).
         Blocks for post-start hooks, artifacts and pre-stop hooks; never for an init container: call again when
         it has ended. Safe to call again after any error or crash.
 
@@ -227,17 +227,6 @@ class PodEvents(Protocol):
     def event(self, about: ObjectReference, type: str, reason: str, message: str) -> object: ...
 
 
-class Volumes(Protocol):
-    """The volumes of pods on this machine. Calls about one pod come from its worker."""
-
-    def mount(self, pod: Pod) -> None:
-        """Make its volumes, or bring files of ConfigMaps and Secrets up to date, atomically. Idempotent, quick.
-
-        Raises: MountFailed: message of `FailedMount`; call again later.
-        """
-        ...
-
-
 class RuntimeProblem(EventBusError):
     """A call to the runtime failed; the message says why."""
 
@@ -284,5 +273,4 @@ __all__ = [
     "ShimGone",
     "StartFailure",
     "SyncResult",
-    "Volumes",
 ]

@@ -71,7 +71,7 @@ class ProcessRuntime:
         self.volumes = PodVolumes(self._folders, configs)
         self._sandboxes = Sandboxes(folders=self._folders, observer=self._observer, zygote=self._zygote, clock=clock)
         self._killer = ContainerKiller(
-            folders=self._folders, observer=self._observer, events=events, clock=clock, inside=self
+            folders=self._folders, observer=self._observer, events=events, clock=clock, runtime=self
         )
         artifacts = Artifacts(state_dir.absolute())
         self._starter = ContainerStarter(
@@ -87,7 +87,7 @@ class ProcessRuntime:
             backoff=self._backoff,
             events=events,
             clock=clock,
-            inside=self,
+            runtime=self,
             kill=self.kill_container,
         )
 

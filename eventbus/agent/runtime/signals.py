@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from eventbus.agent.runtime.contract import ContainerId, ContainerRuntimeStatus, PodUid
-from eventbus.objects.container import Container
-from eventbus.objects.pod import Pod
+from eventbus.agent.runtime.contract import ContainerId, PodUid
 
 
 class Change(StrEnum):
@@ -58,48 +56,9 @@ Tell: TypeAlias = Callable[[PodLifecycleEvent], bool]
 TellProbe: TypeAlias = Callable[[ProbeResult], bool]
 
 
-class LifecycleGenerator(Protocol):
-    """PLEG: relists all processes every second, and tells differences to a `Tell`."""
-
-    def start(self) -> None: ...
-    def stop(self, timeout_s: float = 5.0) -> None: ...
-
-    def problem(self) -> str:
-        """Return "" while it relists; else why it is held to be dead: nothing for 3 min. Any thread."""
-        ...
-
-
-class ProbeManager(Protocol):
-    """Asks the probes of all pods it was given, and tells each change to a `TellProbe`. Any thread."""
-
-    def add_pod(self, pod: Pod) -> None:
-        """Begin to ask its probes. Idempotent; workers of containers that are there stay."""
-        ...
-
-    def stop_liveness_and_startup(self, uid: PodUid) -> None:
-        """The pod is ending: only its readiness is asked from here on."""
-        ...
-
-    def remove_pod(self, uid: PodUid) -> None: ...
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Ask nothing any more. Idempotent."""
-        ...
-
-    def started(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:
-        """True once its run came up: it runs, and its startup probe, if any, has succeeded."""
-        ...
-
-    def ready(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:
-        """True if its run is started, and its readiness probe, if any, succeeds."""
-        ...
-
-
 __all__ = [
     "Change",
-    "LifecycleGenerator",
     "PodLifecycleEvent",
-    "ProbeManager",
     "ProbeResult",
     "ProbeType",
     "Tell",

@@ -29,14 +29,20 @@ _CHECKS: Final = {
 
 
 class PodVolumes:
-    """Makes the volumes of pods. Each lies in `volumes/<name>` of the pod's folder; a hostPath stays where it is."""
+    """Makes the volumes of pods. Each lies in `volumes/<name>` of the pod's folder; a hostPath stays where it is.
+
+    Calls about one pod come from its worker.
+    """
 
     def __init__(self, folders: PodFolders, configs: ConfigSource) -> None:
         self._folders = folders
         self._configs = configs
 
     def mount(self, pod: Pod) -> None:
-        """Make all of them, or bring them up to date. Raises: MountFailed: names every one that is not there."""
+        """Make all of them, or bring files of ConfigMaps and Secrets up to date, atomically. Idempotent, quick.
+
+        Raises: MountFailed: names every one that is not there, as `FailedMount` tells it; call again later.
+        """
         problems = []
         for volume in pod.spec.volumes:
             try:
