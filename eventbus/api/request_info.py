@@ -44,7 +44,7 @@ def read_request(method: str, raw_path: str, query: Mapping[str, str], resources
     if old_watch and subresource:
         raise status.no_such_path()
     if subresource and subresource not in resource.subresources:
-        raise _not_here(namespace, name) if (resource.kind is POD and subresource == "log") else status.no_such_path()
+        raise _not_here(namespace, name, subresource) if resource.kind is POD else status.no_such_path()
     verbs = _STATUS if subresource else _ONE if name else _MANY
     verb = verbs.get(method)
     if verb is None or (verb in _IN_NAMESPACES and resource.kind.namespaced and not namespace):
@@ -58,9 +58,16 @@ def read_request(method: str, raw_path: str, query: Mapping[str, str], resources
     return Asked(verb, resource, namespace, name, subresource)
 
 
-def _not_here(namespace: str, name: str) -> status.Refusal:
+def _not_here(namespace: str, name: str, subresource: str) -> status.Refusal:
+    """Say where it is to be had what the kubelet serves: no API worker reaches the pods' machines."""
     words = f"eventbus logs {name}" + (f" -n {namespace}" if namespace != "default" else "")
-    return status.no_such_path(f"logs lie on the node that runs the pod; type there: {words}")
+    match subresource:
+        case "log":
+            return status.no_such_path(f"logs lie on the node that runs the pod; type there: {words}")
+        case "exec" | "attach" | "portforward":
+            what = f"{subresource} is not served: no API worker reaches the machine of a pod"
+            return status.no_such_path(f"{what}, where its processes and ports are the machine's own")
+    return status.no_such_path()
 
 
 def is_true(value: str | None) -> bool:

@@ -352,6 +352,9 @@ def test_who_looks_for_lines_among_the_pods_of_the_store_is_told_where_they_are(
         assert pod in told[1]
         assert told[2].startswith("Look at one: eventbus logs ")
         assert len(run("get", "pods", "-n", "elsewhere", env=env).stderr.splitlines()) == 1
+        deleted = run("delete", "pod/web", env=env)
+        assert deleted.returncode == 1
+        assert deleted.stderr.splitlines()[1].startswith(f"{pod} is a line of `eventbus up`")
         assert program.stop() == 0
     assert len(run("get", "pods", env=env).stderr.splitlines()) == 1
 

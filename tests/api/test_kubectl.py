@@ -62,6 +62,8 @@ def test_pods_are_applied_and_shown(embedded_url: str, prefix: str, tmp_path: Pa
         assert shown("create secret generic s --from-literal=p=q") == "secret/s created\n"
         assert " Opaque " in shown("get secret s")
         assert "eventbus logs web-0" in shown("logs web-0")
+        for words in ("exec web-0 -- ls", "attach web-0"):
+            assert "is not served: no API worker reaches the machine of a pod" in shown(words)
 
 
 def test_a_list_of_objects_is_made_and_an_unknown_kind_is_named(embedded_url: str, prefix: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.kind_names import objects_from_words
 from eventbus.cli.input.lookup import demanded_kind
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.up_lines import up_lines
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.printers.output import dump_json, write
@@ -81,6 +82,7 @@ def delete(
                 missing += not ignore_not_found
                 if not ignore_not_found:
                     click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)
+                    _tell_line(kind, name, namespace)
                 continue
             gone.append({"kind": kind.name, "apiVersion": kind.api_version, "name": name})
             if output != "json":
@@ -115,6 +117,15 @@ def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_
         with suppress(NotFound):
             session.store.objects(LEASE).delete(name, NODE_LEASES)
     session.store.objects(kind).delete(name, place, grace_s=grace_s)
+
+
+def _tell_line(kind: Kind[Any], name: str, namespace: str) -> None:
+    """Tell whoever would end a line of an `up` how that is done: no store has it."""
+    from eventbus.kinds import POD
+
+    for line in up_lines(namespace) if kind is POD else ():
+        if line == name or line.startswith(f"{name}-"):
+            click.echo(f"{printable(line)} is a line of `eventbus up`, which ends it at its own end (Ctrl-C)", err=True)
 
 
 def _deleted(kind: Kind[Any], name: str, force: bool) -> str:

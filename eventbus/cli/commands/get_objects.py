@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.up_lines import up_lines
 from eventbus.text import printable
 
 
@@ -96,15 +96,9 @@ def get_secrets(**asked: Any) -> None:
 
 def _tell_lines(asked: GetOptions) -> Sequence[str]:
     """Whoever looks for the lines of an `up` here is told where they are found: no store has them."""
-    from eventbus.broker.embedded.server import default_directory
     from eventbus.kinds import POD
 
-    directory = default_directory(os.environ)
-    if not any(directory.glob("up*.lock")):
-        return ()
-    from eventbus.agent.pods.left_lines import running_lines
-
-    names = running_lines(directory, asked.place(POD))
+    names = up_lines(asked.place(POD))
     told = f"The store has no lines of `eventbus up`. Here run: {', '.join(map(printable, names))}"
     return (told, f"Look at one: eventbus logs {names[0]}; eventbus describe pod/{names[0]}") if names else ()
 

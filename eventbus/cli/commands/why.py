@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import object_from_words, recorded_reference
-from eventbus.cli.input.lookup import waiting
+from eventbus.cli.input.kind_names import meant_kinds, object_from_words, recorded_reference
+from eventbus.cli.input.lookup import HINTS, waiting
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.since import seconds_option
-from eventbus.cli.session import open_session
+from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
-from eventbus.event import EventType
+from eventbus.event import EventType, ObjectReference
 from eventbus.printers.output import dump_json, wants_colour, write
+
+if TYPE_CHECKING:
+    from eventbus.story.story import Story
 
 #: How far before its first Warning is looked at, at most.
 _MOST_BEFORE_S: Final = 14 * 86_400
@@ -64,11 +67,15 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, output: str | 
     if kind is not None and not kind.namespaced:
         about = msgspec.structs.replace(about, namespace="")
     with open_session() as session:
-        story = session.read_story(about, _before(before_s))
+        story, others = session.read_story(about, _before(before_s)), []
+        if not _is_known(story) and len(others := _beginning(session, about)) == 1:  # a pod without its node's name
+            story = session.read_story(msgspec.structs.replace(about, name=others[0]), _before(before_s))
         hint = waiting(session)
-    if not story.events and story.stored is None and not story.of_owned:
+    if not _is_known(story):
         place = f" in namespace {namespace}" if about.namespace else ""
-        raise NotFound(f"nothing is known of {typed.kind}/{typed.name}{place}; {hint or 'no event about it is stored'}")
+        meant = " or ".join(f"{typed.kind}/{name}" for name in others[:HINTS])
+        cure = f"did you mean {meant}?" if meant else hint or "no event about it is stored"
+        raise NotFound(f"nothing is known of {typed.kind}/{typed.name}{place}; {cure}")
     if output:
         plain = story_to_json(story, datetime.now(UTC))
         write(dump_json(plain) + "\n" if output == "json" else dump_yaml(plain))
@@ -78,6 +85,17 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, output: str | 
         click.echo("It has no Warning; what is around its first event is shown.", err=True)
     if hint:
         click.echo(hint, err=True)
+
+
+def _is_known(story: Story) -> bool:
+    return bool(story.events or story.of_owned) or story.stored is not None
+
+
+def _beginning(session: Session, about: ObjectReference) -> list[str]:
+    """Return the names of that kind, there, that begin with the one of *about* and a hyphen."""
+    begin, kinds = f"{about.name}-", frozenset(meant_kinds(about.kind))
+    found = (event.involved_object for event in session.store.list(about.namespace or None).items)
+    return sorted({one.name for one in found if one.kind.lower() in kinds and one.name.startswith(begin)})
 
 
 def _before(seconds: float) -> timedelta:
