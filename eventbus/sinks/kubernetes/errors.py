@@ -18,7 +18,7 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.sinks.webhook.retry_after import retry_after_s
+from eventbus.sinks.retry_after import retry_after_s
 from eventbus.text import cut_bytes, printable
 
 #: Nobody gets through: no or a wrong identity, no right, no time, or what stands before the server says so.

@@ -21,10 +21,10 @@ from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite,
 from eventbus.sinks.postgres.errors import hits_one_row, translate
 from eventbus.sinks.postgres.schema import CLASHES, UPSERT, migrate
 from eventbus.sinks.postgres.statement import send
+from eventbus.sinks.postgres.watchdog import hang_up_after
 from eventbus.sinks.registry import SinkOptions, safe_sink_url
 from eventbus.sinks.start_checks import check_host
 from eventbus.sinks.storable import storable_core, version_of
-from eventbus.sinks.watchdog import hang_up_after
 from eventbus.text import cut_bytes, printable
 
 PASSWORD: Final = "EVENTBUS_POSTGRES_PASSWORD"

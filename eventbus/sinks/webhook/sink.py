@@ -34,10 +34,10 @@ from eventbus.errors import (
 from eventbus.event import Event
 from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite
 from eventbus.sinks.registry import SinkOptions
+from eventbus.sinks.retry_after import retry_after_s
 from eventbus.sinks.start_checks import check_host
 from eventbus.sinks.webhook.cloud_event import Message, batch, binary, structured
 from eventbus.sinks.webhook.guarded_http import GuardedClient, Reply
-from eventbus.sinks.webhook.retry_after import retry_after_s
 from eventbus.sinks.webhook.ssrf import Guard
 from eventbus.text import cut_bytes, printable
 
