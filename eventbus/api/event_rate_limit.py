@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from eventbus.api import status
-from eventbus.api.own_buckets import OwnBuckets, Wanted
+from eventbus.api.local_buckets import LocalBuckets, Wanted
 from eventbus.api.rate_limits import Limit, LimitType
 from eventbus.broker.function_values import BucketUse
 from eventbus.broker.functions import Functions
@@ -32,7 +32,7 @@ class EventRateLimit:
     def __init__(self, limits: Sequence[Limit], *, shared: bool = False, clock: Clock | None = None) -> None:
         self._limits = limits
         self.shared = shared  #: they take a call of Redis
-        self._own = OwnBuckets(limits, clock or SystemClock())
+        self._local = LocalBuckets(limits, clock or SystemClock())
         self._alone = False
         self.refused: Counter[str] = Counter()  #: by type
         self.unshared = 0  #: how often this worker's own buckets held in the place of shared ones
@@ -73,7 +73,7 @@ class EventRateLimit:
     def _take(self, wanted: Sequence[Wanted], functions: Functions | None, *, all_or_none: bool) -> list[float]:
         """Seconds until each bucket has a token; 0: it had one."""
         if not self.shared or functions is None:
-            return self._own.take(wanted, all_or_none=all_or_none)
+            return self._local.take(wanted, all_or_none=all_or_none)
         uses = [BucketUse(_digest(one), one.limit.qps, one.limit.burst, one.tokens) for one in wanted]
         try:
             waits_s = functions.limit_rate(uses, all_or_none=all_or_none)
@@ -82,7 +82,7 @@ class EventRateLimit:
             if not self._alone:
                 self._alone = True
                 log.warning("event rate limits are not shared for now, each worker has its own: %s", error)
-            return self._own.take(wanted, all_or_none=all_or_none)
+            return self._local.take(wanted, all_or_none=all_or_none)
         if self._alone:
             self._alone = False
             log.warning("event rate limits are shared again")

@@ -24,7 +24,7 @@ class Wanted(NamedTuple):
     tokens: int
 
 
-class OwnBuckets:
+class LocalBuckets:
     """The buckets of each limit; those used longest ago are forgotten, and come back full. Thread-safe."""
 
     def __init__(self, limits: Sequence[Limit], clock: Clock) -> None:
@@ -66,4 +66,4 @@ class _Buckets:
             self._found[key] = (tokens - count, counted)
 
 
-__all__ = ["OwnBuckets", "Wanted"]
+__all__ = ["LocalBuckets", "Wanted"]
