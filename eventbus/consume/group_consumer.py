@@ -87,6 +87,7 @@ class Consumer:
         self._next_beat = 0.0
         self._redis = RedisAbsence(f"group {group}", on_change)
         self._fresh = True
+        self._made_anew = False  #: since a step last went well
         self._partition = partition
         self._last_sign = clock.monotonic()
         self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0}
@@ -181,6 +182,10 @@ class Consumer:
         try:
             step()
         except (GroupMissing, FunctionsMissing) as error:
+            if self._made_anew:  # to no end: what is missing is not in the functions of whoever has loaded them last
+                cure = "; if another version has loaded its own, install that one here"
+                return self._failed(type(error)(f"{error}{cure}"))
+            self._made_anew = True
             log.warning("group %s: %s; making it anew", self._reader.group, error)
             self._fresh = True
             return ANEW_S
@@ -189,6 +194,7 @@ class Consumer:
         except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
             log.exception("group %s: unexpected error", self._reader.group)
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
+        self._made_anew = False
         self._redis.over()
         return 0.0
 

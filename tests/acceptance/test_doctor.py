@@ -151,6 +151,16 @@ def test_events_that_wait_without_a_worker_are_named(env: dict[str, str]) -> Non
     assert found["workers"]["cure"] == "eventbus worker sink"
 
 
+def test_what_waits_is_named_though_it_cannot_be_counted(env: dict[str, str]) -> None:
+    bus = open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
+    client = bus.client()
+    client.xadd(bus.keys[0].incoming, {"b": "no batch"})
+    client.close()
+    code, found = look(env)
+    assert (code, found["workers"]["severity"], found["workers"]["cure"]) == (1, "warning", "eventbus worker sink")
+    assert "an unknown number of events wait for group sink" in found["workers"]["message"]
+
+
 def test_a_full_stream_is_named_with_who_holds_it(env: dict[str, str]) -> None:
     settings = Settings(prefix=env["EVENTBUS_PREFIX"], flush_s=0.1)
     open_bus(env["EVENTBUS_REDIS_URL"], settings, options=Options(incoming_bytes=2**20))

@@ -117,17 +117,17 @@ def _check_room(status: BusStatus) -> Iterator[Finding]:
             yield warning(
                 "store",
                 f"partition {partition.number} holds {held}: at the bound the least recently written are evicted",
-                "eventbus options set maxStored=… maxRecords=…",
+                "eventbus options set max_stored=… max_records=…",
             )
 
 
 def _check_groups(status: BusStatus) -> Iterator[Finding]:
     """Find groups with waiting events and no living worker."""
     for group in status.groups:
-        if group.lag and not group.alive:
+        if group.lag != 0 and not group.alive and not group.destroyed:
             verb = "sink" if group.name == SINK_GROUP else "log" if group.name == "log" else ""
             start = f"eventbus worker {verb}" if verb else f"start its workers, or eventbus group delete {group.name}"
-            waits = "1 event waits" if group.lag == 1 else f"{group.lag} events wait"
+            waits = "1 event waits" if group.lag == 1 else f"{group.lag or 'an unknown number of'} events wait"
             yield warning("workers", f"{waits} for group {group.name}, and no worker of it is alive", start)
         elif not group.alive and group.policy == GroupPolicy.WAIT and group.name != SINK_GROUP:
             yield warning(
@@ -141,7 +141,7 @@ def _check_groups(status: BusStatus) -> Iterator[Finding]:
         yield error("workers", "the store's group `sink` was destroyed: nothing is recorded", cure)
     elif sink.alive:
         yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, {sink.lag} events behind")
-    elif not sink.lag:
+    elif sink.lag == 0:
         yield ok("workers", "no sink worker is alive, and nothing waits for one")
 
 
