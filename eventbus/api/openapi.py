@@ -151,7 +151,7 @@ def _own_name(key: str, top: str, name: str) -> str:
 def _hook(wanted: type) -> dict[str, Any]:
     if wanted is FrozenDict:
         return {"type": "object", "additionalProperties": {"type": "string"}}
-    raise NotImplementedError(wanted)
+    raise NotImplementedError(wanted)  # which msgspec asks for; a Kind has refused such a type before
 
 
 def _valid(value: Any, top: str, name: str) -> Any:
