@@ -3,7 +3,7 @@
 `EVENTBUS_CRASH=kill:recorded:3` kills the process when it comes past `recorded` for the third time; `stop:` freezes it
 (SIGSTOP) instead; `kill:decoded@MARK` only when what it works on contains the bytes MARK, every time. The places are in
 the write path, in the agent's sync of a pod (`kill:pod:volumes`), in shims and their zygote (`kill:shim:made`; each
-counts for itself): `grep failpoint`.
+counts for itself, and so does each worker): `grep failpoint`.
 """
 
 from __future__ import annotations

@@ -3,16 +3,19 @@ can know is said."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
-from eventbus.agent.shim.procfs import all_processes
+from eventbus.agent.runtime.shim_client import call
+from eventbus.agent.shim.procfs import all_processes, is_alive, read_process
 from eventbus.objects.pod import Pod
-from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, children, make_pod, runtime_world
 from tests.thin import thin
 from tests.waiting import eventually
 
@@ -28,9 +31,12 @@ STARTING = (
     "shim:made",
     "shim:written",
     "shim:released",
+    "shim:learned",
 )
 #: Those behind the word that lets a process become its program, and the one between its end and what is written.
-RELEASED, FORGETS = "shim:released", "shim:ended"
+RELEASED, FORGETS = ("shim:released", "shim:learned"), "shim:ended"
+#: Those at which a worker starts a process.
+WORKING = ("shim:created", "shim:made", "shim:written", "shim:released")
 #: Places of an end: of a process by itself, of a pod that is ended.
 ENDED = (FORGETS, "shim:kept")
 ENDING = ("shim:stop", "shim:stopped", *ENDED, "shim:exit")
@@ -90,13 +96,38 @@ def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes
 
 
 @pytest.mark.parametrize("policy", ["Always", "Never"])
-@pytest.mark.parametrize("place", thin(STARTING, lambda place: place in ("zygote:asked", "shim:made", RELEASED)))
+@pytest.mark.parametrize("place", thin(STARTING, lambda place: place in ("zygote:asked", "shim:made", *RELEASED)))
 def test_killed_while_a_pod_starts(crashes: Crashes, place: str, policy: str) -> None:
     pod, world = crashes.pod("exec sleep 1000", policy), crashes.world
     crashes.armed(place)
     world.sync(pod)
     crashes.disarmed()
-    began = place in STARTING[STARTING.index("shim:created") :]
+    comes_back(crashes, pod, place, began=place in STARTING[STARTING.index("shim:created") :])
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+@pytest.mark.parametrize("place", thin(WORKING, lambda place: place in ("shim:made", "shim:released")))
+def test_killed_while_its_worker_starts_a_process(
+    crashes: Crashes, place: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod, world = crashes.pod("exec sleep 1000", policy), crashes.world
+    with monkeypatch.context() as impatient:
+        impatient.setattr(call, "__defaults__", (0.2,))
+        impatient.setenv("EVENTBUS_CRASH", f"stop:{place}")
+        assert world.sync(pod).failed
+    [worker] = children(world.shim_pid)
+    eventually(lambda: read_process(worker.pid).state == "T")  # type: ignore[union-attr]
+    os.kill(world.shim_pid, signal.SIGKILL)
+    eventually(lambda: not is_alive(worker.pid, worker.start_ticks))
+    world.runtime.close()
+    world.runtime = world.open()
+
+    comes_back(crashes, pod, place, began=True)
+
+
+def comes_back(crashes: Crashes, pod: Pod, place: str, *, began: bool) -> None:
+    """Sync until the pod is as if nothing had happened but what is said: its shim was killed at *place*."""
+    world, policy = crashes.world, pod.spec.restart_policy
 
     def settled() -> bool:
         # While its shim is just being killed, a run that was begun still shows as running.
@@ -110,7 +141,7 @@ def test_killed_while_a_pod_starts(crashes: Crashes, place: str, policy: str) ->
     assert crashes.alive() == (policy == "Always" or not began)
     eventually(lambda: len(crashes.starts) >= crashes.alive())
     assert len(world.processes()) == crashes.alive(), "nothing runs twice"
-    assert len(crashes.starts) <= crashes.alive() + (place == RELEASED), "what was never released has done nothing"
+    assert len(crashes.starts) <= crashes.alive() + (place in RELEASED), "what was never released has done nothing"
     if policy == "Always" and began:
         assert world.told.reasons.count("SandboxChanged") == 1
 

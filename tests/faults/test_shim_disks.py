@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.shim.procfs import children
 from eventbus.agent.shim.state import EXITED, RUNNING, STATE, read_state
 from eventbus.kinds import POD
 from eventbus.objects.pod import Pod
-from tests.support.runtime_world import UID, RuntimeWorld, container, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, children, container, is_idle, lowest_free, runtime_world
 from tests.waiting import eventually
 
 #: Bytes between two bounds that are tried.
@@ -67,6 +66,17 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(world: RuntimeW
         assert phases(world) == {"c0": RUNNING}
 
     eventually(lambda: phases(world) == {"c0": EXITED})
+    assert (world.run("c0").exit_code, world.run("c0").signal, world.shim_pid) == (143, 15, shim)
+
+
+def test_an_end_is_written_by_the_shim_itself_when_there_can_be_no_worker(world: RuntimeWorld) -> None:
+    world.sync(sleeping("c0"))
+    run, shim = world.run("c0"), world.shim_pid
+    eventually(lambda: is_idle(shim))  # whoever has called before has hung up
+    with limited(world, resource.RLIMIT_NOFILE, lowest_free(shim) + 1):  # a pipe has two
+        os.kill(run.pid, signal.SIGTERM)
+        eventually(lambda: phases(world) == {"c0": EXITED})
+
     assert (world.run("c0").exit_code, world.run("c0").signal, world.shim_pid) == (143, 15, shim)
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from eventbus.agent.runtime.leftovers import kill_shim
 from eventbus.agent.shim import procfs
-from eventbus.agent.shim.procfs import MARK, children, is_alive, mark_of
+from eventbus.agent.shim.procfs import MARK, is_alive, mark_of
 from eventbus.agent.shim.state import read_state
-from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, children, container, make_pod, runtime_world
 from tests.waiting import eventually
 
 #: A program that becomes itself, over and over.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from eventbus.agent.runtime.contract import RuntimeProblem, ShimGone
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.procfs import is_alive, read_process
-from tests.support.runtime_world import UID, RuntimeWorld, is_idle, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, is_idle, lowest_free, make_pod, runtime_world
 from tests.waiting import eventually
 
 #: More milliseconds than `poll` takes.
@@ -68,6 +69,34 @@ def test_a_shim_without_descriptors_hears_who_called_once_it_has_some(world: Run
         assert protocol.decode(connection.recv(65536)) == {"ok": True}
 
 
+def test_a_command_inside_a_run_is_ended_with_it(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    request = {"v": protocol.VERSION, "op": "exec", "id": world.run().id, "argv": ["sleep", "2000"], "timeout_s": 3600}
+    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
+        connection.sendall(protocol.encode(request))
+        eventually(lambda: len(world.processes()) == 2)
+        ask(world, op="stop", id=world.run().id, grace_s=0)
+        reply = protocol.decode(connection.recv(65536))
+
+    assert (reply["exit_code"], reply["timed_out"]) == (137, False)
+    assert world.processes() == []
+
+
+def test_a_command_inside_hears_of_no_other_that_calls(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    request = {"v": protocol.VERSION, "op": "exec", "id": world.run().id, "argv": ["sleep", "2000"], "timeout_s": 3600}
+    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
+        connection.sendall(protocol.encode(request))
+        eventually(lambda: len(world.processes()) == 2)
+        os.kill(world.shim_pid, signal.SIGKILL)
+        eventually(lambda: not world.status().sandbox.ready)  # type: ignore[union-attr]
+
+        with pytest.raises(ConnectionRefusedError):
+            protocol.connect(str(world.folder / "pods" / UID), 60.0)
+    world.sync(make_pod("exec sleep 1000", terminationGracePeriodSeconds=1))
+    assert len(world.processes()) == 1
+
+
 def test_processes_that_come_and_go_do_not_have_the_shim_search_the_machine(world: RuntimeWorld) -> None:
     ends = 300
     world.sync(make_pod(f"for i in $(seq {ends}); do (true &); done; echo done; exec sleep 1000"))
@@ -79,12 +108,6 @@ def test_processes_that_come_and_go_do_not_have_the_shim_search_the_machine(worl
 
 def ask(world: RuntimeWorld, **request: object) -> dict[str, object]:
     return call(world.folder / "pods" / UID, request, 60.0)
-
-
-def lowest_free(pid: int) -> int:
-    """Return the number that a process's next descriptor gets."""
-    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
-    return next(number for number in range(len(used) + 1) if number not in used)
 
 
 def reads(pid: int) -> int:

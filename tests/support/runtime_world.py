@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,6 +149,17 @@ def make_pod(*scripts: str, **spec: Any) -> Pod:
 
 def container(name: str, script: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "command": ["/bin/sh", "-c", script]} | more
+
+
+def children(pid: int) -> list[Process]:
+    """The children of *pid*."""
+    return [one for one in all_processes() if one.parent == pid]
+
+
+def lowest_free(pid: int) -> int:
+    """Return the number that a process's next descriptor gets."""
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    return next(number for number in range(len(used) + 1) if number not in used)
 
 
 def is_idle(pid: int) -> bool:

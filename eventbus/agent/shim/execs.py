@@ -4,84 +4,87 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import time
 from typing import Any
 
 from eventbus.agent.shim.launch import NOT_STARTED, launch
 from eventbus.agent.shim.outputs import Output
 from eventbus.agent.shim.procfs import all_processes, descendants
-from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process
+from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process, encode
+from eventbus.agent.shim.signals import wake_by_signals
 
 
-class _Exec:
-    """One command: who asked, what it has said, when it has to be done."""
+def answer_when_done(client: socket.socket, process: Process, timeout_s: float) -> None:
+    """Have a process of its own run a command and tell *client* how it ended. Raises: OSError: there can be none.
 
-    def __init__(self, asker: int, pid: int, output: Output, deadline: float) -> None:
-        self.asker = asker
-        self.pid = pid
-        self.output = output
-        self.deadline = deadline
-        self.timed_out = False
+    It outlives a shim that dies, so that the time of each command is bounded.
+    """
+    if os.fork():
+        return
+    try:
+        with contextlib.suppress(OSError):  # whoever asked does not wait any more
+            _keep_only(client)
+            reply = encode(_run(process, timeout_s))
+            client.settimeout(1.0)
+            client.sendall(reply)
+    finally:
+        os._exit(0)
 
 
-class Execs:
-    """The commands that run. One thread uses it."""
+def _keep_only(client: socket.socket) -> None:
+    """Nobody shall reach the pod's shim, or what it listens to, by way of this process."""
+    os.closerange(3, client.fileno())
+    os.closerange(client.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
 
-    def __init__(self) -> None:
-        self.running: dict[int, _Exec] = {}  #: by pid
 
-    def start(self, asker: int, process: Process, timeout_s: float) -> dict[str, Any] | None:
-        """Start a command for the connection *asker*. Returns: the reply if it could not be started."""
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        output = Output(reading, None, most=MOST_OUTPUT_BYTES)
-        try:
-            launched = launch(process, writing)
-        except OSError as error:
-            output.close()
-            return _reply(NOT_STARTED, f"cannot make a process: {error.strerror}".encode())
-        finally:
-            os.close(writing)
-        if problem := launched.release():
-            os.waitpid(launched.pid, 0)
-            output.close()
-            return _reply(NOT_STARTED, problem.encode())
-        self.running[launched.pid] = _Exec(asker, launched.pid, output, time.monotonic() + timeout_s)
-        return None
+def _run(process: Process, timeout_s: float) -> dict[str, Any]:
+    wake = wake_by_signals()
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    try:
+        launched = launch(process, writing)
+    except OSError as error:
+        return _reply(NOT_STARTED, f"cannot make a process: {error.strerror}".encode())
+    os.close(writing)
+    if problem := launched.release():
+        return _reply(NOT_STARTED, problem.encode())
+    output = Output(reading, None, most=MOST_OUTPUT_BYTES)
+    timed_out, code = _wait(launched.pid, output, wake, time.monotonic() + timeout_s)
+    output.read()
+    return _reply(code if code >= 0 else 128 - code, output.said) | {"timed_out": timed_out}
 
-    def ended(self, pid: int, code: int) -> tuple[int, dict[str, Any]] | None:
-        """A process has ended. Returns: the connection to answer and the reply, if it was one of these."""
-        found = self.running.pop(pid, None)
-        if found is None:
-            return None
-        found.output.read()
-        found.output.close()
-        reply = _reply(code if code >= 0 else 128 - code, found.output.said)
-        return found.asker, reply | {"timed_out": found.timed_out}
 
-    def forget_asker(self, asker: int) -> None:
-        """Nobody waits for the commands of that connection any more; they run on until their time is over."""
-        for one in self.running.values():
-            if one.asker == asker:
-                one.asker = -1
+def _wait(pid: int, output: Output, wake: int, deadline: float) -> tuple[bool, int]:
+    """Wait until *pid* ends, by itself or by us at *deadline*. Returns: whether by us, and how."""
+    poll, timed_out = select.poll(), False
+    for descriptor in (output.descriptor, wake):
+        poll.register(descriptor, select.POLLIN)
+    while True:
+        left_s = None if timed_out else deadline - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            timed_out = True
+            _kill(pid)
+            continue
+        for descriptor, _ in poll.poll(None if left_s is None else min(left_s, 3600.0) * 1000 + 1):
+            if descriptor == wake:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 4096)
+            elif not output.read():  # closed, though the process may run on: it would be ready for ever
+                poll.unregister(descriptor)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return timed_out, os.waitstatus_to_exitcode(status)
 
-    def kill_due(self) -> float | None:
-        """Kill what takes too long. Returns: seconds until the next is due."""
-        now = time.monotonic()
-        for one in self.running.values():
-            if one.deadline <= now and not one.timed_out:
-                one.timed_out = True
-                self._kill(one)
-        due = [one.deadline - now for one in self.running.values() if not one.timed_out]
-        return max(0.0, min(due)) if due else None
 
-    def _kill(self, one: _Exec) -> None:
-        for process in descendants(one.pid, all_processes()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, signal.SIGKILL)
+def _kill(pid: int) -> None:
+    for process in descendants(pid, all_processes()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(one.pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _reply(exit_code: int, said: bytes) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 
 from eventbus.agent.shim.log_file import LogFile
 
@@ -18,10 +16,11 @@ _WHOLE = 16 * _AT_ONCE
 class Output:
     """The reading end of what a process prints: into *log*, or, without one, the first *most* bytes into `said`."""
 
-    def __init__(self, descriptor: int, log: LogFile | None, path: str = "", most: int = 0) -> None:
+    __slots__ = ("_most", "descriptor", "log", "said")
+
+    def __init__(self, descriptor: int, log: LogFile | None, most: int = 0) -> None:
         self.descriptor = descriptor
         self.log = log
-        self.path = path
         self.said = b""
         self._most = most
 
@@ -48,24 +47,7 @@ class Output:
             self.log.close()
 
 
-def open_output(folder: str, log: LogFile) -> tuple[Output, int]:
-    """Make the way from a process to its log. Returns: the reading end, and the descriptor for the process.
-
-    It is a FIFO that the process holds for reading too: when the shim dies, writing blocks one day, and does not
-    kill the process by SIGPIPE. Raises: OSError: there is none, and *log* is closed.
-    """
-    name = os.path.join(folder, f".output-{os.getpid()}-{time.monotonic_ns()}")
-    opened: list[int] = []
-    try:
-        os.mkfifo(name, 0o600)
-        opened.append(os.open(name, os.O_RDONLY | os.O_NONBLOCK))
-        opened.append(os.open(name, os.O_RDWR))
-    except OSError:
-        log.close()
-        for descriptor in opened:
-            os.close(descriptor)
-        raise
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-    return Output(opened[0], log, log.path), opened[1]
+def hold(writing: int) -> int:
+    """Return the pipe's end for a process, which holds it for reading too: when the shim dies, writing blocks one day,
+    and does not kill the process by SIGPIPE. Raises: OSError."""
+    return os.open(f"/proc/self/fd/{writing}", os.O_RDWR)

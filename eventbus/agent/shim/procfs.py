@@ -69,12 +69,6 @@ def all_processes() -> list[Process]:
     return [found for pid in pids if (found := read_process(pid)) is not None]
 
 
-def children(pid: int) -> list[Process]:
-    """The children of *pid*. Of others nothing is kept: a shim's memory is its own from the first use on."""
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return [found for one in pids if (found := read_process(one)) is not None and found.parent == pid]
-
-
 def mark(run_id: str, folder: str) -> str:
     """Name the run of the pod in *folder*: two agents of one machine may have pods of one uid, from the same file."""
     return f"{run_id} {folder}"

@@ -5,7 +5,8 @@ VERSION 1 to those it finds; what is added is optional, what changes meaning is 
 
     start  run, process → pid               an id that was started before is not started again
     stop   id, grace_s → ok, run            SIGTERM now, SIGKILL after the grace time, by the shim's own clock
-    exec   id, argv, timeout_s → exit_code, output, timed_out        in the place of that run; when it has ended
+    exec   id, argv, timeout_s → exit_code, output, timed_out        in the place of that run; when it has ended;
+                                                                     the connection ends with it
     exit   → ok                             the shim ends; refused while anything runs
 
 A refusal is {"ok": false, "kind": …, "error": …}.
@@ -30,6 +31,7 @@ MOST_OUTPUT_BYTES = 10 * 1024
 NOT_FOUND, BUSY, BAD_REQUEST, NOT_RUNNING = "CommandNotFound", "Busy", "BadRequest", "NotRunning"
 
 
+_LISTENER = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -62,16 +64,26 @@ def connect(folder: str, timeout_s: float) -> socket.socket:
         return connection
 
 
-def listen(folder: str) -> socket.socket:
-    """Listen in *folder*, in the place of whoever did so before. Raises: OSError."""
+class Listener(socket.socket):
+    """What will `listen` one day. Raises: OSError."""
+
+    # What `accept` asks for. As the properties that they are they would make an enum's member each time, and 150 KiB of
+    # each shim's own.
+    family = socket.AF_UNIX
+    type = socket.SOCK_STREAM
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_UNIX, _LISTENER)
+
+
+def listen(listener: Listener, folder: str) -> None:
+    """Have it listen in *folder*, in the place of whoever did so before. Raises: OSError."""
     with _near(folder) as place:
         if os.path.lexists(place.name):
             os.unlink(place.name)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.bind(place.name)
         os.chmod(place.name, 0o600)  # the folder lets other users' pods pass
         listener.listen(16)
-        return listener
 
 
 def encode(message: dict[str, Any]) -> bytes:

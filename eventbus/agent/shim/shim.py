@@ -1,20 +1,27 @@
-"""The loop of a shim: requests of the agent, ends of processes, what they print, and times that are due."""
+"""The loop of a shim: requests of the agent, ends of processes, what they print, and times that are due.
+
+What is more than copying bytes, a worker does (`workers.py`): what the loop itself uses of memory is kept for ever.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
-import signal
 import socket
 import time
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 from eventbus.agent.shim import protocol
-from eventbus.agent.shim.execs import Execs
-from eventbus.agent.shim.runs import Runs
-from eventbus.agent.shim.state import State, new_run
+from eventbus.agent.shim.log_file import LogFile
+from eventbus.agent.shim.outputs import Output
+from eventbus.agent.shim.runs import Runs, kill_all
+from eventbus.agent.shim.signals import asked_to_end, sleep_through_signals, wake_by_signals
+from eventbus.agent.shim.state import State
+from eventbus.agent.shim.work import NO_OUTPUT, Known, answer, begin, known, take
+from eventbus.agent.shim.workers import WorkerLost, work
 from eventbus.failpoints import failpoint
 
 #: A shim of which nothing runs looks so often whether its folder is still there, milliseconds.
@@ -26,81 +33,107 @@ _DEAF_S = 1.0
 
 
 class Shim:
-    """Owns the processes of the pod in *folder*: they are its children, and so are those that lose their parents.
+    """Owns the processes of a pod: they are its children, and so are those that lose their parents.
 
     It ends when it is asked to and nothing runs any more. SIGTERM has it end everything first, each in its grace time.
     """
 
-    def __init__(self, folder: str, state: State) -> None:
-        self._folder = folder
-        self._runs = Runs(folder, state)
-        self._execs = Execs()
+    def __init__(self) -> None:
+        self._folder = ""
+        self._packed = b""  #: what is known of the pod
+        self._running: dict[int, str] = {}  #: pid of a process that runs → its log
+        self._due_at = 0.0  #: when something is due, on the monotonic clock; 0.0: nothing
+        self._leftovers = False  #: whether there is something to sweep
+        self._outputs: dict[int, Output] = {}  #: pid → what it prints
         self._poll = select.poll()
         self._clients: dict[int, socket.socket] = {}
         self._heard: dict[int, bytes] = {}
-        self._ending = False
+        self._stopped = False  #: whether all that runs was asked to end
         self._left = False
         self._deaf_until = 0.0  #: the listener is not looked at until then, on the monotonic clock; 0.0: it is
-        self._wake, wakeup = os.pipe()
-        for descriptor in (self._wake, wakeup):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._end)
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_IGN)
-        self._runs.save()
-        self._listener = protocol.listen(folder)
-        for descriptor in (self._wake, self._listener.fileno()):
-            self._poll.register(descriptor, select.POLLIN)
+        self._wake = wake_by_signals()
+        self._listener = protocol.Listener()
+
+    def begin(self, agent: socket.socket) -> str:
+        """Take over the pod that *agent* names, and answer. Returns: its folder; "": it cannot be."""
+        reply, self._folder, learned = work(begin, os.getpid(), agent, self._listener)
+        if learned:
+            self._learn(learned)
+        agent.sendall(reply)
+        return self._folder
 
     def run(self) -> None:
-        """Work until the end."""
-        while not self._left and not (self._ending and not self._runs.running):
-            for descriptor, _ in self._poll.poll(self._next_due_ms()):
-                try:
-                    self._handle(descriptor)
-                except Exception:  # the processes of a pod are worth more than one step that went wrong
-                    with contextlib.suppress(OSError):  # the log of it is on the same full disk
-                        traceback.print_exc()
-            if self._ending:
-                self._stop_all()
-            if not self._runs.running and not os.path.isdir(self._folder):
+        """Work until the end. Raises: WorkerLost."""
+        self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._listener.fileno(), select.POLLIN)
+        while not self._left and not (asked_to_end and not self._running):
+            self._turn()
+            if not self._running and not os.access(self._folder, os.F_OK):
                 break  # nobody will ever ask any more
-        self._runs.kill_all()
-        self._runs.save_due()
+        kill_all()
+        if self._due_at:
+            take(self._packed, Runs.do_due)
+
+    def rehearse(self) -> None:
+        """Do what all shims do, in their zygote: the caches of Python's own code are filled then, and shared."""
+        self._learn(known(Runs(os.getpid(), "/", cast(State, {"runs": []}))))
+        self._listener.bind("")  # the kernel finds a name
+        self._listener.listen()
+        self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._listener.fileno(), select.POLLIN)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(self._listener.getsockname())
+            client.sendall(protocol.encode({"v": protocol.VERSION, "op": "rehearse"}))
+            self._turn()
+            self._turn()
+        self._turn()
+        reading, writing = os.pipe()
+        self._running = {0: os.devnull}
+        self._read_or_close(reading, {0})
+        self._close(self._outputs[0])
+        os.close(writing)
+        self._listener.close()
+        sleep_through_signals(self._wake)
+
+    def _turn(self) -> None:
+        for descriptor, _ in self._poll.poll(self._next_due_ms()):
+            try:
+                self._handle(descriptor)
+            except WorkerLost:
+                raise
+            except Exception:  # the processes of a pod are worth more than one step that went wrong
+                with contextlib.suppress(OSError):  # the log of it is on the same full disk
+                    traceback.print_exc()
+        if asked_to_end and not self._stopped:
+            self._stopped = True
+            self._do(Runs.stop_all)
+        if 0.0 < self._due_at <= time.monotonic():
+            self._do(Runs.do_due)
 
     def _next_due_ms(self) -> float | None:
-        parts = (self._runs.kill_due(), self._execs.kill_due(), self._runs.save_due(), self._hear_due())
-        due = [one for one in parts if one is not None]
-        if not due and not self._runs.running:
+        due = [at - time.monotonic() for at in (self._due_at, self._hear_due()) if at]
+        if not due and not self._running:
             return _ALONE_MS
-        return min(*due, _MOST_WAIT_S) * 1000 + 1 if due else None
+        return max(0.0, min(*due, _MOST_WAIT_S)) * 1000 + 1 if due else None
 
-    def _end(self, *_signal: object) -> None:
-        self._ending = True
+    def _do(self, step: Callable[..., object], *given: object) -> None:
+        self._learn(work(take, self._packed, step, *given))
 
-    def _stop_all(self) -> None:
-        for run in self._runs.running:
-            if not run["kill_at"]:
-                self._runs.stop(run, run["grace_s"])
+    def _learn(self, learned: Known) -> None:
+        self._packed, self._running, self._due_at, self._leftovers = learned
 
     def _handle(self, descriptor: int) -> None:
         if descriptor == self._wake:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._wake, 4096)
+            os.read(descriptor, 4096)
             self._reap()
         elif descriptor == self._listener.fileno():
             self._accept()
         elif descriptor in self._clients:
             self._listen_to(descriptor)
-        elif output := self._runs.outputs.get(descriptor):
-            if not output.read():  # closed, though the process may run on: it would be ready for ever
-                self._poll.unregister(descriptor)
         else:
-            found = next((one for one in self._execs.running.values() if one.output.descriptor == descriptor), None)
-            if found is None or not found.output.read():
-                with contextlib.suppress(KeyError):  # it was closed in this very round
+            output = next((one for one in self._outputs.values() if one.descriptor == descriptor), None)
+            if output is None or not output.read():  # closed, in this very round or by a process that may run on
+                with contextlib.suppress(KeyError):
                     self._poll.unregister(descriptor)
 
     def _accept(self) -> None:
@@ -116,34 +149,36 @@ class Shim:
         self._clients[client.fileno()] = client
         self._poll.register(client.fileno(), select.POLLIN)
 
-    def _hear_due(self) -> float | None:
-        """Hear again who calls, if it is time. Returns: seconds until then."""
-        if not self._deaf_until:
-            return None
-        if (left := self._deaf_until - time.monotonic()) > 0:
-            return left
-        self._deaf_until = 0.0
-        self._poll.register(self._listener.fileno(), select.POLLIN)
-        return None
+    def _hear_due(self) -> float:
+        """Hear again who calls, if it is time. Returns: when that will be; 0.0: it hears."""
+        if self._deaf_until and self._deaf_until <= time.monotonic():
+            self._deaf_until = 0.0
+            self._poll.register(self._listener.fileno(), select.POLLIN)
+        return self._deaf_until
 
     def _reap(self) -> None:
         while found := _ended_child():
             pid, code = found
-            if self._runs.ended(pid, code):
-                pass  # on disk now, if there is room, and only now reaped
-            elif answer := self._execs.ended(pid, code):
-                self._answer(*answer)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-        before = set(self._runs.outputs)
-        self._runs.sweep()
-        for descriptor in before - set(self._runs.outputs):
-            with contextlib.suppress(KeyError):
-                self._poll.unregister(descriptor)
+            if pid in self._running:
+                if output := self._outputs.get(pid):
+                    output.read(whole=True)
+                self._do(Runs.ended, pid, code)  # on disk now, if there is room, and only now reaped
+            os.waitpid(pid, 0)
+        if self._leftovers:
+            self._do(Runs.sweep)
+        for pid in tuple(self._outputs):
+            if pid not in self._running:
+                self._close(self._outputs.pop(pid))
+
+    def _close(self, output: Output) -> None:
+        output.read(whole=True)
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(output.descriptor)
+        output.close()
 
     def _listen_to(self, descriptor: int) -> None:
         try:
-            data = self._clients[descriptor].recv(256 * 1024)
+            data = self._clients[descriptor].recv(64 * 1024)
         except BlockingIOError:
             return
         except OSError:
@@ -154,68 +189,44 @@ class Shim:
             self._hang_up(descriptor)
             return
         self._heard[descriptor] = rest if end else heard
-        if end and (reply := self._reply_to(descriptor, line)) is not None:
-            self._answer(descriptor, reply)
+        if end:
+            self._answer(descriptor, line)
 
-    def _reply_to(self, asker: int, line: bytes) -> dict[str, Any] | None:
-        """Do what is asked. Returns: the reply; None: it comes later."""
+    def _answer(self, descriptor: int, line: bytes) -> None:
+        client = self._clients[descriptor]
         try:
-            request = protocol.decode(line)
-            if request["v"] != protocol.VERSION:
-                return _refusal(protocol.BAD_REQUEST, f"this shim speaks version {protocol.VERSION}")
-            return self._do(asker, request)
-        except OSError as error:
-            return _refusal("Failed", str(error))
-        except Exception as error:  # whoever asked must not wait in vain
-            return _refusal(protocol.BAD_REQUEST, f"bad request: {error!r}")
+            reading, writing = os.pipe()
+        except OSError:  # a start is refused then, for want of it
+            reading = writing = NO_OUTPUT
+        reply, self._left, learned = work(answer, self._packed, line, client, writing)
+        before = self._running.keys()
+        self._learn(learned)
+        if writing != NO_OUTPUT:
+            os.close(writing)
+            if begun := self._running.keys() - before:
+                failpoint("shim:learned")
+            self._read_or_close(reading, begun)
+        self._stopped = False
+        if not reply:
+            self._hang_up(descriptor)
+            return
+        with contextlib.suppress(OSError):  # it did not wait for it
+            client.settimeout(1.0)
+            client.sendall(reply)
+        client.setblocking(False)
 
-    def _do(self, asker: int, request: dict[str, Any]) -> dict[str, Any] | None:
-        match request["op"]:
-            case "start":
-                run = self._runs.start(new_run(request["run"]), request["process"])
-                self._watch_outputs()
-                return {"ok": True, "run": run}
-            case "stop":
-                if run_of := self._runs.find(request["id"]):
-                    self._runs.stop(run_of, float(request["grace_s"]))
-                    return {"ok": True, "run": run_of}
-                return {"ok": True}
-            case "exec":
-                try:
-                    process = self._runs.inside(request["id"], request["argv"])
-                except FileNotFoundError as error:
-                    return _refusal(protocol.NOT_FOUND, str(error))
-                if process is None:
-                    return _refusal(protocol.NOT_RUNNING, f"{request['id']} does not run")
-                reply = self._execs.start(asker, process, float(request["timeout_s"]))
-                self._watch_outputs()
-                return reply
-            case "exit":
-                if self._runs.running:
-                    return _refusal(protocol.BUSY, "something still runs")
-                failpoint("shim:exit")
-                self._left = True
-                return {"ok": True}
-        return _refusal(protocol.BAD_REQUEST, f"no such request: {request['op']}")
-
-    def _watch_outputs(self) -> None:
-        for descriptor in (*self._runs.outputs, *(one.output.descriptor for one in self._execs.running.values())):
-            self._poll.register(descriptor, select.POLLIN)
-
-    def _answer(self, descriptor: int, reply: dict[str, Any]) -> None:
-        client = self._clients.get(descriptor)
-        if client is not None:
-            with contextlib.suppress(OSError):
-                client.setblocking(True)
-                client.settimeout(1.0)
-                client.sendall(protocol.encode(reply))
-            client.setblocking(False)
+    def _read_or_close(self, reading: int, begun: set[int]) -> None:
+        for pid in begun:
+            os.set_blocking(reading, False)
+            self._outputs[pid] = Output(reading, LogFile(self._running[pid]))
+            self._poll.register(reading, select.POLLIN)
+        if not begun:
+            os.close(reading)
 
     def _hang_up(self, descriptor: int) -> None:
         self._poll.unregister(descriptor)
         self._heard.pop(descriptor, None)
         self._clients.pop(descriptor).close()
-        self._execs.forget_asker(descriptor)
 
 
 def _ended_child() -> tuple[int, int] | None:
@@ -227,7 +238,3 @@ def _ended_child() -> tuple[int, int] | None:
     if found is None:
         return None
     return found.si_pid, found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-
-
-def _refusal(kind: str, error: str) -> dict[str, Any]:
-    return {"ok": False, "kind": kind, "error": error}

@@ -1,0 +1,115 @@
+"""The pieces of a shim's work, each done from what is known of the pod, by a worker (`workers.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from eventbus.agent.shim import protocol
+from eventbus.agent.shim.execs import answer_when_done
+from eventbus.agent.shim.procfs import read_process
+from eventbus.agent.shim.runs import Runs
+from eventbus.agent.shim.state import new_run
+from eventbus.failpoints import failpoint
+
+#: What is known after a piece of work: all of it, for the next; the processes that run, each with its log; when
+#: something is due, on the monotonic clock, 0.0: nothing; whether there is something to sweep.
+Known = tuple[bytes, dict[int, str], float, bool]
+#: No output of a process is at hand.
+NO_OUTPUT = -1
+
+
+def begin(shim: int, agent: socket.socket, listener: protocol.Listener) -> tuple[bytes, str, Known | None]:
+    """Take over the pod that *agent* names. Returns: the reply, the folder, what is known; "", None: it cannot be."""
+    try:
+        request = protocol.decode(_read_line(agent))
+        folder, state, found = request["folder"], request["state"], read_process(shim)
+        state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"] = shim, found.start_ticks if found else 0
+        runs = Runs(shim, folder, state)
+        runs.save()
+        protocol.listen(listener, folder)
+        failpoint("shim:begun")
+        return protocol.encode({"ok": True, "pid": shim}), folder, known(runs)
+    except Exception as error:
+        return protocol.encode({"ok": False, "error": f"{type(error).__name__}: {error}"}), "", None
+
+
+def answer(packed: bytes, line: bytes, client: socket.socket, output: int) -> tuple[bytes, bool, Known]:
+    """Do what *client* asks; a process that begins prints into *output*.
+
+    Returns: the reply, empty if somebody else gives it; whether the shim shall end; what is known.
+    """
+    runs = Runs.unpack(packed)
+    reply = _reply_to(runs, line, client, output)
+    return protocol.encode(reply) if reply else b"", "left" in (reply or ()), known(runs)
+
+
+def take(packed: bytes, step: Callable[..., object], *given: object) -> Known:
+    """Take a step, a method of `Runs`. What goes wrong is told in the log. Returns: what is known."""
+    runs = Runs.unpack(packed)
+    try:
+        step(runs, *given)
+    except Exception:  # the processes of a pod are worth more than one step that went wrong
+        with contextlib.suppress(OSError):  # the log of it is on the same full disk
+            traceback.print_exc()
+    return known(runs)
+
+
+def known(runs: Runs) -> Known:
+    """Return what the shim keeps."""
+    return runs.pack(), {run["pid"]: run["log"] for run in runs.running}, runs.due_at(), runs.leftovers
+
+
+def _read_line(agent: socket.socket) -> bytes:
+    heard = b""
+    while not heard.endswith(b"\n"):
+        data = agent.recv(256 * 1024)
+        if not data:
+            raise ConnectionResetError("the agent hung up")
+        heard += data
+    return heard
+
+
+def _reply_to(runs: Runs, line: bytes, client: socket.socket, output: int) -> dict[str, Any] | None:
+    try:
+        request = protocol.decode(line)
+        if request["v"] != protocol.VERSION:
+            return _refusal(protocol.BAD_REQUEST, f"this shim speaks version {protocol.VERSION}")
+        return _do(runs, request, client, output)
+    except OSError as error:
+        return _refusal("Failed", str(error))
+    except Exception as error:  # whoever asked must not wait in vain
+        return _refusal(protocol.BAD_REQUEST, f"bad request: {error!r}")
+
+
+def _do(runs: Runs, request: dict[str, Any], client: socket.socket, output: int) -> dict[str, Any] | None:
+    match request["op"]:
+        case "start":
+            return {"ok": True, "run": runs.start(new_run(request["run"]), request["process"], output)}
+        case "stop":
+            if run_of := runs.find(request["id"]):
+                runs.stop(run_of, float(request["grace_s"]))
+                return {"ok": True, "run": run_of}
+            return {"ok": True}
+        case "exec":
+            try:
+                process = runs.inside(request["id"], request["argv"])
+            except FileNotFoundError as error:
+                return _refusal(protocol.NOT_FOUND, str(error))
+            if process is None:
+                return _refusal(protocol.NOT_RUNNING, f"{request['id']} does not run")
+            answer_when_done(client, process, float(request["timeout_s"]))
+            return None
+        case "exit":
+            if runs.running:
+                return _refusal(protocol.BUSY, "something still runs")
+            failpoint("shim:exit")
+            return {"ok": True, "left": True}
+    return _refusal(protocol.BAD_REQUEST, f"no such request: {request['op']}")
+
+
+def _refusal(kind: str, error: str) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "error": error}

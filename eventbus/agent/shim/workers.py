@@ -1,0 +1,74 @@
+"""Workers of a shim: each does one piece of work, and what it used of memory ends with it.
+
+A page that a process writes to is its own from then on, be it a count of references; so a shim that did its work itself
+would hold almost another megabyte for as long as its pod runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+class WorkerLost(Exception):
+    """A worker died before its word. Nobody knows what it has done, so the shim has to die as well."""
+
+
+def become_subreaper() -> None:
+    """Have processes that lose their parent become children of this one: those of workers, among others."""
+    _prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def work(piece: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
+    """Have a worker do *piece*, and wait for it; do it here if there can be none.
+
+    A shim and its worker die together: nobody works on a pod whose shim is gone.
+
+    Returns: what *piece* returns, of what `marshal` knows. Raises: WorkerLost.
+    """
+    shim = os.getpid()
+    try:
+        hear, say = os.pipe()
+    except OSError:
+        return piece(*given)
+    try:
+        worker = os.fork()
+    except OSError:
+        os.close(hear)
+        os.close(say)
+        return piece(*given)
+    if not worker:
+        _work(shim, say, piece, given)
+    try:
+        os.close(say)
+        said = b""
+        while data := os.read(hear, 65536):
+            said += data
+        os.close(hear)
+        if os.waitpid(worker, 0)[1] == 0:
+            return cast(tuple[Any, ...], marshal.loads(said))
+    except Exception as error:  # what was done is as unknown then
+        raise WorkerLost from error
+    raise WorkerLost
+
+
+def _work(shim: int, say: int, piece: Callable[..., tuple[Any, ...]], given: tuple[Any, ...]) -> NoReturn:
+    try:
+        _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == shim:
+            left = memoryview(marshal.dumps(piece(*given)))
+            while left:
+                left = left[os.write(say, left) :]
+            os._exit(0)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
