@@ -79,8 +79,7 @@ def up(
       2    it cannot be started: the Procfile, a setting or the server will not do
       130  ended at once by a second Ctrl-C
     """
-    from eventbus.process.env_file import read_env_file
-    from eventbus.process.procfile import read_procfile
+    from eventbus.process.procfile import read_env_file, read_procfile
     from eventbus.settings import Settings
     from workers.up_run import WORKERS, UpRun, api_options, metrics_options
 

@@ -22,9 +22,8 @@ from eventbus.clock import SystemClock
 from eventbus.consume.group_consumer import consumer_name
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.event import ObjectReference
-from eventbus.process.env_file import ports_of
 from eventbus.process.prefixed import PrefixedOutput
-from eventbus.process.procfile import RESERVED
+from eventbus.process.procfile import RESERVED, ports_of
 from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings

@@ -1,35 +1,43 @@
-"""Reads a Procfile: `name: command` a line, as foreman and honcho read it."""
+"""Reads a Procfile and the `.env` beside it, and gives each line a PORT, as foreman and honcho do."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from eventbus.errors import ConfigError
-from eventbus.process.line_file import said_lines
 
-_LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
+_COMMAND: Final = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
+_VARIABLE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+_ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\"": '"', "\\\\": "\\"}
 #: What `up` calls itself in its output.
-RESERVED = "up"
+RESERVED: Final = "up"
+#: foreman's first port, and the step from a line of the Procfile to the next.
+FIRST_PORT, PORT_STEP = 5000, 100
+LAST_PORT: Final = 65_535
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
 def read_procfile(path: Path) -> dict[str, str]:
-    """Return the commands of *path* by name, in its order. Empty lines and those that begin with # do not count.
+    """Return the commands of *path*, `name: command` a line, by name, in its order.
+
+    Empty lines and those that begin with # do not count.
 
     Raises: ConfigError: it cannot be read, or a line is wrong; the message has its number.
     """
     try:
-        data = path.read_bytes()
+        return parse_procfile(path.read_bytes(), path)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
-    return parse_procfile(data, path)
+        raise _unreadable(path, error) from error
 
 
 def parse_procfile(data: bytes, path: Path) -> dict[str, str]:
     """Return the commands of what was read from *path*. Raises: ConfigError: as `read_procfile`."""
     commands: dict[str, str] = {}
-    for number, line in said_lines(data, path):
-        found = _LINE.fullmatch(line)
+    for number, line in _lines(data, path):
+        found = _COMMAND.fullmatch(line)
         if found is None:
             raise ConfigError(f"{path}:{number}: not of the form `name: command` (names: letters, digits, - and _)")
         name, command = found.groups()
@@ -37,3 +45,78 @@ def parse_procfile(data: bytes, path: Path) -> dict[str, str]:
             raise ConfigError(f"{path}:{number}: the name {name!r} is {'taken' if name == RESERVED else 'used twice'}")
         commands[name] = command
     return commands
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """Return the variables of *path*; none if there is no such file. `A=b`, `A='b'`, `A="b\\n"`, `export A=b`, `# …`.
+
+    Raises: ConfigError: it cannot be read, or a line is none of these; the message has its number.
+    """
+    try:
+        return parse_env_file(path.read_bytes(), path)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def parse_env_file(data: bytes, path: Path) -> dict[str, str]:
+    """Return the variables in what was read from *path*. Raises: ConfigError: as `read_env_file`."""
+    found: dict[str, str] = {}
+    for number, line in _lines(data, path):
+        matched = _VARIABLE.fullmatch(line)
+        if matched is None:
+            raise ConfigError(f"{path}:{number}: not of the form NAME=value")
+        found[matched[1]] = _value(matched[2])
+    return found
+
+
+def ports_of(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the PORT of each line: the variable PORT, or 5000, and 100 more for each next one.
+
+    Raises: ConfigError: PORT is none, or too high for so many lines. Where there are none it may be anything.
+    """
+    base = environ.get("PORT") or str(FIRST_PORT)
+    names = list(names)
+    if names and not (_PORT.fullmatch(base) and 0 < int(base) <= LAST_PORT):
+        raise ConfigError(f"PORT={base[:80]!r} is not a port, like {FIRST_PORT}")
+    ports = {name: int(base) + PORT_STEP * place for place, name in enumerate(names)}
+    if any(port > LAST_PORT for port in ports.values()):
+        raise ConfigError(
+            f"PORT={base!r} leaves none for the last of {len(names)} lines, each {PORT_STEP} above the one before"
+        )
+    return {name: str(port) for name, port in ports.items()}
+
+
+def _lines(data: bytes, path: Path) -> list[tuple[int, str]]:
+    """Return the lines, stripped, each with its number; not empty ones and comments. Raises: ConfigError: no UTF-8."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
+    return [(number, line) for number, line in lines if line and not line.startswith("#")]
+
+
+def _value(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1]
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return re.sub(r"\\[nt\"\\]", lambda found: _ESCAPES[found[0]], text[1:-1])
+    return text
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be read: {error.strerror or error}")
+
+
+__all__ = [
+    "FIRST_PORT",
+    "PORT_STEP",
+    "RESERVED",
+    "parse_env_file",
+    "parse_procfile",
+    "ports_of",
+    "read_env_file",
+    "read_procfile",
+]

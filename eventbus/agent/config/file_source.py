@@ -17,8 +17,7 @@ from eventbus.errors import ConfigError, EventBusError
 from eventbus.log import log
 from eventbus.objects.pod import Pod
 from eventbus.periodic import Periodic
-from eventbus.process.env_file import parse_env_file
-from eventbus.process.procfile import parse_procfile
+from eventbus.process.procfile import parse_env_file, parse_procfile
 
 #: Everything is read again so often; the folder is looked at for changes every second.
 READ_EVERY_S: Final = 20.0

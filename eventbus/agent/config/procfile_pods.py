@@ -12,7 +12,7 @@ from eventbus.event import ObjectMeta
 from eventbus.names import MAX_LABEL
 from eventbus.objects.container import Container, EnvVar
 from eventbus.objects.pod import Pod, PodSpec
-from eventbus.process.env_file import ports_of
+from eventbus.process.procfile import ports_of
 
 #: Which line of which Procfile a pod is.
 LINE_LABEL: Final = "eventbus.dev/procfile-line"
