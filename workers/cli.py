@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from types import FrameType
+
 from eventbus.cli.lazy import Lazy, command_tree
 from eventbus.cli.main import ALIASES, COMMANDS, GROUPS, HELP, REWORDED, UNKNOWN
 
@@ -36,3 +40,19 @@ main = command_tree(
     unknown=UNKNOWN,
     reworded=REWORDED,
 )
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def _let_ctrl_c_end_imports() -> None:
+    """Have Ctrl-C end a worker that is still being imported; then `Signals` handles it.
+
+    A KeyboardInterrupt in a callback that Python runs in the middle of an import is lost, and the worker would go on.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_at_once)
+
+
+main.commands["worker"].callback = _let_ctrl_c_end_imports

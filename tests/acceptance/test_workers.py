@@ -169,6 +169,24 @@ def test_a_worker_waits_for_a_redis_that_is_away_and_goes_on_when_it_is_back(sho
         server.stop()
 
 
+INTERRUPTED = """
+import os, signal
+
+class Passed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+Passed()
+"""
+
+
+def test_ctrl_c_ends_a_worker_that_is_still_imported(short_path: Path, prefix: str) -> None:
+    """Where Python itself passes over what a handler raises."""
+    (short_path / "interrupted.py").write_text(INTERRUPTED)
+    env = environment(f"unix://{short_path}/nobody.sock", prefix) | {"PYTHONPATH": str(short_path)}
+    assert run("worker", "api", "--listen", "127.0.0.1:0", "--import", "interrupted", env=env).returncode == 130
+
+
 def test_a_worker_that_waits_for_redis_ends_at_the_first_signal(short_path: Path, prefix: str) -> None:
     env = environment(f"unix://{short_path}/nobody.sock", prefix)
     with Program("worker", "log", env=env, folder=short_path) as log:
