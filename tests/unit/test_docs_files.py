@@ -34,7 +34,7 @@ def test_the_unit_starts_a_worker_and_leaves_time_to_drain() -> None:
     unit.read(FILES / "eventbus-worker@.service")
     service = unit["Service"]
     words = service["ExecStart"].split()
-    assert words[1:] == ["worker", "%i"]
+    assert words[1:] == ["worker", "%i", "$WORKER_OPTIONS"]
     assert "worker" in main.list_commands(None)  # type: ignore[arg-type]  # it looks at none
     assert int(service["TimeoutStopSec"]) > 10
     assert service["RestartPreventExitStatus"] == "2"
