@@ -106,8 +106,9 @@ def start_workers(host: Host, folder: Path) -> None:
     (enabled,) = (line for line in lines if line.startswith("systemctl enable --now "))
     for name in enabled.split()[3:]:
         command = service["ExecStart"].replace("%i", name.partition("@")[2])
+        # +u: systemd, too, leaves out a variable that has no value.
         who = f"--reuid={service['User']} --regid={service['Group']} --init-groups"
-        script = f"set -a; . {service['EnvironmentFile']}; exec setpriv {who} {command}"
+        script = f"set -a +u; . {service['EnvironmentFile']}; exec setpriv {who} {command}"
         host.launch(script, folder / f"{host.name}-{name}.log")
 
 
