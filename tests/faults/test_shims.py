@@ -14,7 +14,7 @@ import pytest
 
 from eventbus.agent.runtime import shim_client
 from eventbus.agent.runtime.contract import SyncResult
-from eventbus.agent.shim.procfs import is_alive
+from eventbus.agent.shim.procfs import is_alive, read_process
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 from tests.waiting import eventually
 
@@ -98,6 +98,17 @@ def test_a_shim_asked_to_end_ends_its_pod_first(world: RuntimeWorld) -> None:
     eventually(lambda: not world.status().active)
 
     assert (world.run().exit_code, world.run().reason) == (5, "Error")
+
+
+def test_a_zygote_waits_for_its_shims_and_ends_when_it_is_asked_to(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    shim, zygote = _shim(world), read_process(world.runtime._zygote.pid)
+    assert zygote is not None
+    os.kill(shim, signal.SIGKILL)
+    eventually(lambda: read_process(shim) is None)
+
+    os.kill(zygote.pid, signal.SIGTERM)
+    eventually(lambda: not is_alive(zygote.pid, zygote.start_ticks))
 
 
 def test_a_zygote_that_was_killed_is_started_again(world: RuntimeWorld) -> None:

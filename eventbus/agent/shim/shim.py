@@ -75,16 +75,16 @@ class Shim:
             take(self._packed, Runs.do_due)
 
     def rehearse(self) -> None:
-        """Do what all shims do, in their zygote: the caches of Python's own code are filled then, and shared."""
+        """Do what all shims do, in their zygote: the caches of Python's own code are filled then, and shared.
+
+        Nobody can reach it. It listens nowhere, not even for a moment.
+        """
         self._learn(known(Runs(os.getpid(), "/", cast(State, {"runs": []}))))
-        self._listener.bind("")  # the kernel finds a name
-        self._listener.listen()
         self._poll.register(self._wake, select.POLLIN)
-        self._poll.register(self._listener.fileno(), select.POLLIN)
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(self._listener.getsockname())
-            client.sendall(protocol.encode({"v": protocol.VERSION, "op": "rehearse"}))
-            self._turn()
+        ours, client = socket.socketpair()
+        self._welcome(client)
+        with ours:
+            ours.sendall(protocol.encode({"v": protocol.VERSION, "op": "rehearse"}))
             self._turn()
         self._turn()
         reading, writing = os.pipe()
@@ -145,6 +145,9 @@ class Shim:
             self._poll.unregister(self._listener.fileno())
             self._deaf_until = time.monotonic() + _DEAF_S
             return
+        self._welcome(client)
+
+    def _welcome(self, client: socket.socket) -> None:
         client.setblocking(False)
         self._clients[client.fileno()] = client
         self._poll.register(client.fileno(), select.POLLIN)
