@@ -1,7 +1,8 @@
 """Has each test module compiled by one process of a run: each begins elsewhere, and meets what others have compiled.
 
 Pytest rewrites every assertion of a module before the module is compiled, which takes five times as long as all else
-that collecting does. It keeps the result, but in a fresh clone every process of xdist would do all of it.
+that collecting does. It keeps the result, but in a fresh clone every process of xdist would do all of it. So it is with
+the constants that Hypothesis looks for in each module of ours, and with the characters that UTF-8 has, which it tries.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 
+T = TypeVar("T")
 TESTS = Path(__file__).parents[1]
 
 
@@ -27,7 +32,13 @@ def pytest_collection(session: pytest.Session) -> None:
     modules = sorted(TESTS.rglob("test_*.py"))
     for path in _from(modules, len(modules) * number // processes):
         import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+    files = {module: getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    ours = [module for module, file in files.items() if file and is_local_module_file(file)]
+    for module in _from(ours, len(ours) * number // processes):
+        constants_from_module(module)
+    if number == 0:
+        st.characters(codec="utf-8").validate()
 
 
-def _from(paths: Sequence[Path], place: int) -> Sequence[Path]:
-    return [*paths[place:], *paths[:place]]
+def _from(all_of_them: Sequence[T], place: int) -> Sequence[T]:
+    return [*all_of_them[place:], *all_of_them[:place]]
