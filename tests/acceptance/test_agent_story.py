@@ -145,6 +145,12 @@ def test_a_pod_that_its_node_does_not_take_says_so_until_an_agent_takes_it(machi
         assert agent.stop() == 0
     agent = machine.agent("--pods-from-bus", "jobs", "--allow-command", sleep)
     eventually(lambda: status() == ("Running", ""))
+    agent.kill()
+    agent = machine.agent()
+    eventually(lambda: status() == ("Pending", "NamespaceNotAllowed"))
+    assert not any(held.active for held in machine.local.named("job", "jobs"))
+    assert run("delete", "pod/job", "-n", "jobs", env=machine.env).returncode == 0
+    eventually(lambda: get(machine, "pods", "-n", "jobs") == [])
     assert agent.stop() == 0
 
 

@@ -97,7 +97,7 @@ class PodAgent:
         self._sources = list(make_sources(self.config))
         self._bus_source: BusSource | None = None
         self._mirrors = Mirrors(self.manager)
-        self._strangers = Strangers(events, node_name)
+        self._strangers = Strangers(events, node_name, self._runs)
         self._probes = machinery.probes(lambda result: self.loop.offer(PROBES, result, wait=False))
         self._generator = machinery.generator(lambda event: self.loop.offer(PLEG, event, wait=False))
         self.statuses = StatusManager(self.manager, clock=clock, changed=lambda: self._writer.wake())
@@ -119,6 +119,10 @@ class PodAgent:
         self.loop = self._make_loop()
         self._writer = Periodic(self._write, every_s=WRITE_EVERY_S, name="eventbus-agent-pod-status")
         self._thread = threading.Thread(target=self.loop.run, name="eventbus-agent-loop", daemon=True)
+
+    def _runs(self, uid: str) -> bool:
+        held = self._runtime.status(PodUid(uid))
+        return held is not None and held.active
 
     def _make_syncer(
         self,
