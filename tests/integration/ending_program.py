@@ -137,7 +137,7 @@ def refused_then_signalled_at_work() -> None:
 
 def refused_then_signalled_while_telling() -> None:
     refuse()
-    interrupt(logging.getLogger("eventbus"), "error")
+    interrupt(logging.getLogger("eventbus"), "log")
     ending()
 
 
