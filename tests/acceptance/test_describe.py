@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,23 @@ def stored(
         yield env
 
 
+@pytest.fixture(scope="module")
+def recorded(embedded_url: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The prefix of a bus that has all of `record`, for tests that only read."""
+    prefix = f"t{secrets.token_hex(6)}"
+    env = environment(embedded_url, prefix, worker_block_ms="50")
+    record(embedded_url, prefix)
+    with Program("worker", "sink", env=env, folder=tmp_path_factory.mktemp("recorded")):
+        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
+    return prefix
+
+
+@pytest.fixture(params=BOTH)
+def told(request: pytest.FixtureRequest, embedded_url: str, recorded: str) -> Iterator[dict[str, str]]:
+    with environment_of(request, Settings(redis_url=embedded_url, prefix=recorded)) as env:
+        yield env
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -85,8 +103,8 @@ def stored(
     ],
     ids=" ".join,
 )
-def test_why_web_0_fails_is_found(stored: dict[str, str], words: tuple[str, ...]) -> None:
-    code, terminal = run_on_terminal(*words, env=stored)
+def test_why_web_0_fails_is_found(told: dict[str, str], words: tuple[str, ...]) -> None:
+    code, terminal = run_on_terminal(*words, env=told)
     assert code == 0
     (line,) = [line for line in terminal.text.splitlines() if CAUSE in line and "Warning" in line]
     assert "BackOff" in line
@@ -94,8 +112,8 @@ def test_why_web_0_fails_is_found(stored: dict[str, str], words: tuple[str, ...]
         assert "(x5 over " in line
 
 
-def test_the_page_tells_since_when_how_often_and_who_says_so(stored: dict[str, str]) -> None:
-    lines = run("describe", "pod", "web-0", env=stored).stdout.splitlines()
+def test_the_page_tells_since_when_how_often_and_who_says_so(told: dict[str, str]) -> None:
+    lines = run("describe", "pod", "web-0", env=told).stdout.splitlines()
     starts = ["Name:         web-0", "Namespace:    default", "Kind:         Pod", "API Version:  v1"]
     assert lines[:4] == starts
     assert "UID:          6f1f0b0a" in lines
@@ -105,12 +123,12 @@ def test_the_page_tells_since_when_how_often_and_who_says_so(stored: dict[str, s
     assert lines[lines.index("Events:") + 1].split() == ["Type", "Reason", "Age", "From", "Message"]
 
 
-def test_warnings_are_yellow_on_a_terminal_and_plain_elsewhere(stored: dict[str, str]) -> None:
-    _, terminal = run_on_terminal("describe", "pod", "web-0", env=stored)
+def test_warnings_are_yellow_on_a_terminal_and_plain_elsewhere(told: dict[str, str]) -> None:
+    _, terminal = run_on_terminal("describe", "pod", "web-0", env=told)
     assert "\x1b[33mWarning\x1b[0m" in terminal.raw
-    _, plain = run_on_terminal("describe", "pod", "web-0", env={**stored, "NO_COLOR": "1"})
+    _, plain = run_on_terminal("describe", "pod", "web-0", env={**told, "NO_COLOR": "1"})
     assert "\x1b[" not in plain.raw
-    assert "\x1b" not in run("describe", "pod", "web-0", env=stored).stdout
+    assert "\x1b" not in run("describe", "pod", "web-0", env=told).stdout
 
 
 @pytest.mark.parametrize(
@@ -122,23 +140,21 @@ def test_warnings_are_yellow_on_a_terminal_and_plain_elsewhere(stored: dict[str,
     ],
     ids=" ".join,
 )
-def test_where_nothing_is_known_it_says_where_to_look(
-    stored: dict[str, str], words: tuple[str, ...], hint: str
-) -> None:
-    ran = run("describe", *words, env=stored)
+def test_where_nothing_is_known_it_says_where_to_look(told: dict[str, str], words: tuple[str, ...], hint: str) -> None:
+    ran = run("describe", *words, env=told)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert hint in ran.stderr
     assert ran.stderr.count("\n") == 1
 
 
-def test_a_name_without_its_kind_is_told_the_form(stored: dict[str, str]) -> None:
-    ran = run("describe", "web-0", env=stored)
+def test_a_name_without_its_kind_is_told_the_form(told: dict[str, str]) -> None:
+    ran = run("describe", "web-0", env=told)
     assert ran.returncode == 2
     assert "pod/web-0" in ran.stderr
 
 
-def test_an_object_without_a_namespace_is_found(stored: dict[str, str]) -> None:
-    assert "NodeReady" in run("describe", "node", "n1", env=stored).stdout
+def test_an_object_without_a_namespace_is_found(told: dict[str, str]) -> None:
+    assert "NodeReady" in run("describe", "node", "n1", env=told).stdout
 
 
 @pytest.fixture
@@ -224,25 +240,25 @@ def test_what_waits_behind_a_list_that_is_not_empty_is_told_as_well(
         )
 
 
-def test_json_is_for_scripts(stored: dict[str, str]) -> None:
-    described = json.loads(run("describe", "pod/web-0", "-o", "json", env=stored).stdout)
+def test_json_is_for_scripts(told: dict[str, str]) -> None:
+    described = json.loads(run("describe", "pod/web-0", "-o", "json", env=told).stdout)
     assert described["reasons"][0] == {"type": "Warning", "reason": "BackOff", "events": 1, "seen": 5}
     assert {event["reason"] for event in described["events"]} == {"BackOff", "Pulled"}
-    listed = json.loads(run("events", "-o", "json", env=stored).stdout)
+    listed = json.loads(run("events", "-o", "json", env=told).stdout)
     assert listed["kind"] == "List"
     # an object without a namespace has its events in default
     assert {event["involvedObject"]["name"] for event in listed["items"]} == {"web-0", "db-0", "n1"}
 
 
-def test_no_events_is_said_in_kubectl_s_words(stored: dict[str, str]) -> None:
-    ran = run("events", "-n", "empty", env=stored)
+def test_no_events_is_said_in_kubectl_s_words(told: dict[str, str]) -> None:
+    ran = run("events", "-n", "empty", env=told)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "No events found in empty namespace.\n")
-    assert run("events", "--for", "pod/none", "-A", env=stored).stderr == "No events found.\n"
-    assert json.loads(run("events", "-n", "empty", "-o", "json", env=stored).stdout)["items"] == []
+    assert run("events", "--for", "pod/none", "-A", env=told).stderr == "No events found.\n"
+    assert json.loads(run("events", "-n", "empty", "-o", "json", env=told).stdout)["items"] == []
 
 
-def test_a_type_that_does_not_exist_is_refused_in_kubectl_s_words(stored: dict[str, str]) -> None:
-    ran = run("events", "--types", "Error", env=stored)
+def test_a_type_that_does_not_exist_is_refused_in_kubectl_s_words(told: dict[str, str]) -> None:
+    ran = run("events", "--types", "Error", env=told)
     assert ran.returncode == 2
     assert "valid --types are Normal or Warning" in ran.stderr
 
