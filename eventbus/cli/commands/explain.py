@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from eventbus.cli.completion import complete_kinds
 from eventbus.cli.input.lookup import demanded_kind
 from eventbus.printers.output import write
 
 
 @click.command()
-@click.argument("path", metavar="KIND[.FIELD]...")
+@click.argument("path", metavar="KIND[.FIELD]...", shell_complete=complete_kinds)
 @click.option("--recursive", is_flag=True, help="All fields below, without their descriptions.")
 def explain(path: str, recursive: bool) -> None:
     """Show the fields of a kind that the store holds.

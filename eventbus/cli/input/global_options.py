@@ -26,7 +26,7 @@ def add_to_program(program: click.Group) -> None:
         click.Option(["--context"], metavar="NAME", help="The bus of that name; see `eventbus config`.", is_eager=True,
                      expose_value=False, callback=_context_of_program, shell_complete=complete_contexts),
         click.Option(["-n", "--namespace"], metavar="TEXT", help="For the command, as its own -n.",
-                     expose_value=False, callback=_namespace),
+                     expose_value=False, callback=_namespace, shell_complete=_complete_namespaces),
         _kubeconfig(),
     ]  # fmt: skip
 
@@ -48,6 +48,12 @@ def complete_contexts(_ctx: click.Context, _parameter: click.Parameter, begin: s
         return [one.name for one in read_contexts(os.environ).contexts if one.name.startswith(begin)]
     except ConfigError:
         return []
+
+
+def _complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    from eventbus.cli.completion import complete_namespaces
+
+    return complete_namespaces(ctx, parameter, begin)
 
 
 def _context_of_program(ctx: click.Context, _parameter: click.Parameter, name: str | None) -> None:
