@@ -162,6 +162,7 @@ def test_all_asks_first_and_takes_the_filters(env: dict[str, str], bus: Bus, cli
     unsure = run("dead", verb, "--all", "--group", "a", env=env)
     assert unsure.returncode == 1
     assert "3 entries?" in unsure.stderr
+    assert unsure.stderr.endswith("Error: nobody is there to answer: give --yes\n")
     assert len(dead(env)) == 4
     sure = run("dead", verb, "--all", "--group", "a", "--yes", env=env)
     assert sure.returncode == 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventbus.cli.completion import complete_groups
+from eventbus.cli.input.consent import ask_consent
 from eventbus.cli.session import open_session
 from eventbus.errors import GroupMissing, NotFound
 from eventbus.printers.human_duration import human_duration
@@ -159,12 +160,8 @@ def _chosen(
     if not everything:
         raise click.UsageError("give the IDs that `eventbus dead list` shows, or --all")
     found = [entry.id for entry in dead.list(group=group, cause=cause)]
-    if (
-        found
-        and not yes
-        and not click.confirm(f"{verb} {len(found)} {'entry' if len(found) == 1 else 'entries'}?", err=True)
-    ):
-        raise click.Abort
+    if found and not yes:
+        ask_consent(f"{verb} {len(found)} {'entry' if len(found) == 1 else 'entries'}?")
     return found
 
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from eventbus.cli.completion import complete_deletable
+from eventbus.cli.input.consent import ask_consent
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.printers.output import dump_json, wants_colour, write
@@ -87,8 +88,8 @@ def _delete(session: Session, name: str, *, yes: bool, force: bool) -> None:
         _refuse(groups[name])
     lag = groups[name].lag
     question = f"Delete group {name}? It loses {'an unknown number of' if lag is None else lag} unread events"
-    if not yes and not click.confirm(question, err=True):
-        raise click.Abort
+    if not yes:
+        ask_consent(question)
     delete(session.bus, session.client, name)
 
 
@@ -101,8 +102,8 @@ def _forget_sink(session: Session, sink: str, *, yes: bool, force: bool) -> None
     status = found[sink]
     if not force and len(status.orphans) < len(status.parts):
         raise click.UsageError(f"a worker of {sink} is still alive: stop it first, or --force")
-    if not yes and not click.confirm(f"Forget sink {sink}? It is {status.lag} changes behind", err=True):
-        raise click.Abort
+    if not yes:
+        ask_consent(f"Forget sink {sink}? It is {status.lag} changes behind")
     forget_sink(session.bus, session.client, sink)
 
 

@@ -1,0 +1,20 @@
+"""Asks a person before something is lost for good."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+def ask_consent(question: str) -> None:
+    """Go on if the answer to *question* is yes. Raises: Abort: it is no.  ClickException: nobody answers."""
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise click.ClickException("nobody is there to answer: give --yes") from None
+    if not agreed:
+        raise click.Abort
