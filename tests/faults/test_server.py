@@ -74,7 +74,8 @@ def fill_up(scene: Scene, within_s: float = PATIENCE_S) -> tuple[Verdict, int, i
 
     Returns: the verdict, the memory when full, the most of it while it was drained.
     """
-    producer = scene.producer(count=30_000, objects=30_000, rate=20_000, noise=100)
+    count = 30_000 if LONG else 12_000
+    producer = scene.producer(count=count, objects=count, rate=20_000, noise=100)
     until(lambda: producer.acknowledged > 10)
     used = scene.client.info("memory")["used_memory"]
     scene.client.config_set("maxmemory", used + 500_000)
