@@ -14,6 +14,7 @@ import yaml
 
 from eventbus.agent.pods.local_pods import LocalPods
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
+from eventbus.agent.shim.procfs import all_processes, mark_of
 from tests.acceptance.programs import Program, environment
 from tests.waiting import eventually
 
@@ -49,6 +50,10 @@ class AgentMachine:
             for pid in [*pids, pod.sandbox.shim_pid if pod.sandbox is not None and pod.sandbox.ready else 0]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL) if pid else None
+        for process in all_processes():  # a hook outlives its shim
+            if f" {self.folder}/" in mark_of(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
 
     def agent(self, *options: str, crash: str = "") -> Program:
         """Start an agent that runs the manifests; with *crash* it kills itself at that failpoint."""
