@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from eventbus.agent.bus_contact import BusContact
-from eventbus.broker.connection.client import Client, connect
+from eventbus.broker.connection.connect import Client, connect
 from eventbus.broker.options import read_options
 from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus, difference, open_bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.options import read_options
 from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url

@@ -15,7 +15,7 @@ from typing import Self
 from eventbus.agent.pods.left_lines import LINES
 from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.broker.connection.client import safe_url
+from eventbus.broker.connection.connect import safe_url
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 from eventbus.cli.session import find_url
 from eventbus.clock import SystemClock

@@ -21,7 +21,7 @@ from eventbus.settings import Settings
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
-    from eventbus.broker.connection.client import Client
+    from eventbus.broker.connection.connect import Client
 
 #: A sign is given so often, seconds, and the grace is four times as long.
 EVERY_S = 10.0
@@ -162,7 +162,7 @@ def heartbeat(
 
     def open_it() -> Bus:
         from eventbus.broker.bus import open_bus
-        from eventbus.broker.connection.client import resolve_url
+        from eventbus.broker.connection.connect import resolve_url
 
         where = resolve_url(url or found.redis_url or None, os.environ)
         if where is None:

@@ -23,7 +23,7 @@ from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
 from eventbus.agent.status_writer import NodeObjects
 from eventbus.agent.thresholds import Thresholds
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import ConfigError
 from eventbus.kinds import LEASE, NODE, Kind

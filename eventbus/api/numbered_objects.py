@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from eventbus.api.numbering import Numbering, read_again
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.event import Event
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from eventbus.api.checkpoint_line import CheckpointLine, Vector
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS
 from eventbus.errors import Expired
 from eventbus.store.changes import read_versions

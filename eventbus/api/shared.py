@@ -18,7 +18,7 @@ from eventbus.api.numbering import Numbering
 from eventbus.api.threads import Threads
 from eventbus.api.wire_versions import Bases, WireVersions
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS
 from eventbus.kinds import Kind
 from eventbus.store.change_hub import Hub

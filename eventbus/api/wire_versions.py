@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbus.broker.connection.client import Client, is_cluster
 from eventbus.broker.connection.cluster_slots import key_slot
+from eventbus.broker.connection.connect import Client, is_cluster
 from eventbus.broker.redis_errors import redis_errors
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker import functions
-from eventbus.broker.connection.client import Client, check_server, cluster_client, connect, make_client, safe_url
+from eventbus.broker.connection.connect import Client, check_server, cluster_client, connect, make_client, safe_url
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Functions, Opened
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key

@@ -11,7 +11,7 @@ import msgpack
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.export_lag import Lag, read_lag
 from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from eventbus.broker.connection.client import Client, primaries
+from eventbus.broker.connection.connect import Client, primaries
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import FunctionsMissing
 

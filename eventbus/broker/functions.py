@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_library import BUILD, library, load
 from eventbus.broker.function_values import (
     BucketUse,

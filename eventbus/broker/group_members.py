@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import beat_command
 from eventbus.broker.keys import name_text
 from eventbus.broker.redis_errors import redis_errors, translate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.group_members import share_group
 from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.redis_errors import redis_errors

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.broker.connection.client import Client, primaries
+from eventbus.broker.connection.connect import Client, primaries
 from eventbus.broker.health.partition_status import execute
 from eventbus.broker.key_types import Expected, expected_of
 from eventbus.broker.keys import Keys

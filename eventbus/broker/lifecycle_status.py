@@ -8,7 +8,7 @@ import msgpack
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors

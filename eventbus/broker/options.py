@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.bus import decode_options
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import bus_key
 from eventbus.broker.numbers import parse_options_version, whole_number
 from eventbus.broker.redis_errors import redis_errors

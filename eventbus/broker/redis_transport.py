@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from eventbus.broker.connection.client import is_cluster
+from eventbus.broker.connection.connect import is_cluster
 from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.publish_call import (
     PRODUCER_LIFE_MS,
@@ -22,7 +22,7 @@ from eventbus.errors import EventBusError, FunctionsMissing
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
-    from eventbus.broker.connection.client import Client
+    from eventbus.broker.connection.connect import Client
 
 #: Batches of one partition on their way in one round trip.
 IN_FLIGHT_BATCHES = 8

@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import beat_command
 from eventbus.broker.keys import name_text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
-    from eventbus.broker.connection.client import Client
+    from eventbus.broker.connection.connect import Client
     from eventbus.broker.keys import Keys
 
 #: Seconds; a person waits with a finger on the key. It also ends what no timeout of a socket does, like a name server.
@@ -99,7 +99,7 @@ def _open_names() -> Iterator[BusNames | None]:
     if url is None:
         yield None
         return
-    from eventbus.broker.connection.client import connect
+    from eventbus.broker.connection.connect import connect
     from eventbus.broker.keys import Keys, bus_key
     from eventbus.broker.numbers import parse_partitions
 
@@ -119,7 +119,7 @@ def _url(settings: Settings) -> str | None:
     if settings.url:
         return None  # an API worker's: what lies in some Redis is not what the command will see
     if settings.redis_url:
-        from eventbus.broker.connection.client import resolve_url
+        from eventbus.broker.connection.connect import resolve_url
 
         return resolve_url(settings.redis_url, os.environ)
     from eventbus.broker.embedded.server import EmbeddedServer, default_directory

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from eventbus.broker.bus import Bus
-    from eventbus.broker.connection.client import Client
+    from eventbus.broker.connection.connect import Client
     from eventbus.broker.health.bus_status import BusStatus
     from eventbus.broker.health.export_status import SinkStatus
     from eventbus.broker.health.suppressed import SourceCounts
@@ -168,7 +168,7 @@ def find_url(settings: Settings) -> str:
 
     Raises: ConfigError: there is none (`EVENTBUS_REDIS_URL=none`), or it cannot be used.
     """
-    from eventbus.broker.connection.client import resolve_url
+    from eventbus.broker.connection.connect import resolve_url
 
     url = resolve_url(settings.redis_url or None, os.environ)
     if url is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import REFRESHED_A_SECOND, subject_lives_ms
 from eventbus.broker.health.export_status import forget_silent_sinks
 from eventbus.broker.keys import EVENTS, OPERATED

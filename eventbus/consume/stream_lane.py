@@ -9,7 +9,7 @@ from functools import partial
 
 from eventbus.backoff import Backoff
 from eventbus.broker.blocking_read import BlockingRead
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.stream_reader import Delivery, Position
 from eventbus.broker.wakeable_wait import WakeableWait

@@ -8,7 +8,7 @@ from typing import Any
 
 from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock
 from eventbus.kinds import LEASE, NODE, POD

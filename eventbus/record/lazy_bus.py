@@ -42,7 +42,7 @@ class LazyBus:
             if self._bus is None:
                 _import_all()
                 from eventbus.broker.bus import open_bus
-                from eventbus.broker.connection.client import resolve_url
+                from eventbus.broker.connection.connect import resolve_url
 
                 environ = dict(os.environ)
                 if self._settings.state_dir:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import ID_CHARS, version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch

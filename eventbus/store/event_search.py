@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.event import Event
 from eventbus.kinds import EVENT
 from eventbus.list_watch import ListOptions

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Functions, Happened, Written, decode_written
 from eventbus.broker.keys import ID_CHARS, item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import ID_CHARS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch

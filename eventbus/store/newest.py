@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, cast
 import msgspec
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import Client, resolve_url
+from eventbus.broker.connection.connect import Client, resolve_url
 from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.kinds import EVENT, Kind

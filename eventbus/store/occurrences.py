@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 
 #: Namespace, kind of object, type, reason, source: what is counted is told apart by these.

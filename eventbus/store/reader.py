@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock, SystemClock

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from eventbus.broker import functions
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.errors import BusRefused, EventBusError, FunctionsMissing, OtherBus
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.event import Event, EventType, ObjectReference
 from eventbus.kinds import KINDS
 from eventbus.store.events_about import read_events_about, read_placed_about

@@ -16,7 +16,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import run_on_terminal

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from tests.acceptance.programs import environment
 from tests.acceptance.terminal import run_on_terminal

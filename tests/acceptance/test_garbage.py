@@ -8,7 +8,7 @@ import pytest
 
 from eventbus import Settings
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.exports import ExportStore
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import GroupReader

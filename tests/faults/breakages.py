@@ -204,7 +204,7 @@ def _groups_are_not_made_anew() -> None:
 
 
 def _any_policy_will_do() -> None:
-    from eventbus.broker.connection import client as connection
+    from eventbus.broker.connection import connect as connection
 
     connection._refuse_unfit = lambda info: None
 

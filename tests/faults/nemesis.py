@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.publish_call import PublishState, publish_command
 from eventbus.encoding.wire import pack_batch

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import connect, make_client
+from eventbus.broker.connection.connect import connect, make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.settings import Options, Settings

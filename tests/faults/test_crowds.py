@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import partition_of
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.lifecycle_status import read_lifecycle
 from eventbus.errors import NotFound
 from eventbus.kinds import NODE

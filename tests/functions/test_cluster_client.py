@@ -10,9 +10,9 @@ import pytest
 from redis.exceptions import ClusterError, ConnectionError, ResponseError
 
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection.client import connect, primaries
 from eventbus.broker.connection.cluster import find_map
 from eventbus.broker.connection.cluster_slots import key_slot
+from eventbus.broker.connection.connect import connect, primaries
 from eventbus.broker.health.partition_status import execute, node_of
 from eventbus.broker.options import change_options
 from eventbus.broker.redis_errors import redis_errors

@@ -17,7 +17,7 @@ from eventbus.broker.access.function_commands import functions_used
 from eventbus.broker.access.granted import check_rights, read_rights
 from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, name_of
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.groups import delete_group
 from eventbus.broker.health.bus_status import read_status

@@ -13,7 +13,7 @@ from eventbus.api.numbered_objects import open_objects
 from eventbus.api.numbering import MadeAnew, Numbering
 from eventbus.api.ordered_hub import OrderedHub
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Functions
 from eventbus.errors import NotFound
 from eventbus.event import Event

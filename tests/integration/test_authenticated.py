@@ -11,7 +11,7 @@ import pytest
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.access.roles import Role, acl_setuser
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.errors import ConfigError
 from eventbus.settings import Settings
 from tests.functions.ports import free_ports

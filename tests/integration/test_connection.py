@@ -18,7 +18,7 @@ import redis
 
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection import plain_client
-from eventbus.broker.connection.client import check_server, connect, is_cluster, make_client, redis_errors
+from eventbus.broker.connection.connect import check_server, connect, is_cluster, make_client, redis_errors
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.settings import Settings

@@ -15,7 +15,7 @@ import pytest
 
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.function_library import BUILD, library
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from eventbus.broker.connection.client import make_client, resolve_url
+from eventbus.broker.connection.connect import make_client, resolve_url
 from eventbus.broker.embedded import server_binary
 from eventbus.broker.embedded.server import SOCKET_PATH_BYTES, EmbeddedServer, default_directory
 from eventbus.broker.embedded.server_binary import find_binary, inspect_binary

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.event import Event
 from eventbus.record import default as wiring

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.connection import plain_client
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import Keys, partition_of
 from eventbus.event import ObjectReference
 from eventbus.record import ack_check

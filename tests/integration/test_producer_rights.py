@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from eventbus.broker.access.roles import Role
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
 from eventbus.broker.publish_call import PublishState, publish_command

@@ -11,7 +11,7 @@ import pytest
 from eventbus import Settings
 from eventbus.broker.access.roles import name_of
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import Client, make_client
+from eventbus.broker.connection.connect import Client, make_client
 from eventbus.broker.health.findings import Finding, Severity
 from eventbus.broker.health.spoiled_checks import NAMED, NOTE_S, check_keys, expected, notes, read_spoiled
 from eventbus.broker.key_scan import scan_keys

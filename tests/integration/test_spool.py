@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import Keys
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import version_in
 from eventbus.errors import Expired, NotFound
 from eventbus.event import Event, ObjectReference

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import Keys
 from eventbus.consume import group_consumer as consumer_module
 from eventbus.consume import heartbeat, take_over

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.event import Event

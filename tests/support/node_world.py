@@ -15,7 +15,7 @@ from eventbus.agent.machine import Disk, Identity, Memory
 from eventbus.agent.node_status import NodeStatusFunc, NodeStatusSetters
 from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import NotFound
 from eventbus.event import Event

@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.api.own.intake import Packed, spread
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.transport import PublishRequest, Transport

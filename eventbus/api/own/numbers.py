@@ -11,7 +11,7 @@ from aiohttp import web
 from eventbus.api.own.answer import answer_json
 from eventbus.api.shared import Desk, require
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.health.export_status import export_status
 from eventbus.broker.health.suppressed import read_sources

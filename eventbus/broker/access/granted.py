@@ -9,7 +9,7 @@ import msgspec
 
 from eventbus.broker.access.function_commands import Function, Use, functions_used
 from eventbus.broker.access.roles import Role, name_of, role_functions, role_uses, uses_of
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.partition_status import execute, node_of
 from eventbus.broker.keys import Keys

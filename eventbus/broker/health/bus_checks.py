@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from eventbus.broker.bus import CLUSTER_PARTITIONS, Bus, decode_options
-from eventbus.broker.connection.client import Client, is_cluster, primaries
+from eventbus.broker.connection.connect import Client, is_cluster, primaries
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.health.bus_status import BusStatus, Level, read_status
 from eventbus.broker.health.export_checks import check_exports

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client, ServerInfo, check_server, primaries, safe_url
+from eventbus.broker.connection.connect import Client, ServerInfo, check_server, primaries, safe_url
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, moving, read_beats
 from eventbus.broker.health.partition_status import (
     Level,

@@ -7,7 +7,7 @@ from functools import partial
 
 from eventbus.broker.access.granted import check_rights
 from eventbus.broker.access.roles import Role
-from eventbus.broker.connection.client import connect, primaries, safe_url
+from eventbus.broker.connection.connect import connect, primaries, safe_url
 from eventbus.broker.health.bus_checks import check_bus
 from eventbus.broker.health.findings import Finding, failed, ok
 from eventbus.broker.health.network_checks import check_default_user, check_tls

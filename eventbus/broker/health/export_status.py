@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.export_lag import read_lag
 from eventbus.broker.health.heartbeats import Beats, moving
 from eventbus.broker.health.partition_status import node_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker.connection.client import Client, is_cluster
+from eventbus.broker.connection.connect import Client, is_cluster
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.keys import EVENTS, Keys, bytes_in, version_in
 from eventbus.broker.numbers import whole_number

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from eventbus.broker import functions
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.findings import Finding, error, failed, ok, warning
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors, translate

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.partition_status import execute, node_of
 from eventbus.broker.key_scan import MOST_KEYS, Scanned, scan_keys

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.client import Client
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
 

@@ -18,7 +18,7 @@ from eventbus.printers.table import format_table
 from eventbus.settings import Options, Settings
 
 if TYPE_CHECKING:
-    from eventbus.broker.connection.client import Client
+    from eventbus.broker.connection.connect import Client
 
 
 @click.command("get")
@@ -81,7 +81,7 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
 def _open_bus_key() -> Iterator[tuple[Client, str]]:
     """Yield a client and the prefix of a bus; a missing bus is made, one that exists is not opened."""
     from eventbus.broker.bus import open_bus
-    from eventbus.broker.connection.client import connect
+    from eventbus.broker.connection.connect import connect
     from eventbus.broker.options import read_values
 
     settings = Settings.from_environ(os.environ)

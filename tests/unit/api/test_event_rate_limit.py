@@ -9,7 +9,7 @@ import pytest
 from eventbus.api.event_rate_limit import EventRateLimit
 from eventbus.api.rate_limits import Limit, LimitType, read_limits
 from eventbus.api.status import Refusal
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.functions import Functions
 from eventbus.broker.keys import Keys
 from eventbus.errors import ConfigError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.connection.address import parse_address
-from eventbus.broker.connection.client import make_client
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.connection.tls import explain, tls_options
 from eventbus.errors import BusRefused, ConfigError
 

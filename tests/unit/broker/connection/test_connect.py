@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from eventbus.broker.connection.address import parse_address
-from eventbus.broker.connection.client import make_client, redis_errors, resolve_url, safe_url, translate
+from eventbus.broker.connection.connect import make_client, redis_errors, resolve_url, safe_url, translate
 from eventbus.broker.embedded.server import default_directory
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
 
@@ -236,7 +236,7 @@ def test_the_block_keeps_the_original_as_the_cause_and_lets_others_pass() -> Non
 
 
 def test_importing_the_module_does_not_import_redis() -> None:
-    modules = "eventbus.broker.connection.client, eventbus.broker.embedded.server"
+    modules = "eventbus.broker.connection.connect, eventbus.broker.embedded.server"
     program = f"import sys, {modules}; sys.exit('redis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
