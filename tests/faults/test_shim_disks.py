@@ -38,6 +38,7 @@ def test_a_start_that_finds_no_room_leaves_nothing_behind_and_can_be_tried_again
             if not world.sync(sleeping("c0", "c1")).failed:
                 break
             assert [one.pid for one in children(world.shim_pid) if not one.gone] == [world.run("c0").pid]
+            assert not list(world.folder.glob("pods/*/state.json.*"))
         full, failed = full + STEP, failed + 1
     assert failed > 2
     assert (world.run("c1").running, world.run("c1").attempt) == (True, 0)

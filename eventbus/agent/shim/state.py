@@ -118,9 +118,12 @@ def write_state(folder: str, state: State) -> None:
         left = memoryview(_encode(state).encode())
         while left:
             left = left[os.write(file, left) :]
+        os.replace(made, path)
+    except OSError:  # who writes next has another pid
+        os.unlink(made)
+        raise
     finally:
         os.close(file)
-    os.replace(made, path)
 
 
 def is_this_boot(state: State) -> bool:
