@@ -38,7 +38,6 @@ def test_a_start_that_finds_no_room_leaves_nothing_behind_and_can_be_tried_again
             if not world.sync(sleeping("c0", "c1")).failed:
                 break
             assert [one.pid for one in children(world.shim_pid) if not one.gone] == [world.run("c0").pid]
-            assert not list(world.folder.glob("pods/*/state.json.*"))
         full, failed = full + STEP, failed + 1
     assert failed > 2
     assert (world.run("c1").running, world.run("c1").attempt) == (True, 0)
@@ -68,6 +67,7 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(world: RuntimeW
 
     eventually(lambda: phases(world) == {"c0": EXITED})
     assert (world.run("c0").exit_code, world.run("c0").signal, world.shim_pid) == (143, 15, shim)
+    assert not list(world.folder.glob(f"pods/{UID}/{STATE}.*"))  # of the tries that found none
 
 
 def test_an_end_is_written_by_the_shim_itself_when_there_can_be_no_worker(world: RuntimeWorld) -> None:
