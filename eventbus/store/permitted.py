@@ -11,8 +11,8 @@ from eventbus.list_watch import ListOptions
 from eventbus.store.object_store import AnyStore
 
 
-def may_read(store: AnyStore, kind: Kind[Any]) -> bool:
-    """Return False if *kind* is one of the operator's and this user has not that role.
+def may_read(store: AnyStore, kind: Kind[Any], namespace: str = "") -> bool:
+    """Return False if *kind* is one of the operator's and this user has not that role in *namespace*, "": in all.
 
     Asks for one object of such a kind; of other kinds it asks nothing. What is about an object, its events, can be
     read all the same.
@@ -21,7 +21,7 @@ def may_read(store: AnyStore, kind: Kind[Any]) -> bool:
     if kind.plural not in OPERATED:
         return True
     try:
-        store.objects(kind).list(ListOptions(limit=1))
+        store.objects(kind).list(ListOptions(namespace=namespace, limit=1))
     except BusRefused:
         return False
     return True

@@ -80,6 +80,24 @@ def test_an_event_that_a_user_may_not_record_is_refused_for_good(
     assert (done.returncode, said in done.stderr, "event recorded" in done.stderr) == (2, True, False), done.stderr
 
 
+def test_who_may_read_one_namespace_describes_a_pod_that_waits_in_it(bus: Bus, tmp_path: Path) -> None:
+    containers = [{"name": "main", "command": ["/bin/true"]}]
+    spec = {"nodeName": "n1", "containers": containers}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job"}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    by_redis = {"EVENTBUS_REDIS_URL": bus.url, "EVENTBUS_PREFIX": bus.prefix}
+    assert run("apply", "-f", str(tmp_path / "pod.json"), env=by_redis).returncode == 0
+    tokens = tmp_path / "tokens"
+    tokens.write_text("view-token,eva,1\n")
+    tokens.chmod(0o600)
+    with serving(bus, tokens=tokens, grants=["view=user:eva@default", "operator=user:eva@default"]) as url:
+        env = over_http(url) | {"EVENTBUS_TOKEN": "view-token"}
+        done = run("describe", "pod/job", "-n", "default", env=env)
+        unknown = run("describe", "pod/other", "-n", "default", env=env)
+    assert (done.returncode, "Name:" in done.stdout) == (0, True), done.stderr
+    assert (unknown.returncode, "nothing is known of pod/other" in unknown.stderr.lower()) == (1, True)
+
+
 def test_https_where_no_tls_is_spoken_names_the_cure(bus: Bus) -> None:
     with serving(bus) as url:
         done = run("get", "events", env=over_http(url.replace("http:", "https:")))

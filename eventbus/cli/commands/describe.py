@@ -21,7 +21,7 @@ from eventbus.cli.input.lookup import (
 )
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
-from eventbus.errors import NotFound
+from eventbus.errors import BusRefused, NotFound
 from eventbus.event import ObjectReference
 from eventbus.printers.output import dump_json, wants_colour, write
 from eventbus.text import printable
@@ -83,20 +83,20 @@ def _untaken(session: Session, found: Sequence[Description]) -> str:
     """Say why a pod waits that no agent has taken: nobody else does. "": there is none, or several are shown."""
     from eventbus.kinds import NODE
     from eventbus.objects.pod import Pod
-    from eventbus.store.permitted import may_read
 
     pod = found[0].stored.object if len(found) == 1 and found[0].stored else None
-    if not isinstance(pod, Pod) or pod.status.start_time is not None or pod.status.reason:
+    if not isinstance(pod, Pod) or pod.status.phase != "Pending" or pod.status.start_time or pod.status.reason:
         return ""
     node, namespace = pod.spec.node_name, pod.metadata.namespace
-    if not node:
-        why = "it names no node (spec.nodeName), and nothing here chooses one"
-    elif not may_read(session.store, NODE):
-        return ""
-    elif not find_stored(session.store, NODE, "", node):
-        why = f"no node {node} is registered"
-    else:
-        why = f"the agent of node {node} has not taken it: does it have --pods-from-bus {namespace}?"
+    why = "it names no node (spec.nodeName), and nothing here chooses one"
+    if node:
+        try:
+            session.store.objects(NODE).get(node)
+            why = f"the agent of node {node} has not taken it: does it have --pods-from-bus {namespace}?"
+        except NotFound:
+            why = f"no node {node} is registered"
+        except BusRefused:  # this user may read pods, but no nodes
+            return ""
     return f"{printable(pod.metadata.name)} waits: {printable(why)}"
 
 
@@ -104,7 +104,7 @@ def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Desc
     """Find all objects of a kind, by their events and in the store. Raises: NotFound: none."""
     from eventbus.printers.description import describe_objects
 
-    store, kind = session.store, readable_kind(session.store, typed)
+    store, kind = session.store, readable_kind(session.store, typed, namespace)
     kinds = frozenset(meant_kinds(typed))
     anywhere = kind is not None and not kind.namespaced
     events = store.list(None if anywhere else namespace).items
@@ -123,7 +123,7 @@ def _find(session: Session, reference: ObjectReference, namespace: str | None) -
     """Find the object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
     from eventbus.printers.description import describe_objects
 
-    store, kind = session.store, readable_kind(session.store, reference.kind)
+    store, kind = session.store, readable_kind(session.store, reference.kind, namespace)
     # Events about an object that is in no namespace lie in default.
     anywhere = kind is not None and not kind.namespaced and namespace is not None
     places = dict.fromkeys((namespace, "default")) if anywhere else (namespace,)
@@ -132,7 +132,10 @@ def _find(session: Session, reference: ObjectReference, namespace: str | None) -
     if exact or itself:
         return describe_objects(exact, itself)
     kinds = frozenset(meant_kinds(reference.kind))
-    everything = store.list().items
+    try:
+        everything, everywhere = store.list().items, True
+    except BusRefused:  # this user may not look elsewhere
+        everything, everywhere = store.list(namespace).items, False
     begun = [
         event
         for event in everything
@@ -145,7 +148,7 @@ def _find(session: Session, reference: ObjectReference, namespace: str | None) -
         return describe_objects(begun, itself)
     problem = f"nothing is known of {reference.kind}/{reference.name}"
     problem += "" if namespace is None else f" in namespace {namespace}"
-    stored = find_stored(store, kind, None, reference.name) if kind else []
+    stored = find_stored(store, kind, None, reference.name) if kind and everywhere else []
     others = elsewhere(everything, kinds, reference.name, stored)
     cure = f"did you mean {' or '.join(others)}?" if others else waiting(session)
     raise NotFound(f"{problem}; {cure or 'no event about it is stored'}")

@@ -49,7 +49,7 @@ def get_all(kinds: str, **common: Any) -> None:
     asked_for = _named(asked, wanted) if asked.names else [(kind, ()) for kind in wanted]
     with open_session() as session:
         if not kinds and not any("/" in name for name in asked.names):  # what is named is asked for, and refused
-            asked_for = _permitted(session, asked_for)
+            asked_for = _permitted(session, asked, asked_for)
         found, missing = _find(session, asked, asked_for)
         hint = waiting(session)
     _print(found, asked)
@@ -81,12 +81,13 @@ def _named(asked: GetOptions, kinds: Sequence[Kind[Any]]) -> list[tuple[Kind[Any
 
 
 def _permitted(
-    session: Session, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
+    session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
 ) -> list[tuple[Kind[Any], tuple[str, ...]]]:
     """Leave out, with a line on stderr, what this user may not read: "all" is all that can be seen."""
     from eventbus.store.permitted import may_read
 
-    permitted = [one for one in asked_for if may_read(session.store, one[0])]
+    place = "" if asked.all_namespaces else asked.namespace
+    permitted = [one for one in asked_for if may_read(session.store, one[0], place)]
     hidden = ", ".join(kind.plural for kind, names in asked_for if (kind, names) not in permitted)
     if hidden:
         click.echo(f"left out: {hidden}: this user lacks the role operator", err=True)

@@ -54,12 +54,12 @@ def demanded_kind(typed: str, *, else_do: str = "") -> Kind[Any]:
     return kind
 
 
-def readable_kind(store: AnyStore, typed: str) -> Kind[Any] | None:
+def readable_kind(store: AnyStore, typed: str, namespace: str | None) -> Kind[Any] | None:
     """As `stored_kind`; one that this user may not read counts as not stored, and a line on stderr says so."""
     from eventbus.store.permitted import may_read
 
     kind = stored_kind(typed)
-    if kind is None or may_read(store, kind):
+    if kind is None or may_read(store, kind, namespace or ""):
         return kind
     click.echo(
         f"{kind.plural} themselves are not shown, only their events: this user lacks the role operator", err=True
