@@ -74,21 +74,23 @@ class PodFolders:
         """Take a pod's folder away, if it is there. Raises: OSError."""
         folder = self.of(uid).root
         if folder.exists():
-            shutil.rmtree(folder)
+            _remove_tree(folder)
 
     def reclaim(self, uid: PodUid) -> bool:
         """Take away a pod's volumes, what its containers wrote where they began, and the older pieces of its logs.
 
-        Returns: whether there was anything. Raises nothing of the disk.
+        Returns: whether anything went. Raises nothing of the disk.
         """
         folder, found = self.of(uid), False
         for gone in (folder.volumes, folder.root / "containers"):
-            found |= gone.exists()
-            shutil.rmtree(gone, ignore_errors=True)
+            with suppress(OSError):
+                if gone.exists():
+                    _remove_tree(gone)
+                    found = True
         for piece in (folder.root / "logs").glob("*/*.log.*"):
-            found = True
             with suppress(OSError):
                 piece.unlink()
+                found = True
         return found
 
 
@@ -100,6 +102,16 @@ def make_folder(folder: Path) -> None:
 def let_pass(folder: Path) -> None:
     """Let others go through a folder, who may not list it. Raises: OSError."""
     folder.chmod(folder.stat().st_mode & 0o7777 | 0o011)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Take away a folder, also what programs have made read-only in it. Raises: OSError."""
+    if os.geteuid():  # root asks nobody
+        for place, folders, _ in os.walk(folder):
+            for path in (Path(place, name) for name in folders):
+                if not path.is_symlink():
+                    path.chmod(FOLDER_MODE)
+    shutil.rmtree(folder)
 
 
 def checked(part: str) -> str:
