@@ -137,6 +137,7 @@ class EventHelper:
         try:
             found = json.loads(last)
             self._lose(int(found["unsent"]), str(found["why"]))
+            self._in_vain = 0
             return
         except (ValueError, KeyError, TypeError):
             why = f"the process that records them ended with code {os.waitstatus_to_exitcode(status)}"

@@ -9,6 +9,7 @@ import pytest
 
 from eventbus.process import event_helper
 from eventbus.process.event_helper import EventHelper
+from tests.waiting import eventually
 
 
 def recorded_by(
@@ -90,3 +91,28 @@ def test_a_helper_outlives_what_the_terminal_sent_while_it_was_started(
     helper = EventHelper({"about": None, "namespace": "default", "command": "it"})
     helper.record("Normal", "Started", "Started it")
     assert helper.close() == (0, "")
+
+
+def test_an_event_has_a_second_try_though_an_earlier_helper_died_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One dies, one takes what there is and ends well, one dies: no two in a row have taken nothing."""
+    program = f"""
+import json, os
+line, folder = os.fdopen(0), {str(tmp_path)!r}
+run = len(os.listdir(folder))
+open(f"{{folder}}/{{run}}", "w").close()
+if run in (0, 2):
+    raise SystemExit(3)
+line.readline()
+told = line.readline() if run == 1 else line.read()
+os.write(0, b'{{"unsent": 0, "why": ""}}\\n')
+open(f"{{folder}}/{{run}}", "w").write(told)
+"""
+    monkeypatch.setattr(event_helper, "_PROGRAM", ("-I", "-S", "-c", program))
+    helper = EventHelper({})
+    helper.record("Normal", "Started", "Started it")
+    eventually(lambda: (tmp_path / "1").exists() and "Started" in (tmp_path / "1").read_text())
+    helper.record("Normal", "Completed", "Completed it")
+    assert helper.close() == (0, "")
+    assert "Completed" in (tmp_path / "3").read_text()
