@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -13,7 +12,7 @@ from eventbus.agent.pods.api_status import PENDING, TERMINAL
 from eventbus.agent.pods.pod_syncer import reference_of_pod
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.runtime.contract import PodEvents
-from eventbus.errors import BusRefused, Conflict, NotFound
+from eventbus.errors import BusUnavailable, Conflict, EventBusError, NotFound
 from eventbus.log import log
 from eventbus.objects.conditions import WARNING
 from eventbus.objects.pod import RUNNING_FINALIZER, Pod
@@ -62,8 +61,14 @@ class Strangers:
             if self._runs(uid):
                 continue
             metadata = pod.metadata
-            with suppress(NotFound, Conflict, BusRefused):  # it is gone, or not ours to write: there is the event
+            try:
                 pods.modify(metadata.name, self._refused, metadata.namespace, uid=uid)
+            except (NotFound, Conflict):
+                pass  # it is gone, or another one of its name is there
+            except BusUnavailable:
+                raise
+            except EventBusError as error:  # there is the event
+                log.error("the status of pod %s is not written: %s", metadata.name, error)
             with self._lock:
                 if self._waiting[uid] is pod:
                     del self._waiting[uid]
