@@ -31,7 +31,7 @@ from eventbus.broker.function_values import (
     unpack_versions,
 )
 from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
-from eventbus.broker.pending_call import PendingCall, call_function, decode_record_reply, proper
+from eventbus.broker.pending_call import PendingCall, call_function, decode_correlate_reply, proper
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.failpoints import failpoint
 from eventbus.settings import Options
@@ -77,18 +77,18 @@ class Functions:
     def correlate_and_store(self, group: str, consumer: str, options: Options, call: CorrelateCall) -> list[str]:
         """Correlate, write and acknowledge; correlate_and_store.lua has the reply's letters. Safe to repeat."""
         with redis_errors():
-            reply: Any = self._client.execute_command(*self._record_command(group, consumer, options, call))
-        return decode_record_reply(reply)
+            reply: Any = self._client.execute_command(*self._correlate_command(group, consumer, options, call))
+        return decode_correlate_reply(reply)
 
     def begin_correlate_and_store(
         self, group: str, consumer: str, options: Options, call: CorrelateCall, behind: PendingCall | None
     ) -> PendingCall:
         """Send it without waiting, so that the next call can be prepared; and sent, *behind* this one.
 
-        `decode_record_reply` decodes the reply."""
-        return PendingCall(self._client, *self._record_command(group, consumer, options, call), behind=behind)
+        `decode_correlate_reply` decodes the reply."""
+        return PendingCall(self._client, *self._correlate_command(group, consumer, options, call), behind=behind)
 
-    def _record_command(self, group: str, consumer: str, options: Options, call: CorrelateCall) -> tuple[Any, ...]:
+    def _correlate_command(self, group: str, consumer: str, options: Options, call: CorrelateCall) -> tuple[Any, ...]:
         keys = self._keys
         fixed = (
             keys.incoming,
@@ -381,7 +381,7 @@ __all__ = [
     "WriteStatus",
     "Written",
     "beat_command",
-    "decode_record_reply",
+    "decode_correlate_reply",
     "decode_written",
     "library",
     "load",

@@ -110,8 +110,8 @@ def _check_connected(connection: Any) -> None:
         raise ConnectionError("closed while a call was under way")
 
 
-def decode_record_reply(reply: Any) -> list[str]:
-    """Decode the reply of record: one string a batch."""
+def decode_correlate_reply(reply: Any) -> list[str]:
+    """Decode the reply of `correlate_and_store`: one string a batch."""
     return [each.decode() for each in proper(reply)]
 
 
@@ -132,4 +132,4 @@ def proper(reply: Any) -> Any:
     return reply[1]
 
 
-__all__ = ["PendingCall", "PendingCalls", "call_function", "decode_record_reply", "proper"]
+__all__ = ["PendingCall", "PendingCalls", "call_function", "decode_correlate_reply", "proper"]

@@ -51,8 +51,8 @@ class DeltaFIFO(Generic[T]):
     def __init__(
         self,
         *,
-        known_objects: KnownObjects[T] | None,
-        transform: Callable[[T], T] | None,
+        known_objects: KnownObjects[T] | None = None,
+        transform: Callable[[T], T] | None = None,
         key_func: KeyFunc = object_key,
         replace_as: DeltaType = DeltaType.REPLACED,
     ) -> None:
@@ -136,7 +136,7 @@ class DeltaFIFO(Generic[T]):
         with self._changed:
             return self._is_synced()
 
-    def wait_until_synced(self, timeout_s: float | None) -> bool:
+    def wait_until_synced(self, timeout_s: float | None = None) -> bool:
         """Block until `has_synced`, at most *timeout_s* real seconds, or until it is closed. Returns: `has_synced`."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_synced() or self._closed, timeout_s)

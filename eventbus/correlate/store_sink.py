@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import CorrelateCall
-from eventbus.broker.functions import PendingCall, decode_record_reply
+from eventbus.broker.functions import PendingCall, decode_correlate_reply
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.encoding.uid import pack_uid
@@ -34,7 +34,7 @@ class StoreSink:
     def __init__(self, bus: Bus, partition: int, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
         self._enforce_bounds = enforce_bounds
         self._recorded = 0
-        self._sent: deque[tuple[PendingCall, CorrelateCall]] = deque()  #: the calls of record under way, in order
+        self._sent: deque[tuple[PendingCall, CorrelateCall]] = deque()  #: the calls under way, in order
         self._options = bus.options
         self._keys = bus.keys[partition]
         self._correlator = Correlator(bus.options)
@@ -93,7 +93,7 @@ class StoreSink:
     def _settle(self, reader: GroupReader) -> None:
         """Wait for the first of the calls under way."""
         pending, call = self._sent.popleft()
-        replies = decode_record_reply(pending.reply())
+        replies = decode_correlate_reply(pending.reply())
         failpoint("recorded")
         reader.steps += 1
         if self._recorded >= RELIEVE_EVERY:
