@@ -23,6 +23,8 @@ TIMEOUT_S = 10.0
 SILENT_S = 150.0
 #: A peer that is gone without a word is noticed after the first and four more of these, seconds.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4}
+#: What a server that speaks TLS does to a request in the clear: it hangs up, or answers with an alert of TLS.
+_NOT_HTTP = (ConnectionResetError, http.client.BadStatusLine)
 #: Longest reply that is read at once.
 MAX_REPLY_BYTES = 256 * 1024 * 1024
 
@@ -48,6 +50,7 @@ class ApiConnection:
         #: The line's: http.client forgets it where a reply, which may never end, says that it will be the last.
         self._sock: socket.socket | None = None
         self._pid = os.getpid()
+        self._answered = False  #: True if and only if an answer has come over this line
         self._user = 0  #: the thread that is in the middle of using the line; 0: none is
         self._ended = False
         self._token = ""
@@ -141,11 +144,14 @@ class ApiConnection:
             every["Authorization"] = f"Bearer {self._token}"
         line = self._line
         line.request(method, self.address.base + path, body, every)
-        return line.getresponse()
+        response = line.getresponse()
+        self._answered = True
+        return response
 
     def _connect(self) -> http.client.HTTPConnection:
         address = self.address
         self._token = address.token()
+        self._answered = False
         line: http.client.HTTPConnection
         if address.socket:
             line = _UnixConnection(address.socket, TIMEOUT_S)
@@ -175,6 +181,8 @@ class ApiConnection:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
                 said = "what listens there speaks no TLS: take http:// in EVENTBUS_URL, or another port"
+            elif isinstance(error, _NOT_HTTP) and not self._answered and self.address.url.startswith("http://"):
+                said += "; if it speaks TLS, take https:// in EVENTBUS_URL"
             raise BusUnavailable(f"{self.address} does not answer: {said or type(error).__name__}") from error
         except BaseException:
             self.close()

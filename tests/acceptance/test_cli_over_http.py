@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from eventbus.api.tls import own_files
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.correlate.sink_runner import SinkRunner
@@ -102,6 +104,15 @@ def test_https_where_no_tls_is_spoken_names_the_cure(bus: Bus) -> None:
     with serving(bus) as url:
         done = run("get", "events", env=over_http(url.replace("http:", "https:")))
     assert (done.returncode, "speaks no TLS: take http:// in EVENTBUS_URL" in done.stderr) == (1, True), done.stderr
+
+
+def test_http_where_tls_is_spoken_names_the_cure(bus: Bus, tmp_path: Path) -> None:
+    files = own_files(tmp_path / "certificates", ["127.0.0.1"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with serving(bus, tls=context) as url:
+        done = run("get", "events", env=over_http(url.replace("https:", "http:")))
+    assert (done.returncode, "if it speaks TLS, take https:// in EVENTBUS_URL" in done.stderr) == (1, True), done.stderr
 
 
 def test_events_are_followed(env: dict[str, str], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ import pytest
 from eventbus import (
     NODE,
     BusRefused,
+    BusUnavailable,
     ConfigError,
     EventBroadcaster,
     ListOptions,
@@ -22,6 +24,8 @@ from eventbus import (
 )
 from eventbus.api.tls import Files, own_files
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.remote.address import parse_api_url
+from eventbus.remote.connection import ApiConnection
 from tests.support.api_in_process import serving
 
 
@@ -97,6 +101,23 @@ def test_files_that_cannot_be_used_are_named(url: str, ca: str, tmp_path: Path) 
     }.items():
         with ObjectStore.open(url, settings=settings) as store, pytest.raises(ConfigError, match=variable):
             store.list()
+
+
+def test_a_line_that_breaks_behind_an_answer_says_nothing_of_tls() -> None:
+    def answer_once() -> None:
+        line, _ = listening.accept()
+        with line:
+            line.recv(4096)
+            line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            line.recv(4096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(answer_once)
+        connection = ApiConnection(parse_api_url(f"http://127.0.0.1:{listening.getsockname()[1]}", Settings()))
+        assert connection.request("GET", "/").status == 200
+        with pytest.raises(BusUnavailable, match=r"Remote end closed connection without response$"):
+            connection.request("GET", "/")
+        served.result()
 
 
 def test_a_watch_ends_with_the_end_of_its_tls(url: str, ca: str) -> None:
