@@ -44,7 +44,7 @@ def send(session: Session, pending: Pending) -> None:
             "(it may still have arrived, if only the answer was lost)"
         )
     if "refused" in losses.counts:
-        raise BusRefused(f"not recorded: {losses.last_line}: give this user the role record there")
+        raise BusRefused(f"not recorded: {losses.last_line}")
 
 
 class _Losses(Losses):

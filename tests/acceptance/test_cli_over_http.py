@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.api.own import frames
 from eventbus.api.tls import own_files
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.clock import SystemClock
 from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.errors import InvalidEvent
 from eventbus.settings import Settings
 from tests.acceptance.both_ways import over_http
 from tests.acceptance.programs import Program, run
 from tests.support.api_in_process import serving
 from tests.waiting import eventually
 
+CURE = "give this user the role record there"
 KINDS = ("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps")
 
 
@@ -66,7 +69,7 @@ def test_what_is_recorded_is_listed_described_and_got(env: dict[str, str]) -> No
     ("token", "said"),
     [
         ("wrong-token", "does not know us (Unauthorized): set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT"),
-        ("view-token", "not recorded: 'eva' may not record events in namespace 'default': give this user the role"),
+        ("view-token", f"not recorded: 'eva' may not record events in namespace 'default': {CURE}"),
     ],
     ids=["unknown", "forbidden"],
 )
@@ -98,6 +101,18 @@ def test_who_may_read_one_namespace_describes_a_pod_that_waits_in_it(bus: Bus, t
         unknown = run("describe", "pod/other", "-n", "default", env=env)
     assert (done.returncode, "Name:" in done.stdout) == (0, True), done.stderr
     assert (unknown.returncode, "nothing is known of pod/other" in unknown.stderr.lower()) == (1, True)
+
+
+def test_an_event_that_the_api_finds_invalid_is_refused_with_what_is_wrong_and_no_other_cure(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(packed: bytes, *, partition: int, partitions: int) -> str:
+        raise InvalidEvent("reason", "is not what this newer API takes")
+
+    monkeypatch.setattr(frames, "check_packed", refuse)
+    with serving(bus) as url:
+        done = run("record", "Backup/nightly", "--reason", "R", "--message", "m", env=over_http(url))
+    assert (done.returncode, done.stderr) == (2, "error: not recorded: reason: is not what this newer API takes\n")
 
 
 def test_https_where_no_tls_is_spoken_names_the_cure(bus: Bus) -> None:

@@ -373,7 +373,9 @@ def test_what_was_taken_before_a_right_was_lost_is_a_repeat_and_not_refused(one:
         assert statuses(send(url, frame(1, [packed()]), token="a")) == ["OK"]
     with serving(one, tokens=tokens, grants=["record=user:ann@shop"]) as url:
         assert statuses(send(url, frame(1, [packed()]), token="a")) == ["DUP"]
-        assert statuses(send(url, frame(2, [packed()]), token="a")) == ["REFUSED"]
+        [answer] = send(url, frame(2, [packed()]), token="a")
+        why = "'ann' may not record events in namespace 'default': give this user the role record there"
+        assert answer == PublishReply(PublishStatus.REFUSED, refused=((0, why),))
 
 
 def test_losses_that_are_told_are_counted_and_no_cause_can_be_invented(one: Bus) -> None:

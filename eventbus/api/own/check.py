@@ -51,6 +51,11 @@ def check_packed(packed: bytes, *, partition: int, partitions: int) -> str:
     return namespace
 
 
+def no_right(user: str, namespace: str) -> str:
+    """Return why no event of *user* is taken in *namespace*, and what mends it."""
+    return f"{user!r} may not record events in namespace {namespace!r}: give this user the role record there"
+
+
 def _check_fully(packed: bytes, partition: int, partitions: int) -> str:
     """Do the same for an event of any form."""
     try:
@@ -79,4 +84,4 @@ def _misplaced(partition: int) -> InvalidEvent:
 
 _PLAIN: Final = msgspec.msgpack.Decoder(decodable(_Plain)).decode
 
-__all__ = ["check_packed"]
+__all__ = ["check_packed", "no_right"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-from eventbus.api.own.check import check_packed
+from eventbus.api.own.check import check_packed, no_right
 from eventbus.broker.frames import Frame
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest, Transport
@@ -89,7 +89,7 @@ class FramePublisher:
                 refused.append((position, str(error)))
                 continue
             if not self._may_record(namespace):
-                refused.append((position, f"{self._user!r} may not record events in namespace {namespace!r}"))
+                refused.append((position, no_right(self._user, namespace)))
         return tuple(refused)
 
     def _settle_refused(self, frames: Sequence[Frame], answers: list[PublishReply | EventBusError | None]) -> None:

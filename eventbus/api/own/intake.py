@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventbus.api.own.check import no_right
 from eventbus.broker.keys import partition_of
 from eventbus.encoding.event_json import EVENTS_VERSION, from_core, from_events_v1
 from eventbus.encoding.json_read import load
@@ -64,8 +65,7 @@ def pack_events(
             event = complete(_event(plain), user=user, time_ns=now_ns + index)
             validate_recorded(event)
             if not may_record(event.metadata.namespace):
-                problem = f"{user!r} may not record events in namespace {event.metadata.namespace!r}"
-                raise InvalidEvent("metadata.namespace", problem)
+                raise InvalidEvent("metadata.namespace", no_right(user, event.metadata.namespace))
             body = pack_event(event)
             if len(body) > MAX_EVENT_BYTES:
                 problem = f"has {len(body)} bytes packed; at most {MAX_EVENT_BYTES}: shorten the message"
