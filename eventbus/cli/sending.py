@@ -37,27 +37,28 @@ def send(session: Session, pending: Pending) -> None:
     arrived = outbox.flush(session.settings.flush_s)
     outbox.close(0.1)
     if not arrived:
-        cause = f": {losses.last_line}" if losses.last_line else ""
         who = "Redis" if session.remote is None else "the API"
         raise BusUnavailable(
-            f"not recorded: {who} did not take the event within {session.settings.flush_s:g} s{cause}; try again "
-            "(it may still have arrived, if only the answer was lost)"
+            f"not recorded: {who} did not take the event within {session.settings.flush_s:g} s: {losses.trouble}; try "
+            "again (it may still have arrived, if only the answer was lost)"
         )
     if "refused" in losses.counts:
-        raise BusRefused(f"not recorded: {losses.last_line}")
+        raise BusRefused(f"not recorded: {losses.refusal}")
 
 
 class _Losses(Losses):
-    """Keeps the last line instead of logging it, without what follows in brackets."""
+    """Keeps what was in the way last, without how much waits, and why the event was refused."""
 
-    last_line = ""
+    trouble = "no answer"
+    refusal = ""
 
     def count(self, cause: str, n: int = 1, detail: str = "", mistake: str = "") -> None:
         super().count(cause, n, detail, mistake)
-        self.last_line = detail or cause
+        if cause == "refused":  # what is `unsent`, as at each close, says nothing of why
+            self.refusal = detail
 
     def tell(self, cause: str, line: str) -> None:
-        self.last_line = line.partition(" (")[0]
+        self.trouble = line.rpartition(" (")[0]
 
 
 __all__ = ["send"]
