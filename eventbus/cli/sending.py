@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 
 from eventbus.broker.transport import Transport
 from eventbus.cli.session import Session
 from eventbus.clock import SystemClock
-from eventbus.errors import BusRefused, BusUnavailable
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.pending import Pending
@@ -18,24 +17,28 @@ def send(session: Session, pending: Pending) -> None:
     """Send *pending*.
 
     Raises: BusUnavailable: nobody took it within `flush_s`; it may have arrived all the same.
-            BusRefused: the bus never will take it from this user; the message has the cure.
+            BusRefused, ConfigError: the bus never will take it; said at once, and the message has the cure.
     """
     # The exit code and the line below say what happened; the outbox's own lines would say it twice.
     logging.getLogger("eventbus").addHandler(logging.NullHandler())
     clock = SystemClock()
     losses = _Losses(clock)
-    opened: list[Transport] = []
-    with suppress(BusUnavailable):  # the outbox tries that again; whom the bus does not know, it would try for nothing
-        opened.append(session.transport())
-    outbox = Outbox(
-        connect=lambda: opened.pop() if opened else session.transport(),
-        settings=session.settings,
-        clock=clock,
-        losses=losses,
-    )
+    refusals: list[EventBusError] = []
+
+    def connect() -> Transport:
+        try:
+            return session.transport()
+        except (BusRefused, ConfigError) as error:
+            refusals.append(error)
+            outbox.close(0)  # ends the wait below: a later try would do no better
+            raise
+
+    outbox = Outbox(connect=connect, settings=session.settings, clock=clock, losses=losses)
     outbox.put(pending)
     arrived = outbox.flush(session.settings.flush_s)
     outbox.close(0.1)
+    if refusals:
+        raise refusals[0]
     if not arrived:
         who = "Redis" if session.remote is None else "the API"
         raise BusUnavailable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_an_event_that_a_user_may_not_record_is_refused_for_good(
     tokens.write_text("view-token,eva,1\n")
     tokens.chmod(0o600)
     with serving(bus, tokens=tokens, grants=["view=user:eva"]) as url:
-        env = over_http(url) | {"EVENTBUS_TOKEN": token}
+        env = over_http(url, token=token, flush_s="3600")
         done = run("record", "Backup/nightly", "--reason", "Completed", "--message", "m", "-v", env=env)
     assert (done.returncode, said in done.stderr, "event recorded" in done.stderr) == (2, True, False), done.stderr
 
@@ -117,6 +118,12 @@ def test_an_event_that_the_api_finds_invalid_is_refused_with_what_is_wrong_and_n
     with serving(bus) as url:
         done = run("record", "Backup/nightly", "--reason", "R", "--message", "m", env=over_http(url))
     assert (done.returncode, done.stderr) == (2, "error: not recorded: reason: is not what this newer API takes\n")
+
+
+def test_a_token_file_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    env = over_http("http://127.0.0.1:1", token_file=str(tmp_path / "none"), flush_s="3600")
+    done = run("record", "Backup/nightly", "--reason", "R", "--message", "m", env=env)
+    assert (done.returncode, "error: EVENTBUS_TOKEN_FILE cannot be read" in done.stderr) == (2, True), done.stderr
 
 
 def test_https_where_no_tls_is_spoken_names_the_cure(bus: Bus) -> None:
@@ -199,6 +206,17 @@ def test_an_api_that_is_away_is_an_error_of_one_line() -> None:
         1,
         NOT_TAKEN.format("http://127.0.0.1:1 does not answer: Connection refused"),
     )
+
+
+def test_an_api_that_is_silent_is_waited_for_no_longer_than_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        env = over_http(f"http://127.0.0.1:{silent.getsockname()[1]}", flush_s="2")
+        done = run("record", "Backup/nightly", "--reason", "R", "--message", "m", env=env)
+        assert (done.returncode, done.stderr) == (1, NOT_TAKEN.format("no answer"))
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # whoever waits until a connection has timed out opens another
+            silent.accept()
 
 
 def test_a_url_that_is_none_is_named() -> None:
