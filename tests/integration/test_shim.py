@@ -97,6 +97,19 @@ def test_a_command_inside_hears_of_no_other_that_calls(world: RuntimeWorld) -> N
     assert len(world.processes()) == 1
 
 
+def test_a_process_is_its_shims_child_from_its_first_step(world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = world.folder / "parent"
+    with monkeypatch.context() as impatient:  # stopped in the moment of the release, whoever made the process is there
+        impatient.setattr(call, "__defaults__", (0.2,))
+        impatient.setenv("EVENTBUS_CRASH", "stop:shim:released")
+        assert world.sync(make_pod(f"echo $PPID > {said}.new; mv {said}.new {said}; exec sleep 1000")).failed
+    eventually(said.exists)
+    shim = world.shim_pid
+    os.kill(shim, signal.SIGCONT)
+
+    assert int(said.read_text()) == shim
+
+
 def test_processes_that_come_and_go_do_not_have_the_shim_search_the_machine(world: RuntimeWorld) -> None:
     ends = 300
     world.sync(make_pod(f"for i in $(seq {ends}); do (true &); done; echo done; exec sleep 1000"))

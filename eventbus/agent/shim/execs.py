@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any
 
-from eventbus.agent.shim.launch import NOT_STARTED, launch
+from eventbus.agent.shim.launch import NOT_STARTED, Pipes, close_all_but, launch
 from eventbus.agent.shim.outputs import Output
 from eventbus.agent.shim.procfs import all_processes, descendants
 from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process, encode
@@ -26,7 +26,8 @@ def answer_when_done(client: socket.socket, process: Process, timeout_s: float) 
         return
     try:
         with contextlib.suppress(OSError):  # whoever asked does not wait any more
-            _keep_only(client)
+            os.closerange(3, client.fileno())  # to look for the others takes one
+            close_all_but(client.fileno())  # nobody shall reach the pod's shim, or what it listens to, by way of us
             reply = encode(_run(process, timeout_s))
             client.settimeout(1.0)
             client.sendall(reply)
@@ -34,25 +35,18 @@ def answer_when_done(client: socket.socket, process: Process, timeout_s: float) 
         os._exit(0)
 
 
-def _keep_only(client: socket.socket) -> None:
-    """Nobody shall reach the pod's shim, or what it listens to, by way of this process."""
-    os.closerange(3, client.fileno())
-    os.closerange(client.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-
-
 def _run(process: Process, timeout_s: float) -> dict[str, Any]:
     wake = wake_by_signals()
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
     try:
-        launched = launch(process, writing)
+        pipes = Pipes()
+        pid, _ = launch(process, pipes.writing, pipes)
     except OSError as error:
         return _reply(NOT_STARTED, f"cannot make a process: {error.strerror}".encode())
-    os.close(writing)
-    if problem := launched.release():
+    if problem := pipes.release():
         return _reply(NOT_STARTED, problem.encode())
-    output = Output(reading, None, most=MOST_OUTPUT_BYTES)
-    timed_out, code = _wait(launched.pid, output, wake, time.monotonic() + timeout_s)
+    os.set_blocking(pipes.reading, False)
+    output = Output(pipes.reading, None, most=MOST_OUTPUT_BYTES)
+    timed_out, code = _wait(pid, output, wake, time.monotonic() + timeout_s)
     output.read()
     return _reply(code if code >= 0 else 128 - code, output.said) | {"timed_out": timed_out}
 

@@ -31,65 +31,99 @@ def find_program(word: str, path: str, cwd: str) -> str:
     raise FileNotFoundError(f'exec: "{word}": stat {places[0]}: no such file or directory')
 
 
-class Launched:
-    """A process that was made and waits for `release`. If its maker dies, it ends without having done anything."""
+class Pipes:
+    """What a process is started with: a pipe for what it prints, one for the word that it waits for, one on which it
+    says why it could not become its program. Raises: OSError."""
 
-    def __init__(self, pid: int, release: int, error: int) -> None:
-        self.pid = pid
-        found = read_process(pid)
-        self.start_ticks = found.start_ticks if found else 0
-        self._release = release
-        self._error = error
+    __slots__ = ("_error", "_say", "_wait", "_word", "reading", "writing")
+
+    def __init__(self) -> None:
+        made: list[int] = []
+        try:
+            for _ in range(3):
+                made += os.pipe()
+        except OSError:
+            for descriptor in made:
+                os.close(descriptor)
+            raise
+        self.reading, self.writing, self._wait, self._word, self._error, self._say = made
 
     def release(self) -> str:
-        """Let it become the program. Returns: "", or why it could not; it has ended then. Blocks until it knows."""
+        """Let the process become its program. Returns: "", or why it could not; it ends then. Blocks until it knows.
+
+        All is closed but `reading`, the output.
+        """
+        for its in (self.writing, self._wait, self._say):
+            os.close(its)
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._release, b"!")
-        os.close(self._release)
+            os.write(self._word, b"!")
+        os.close(self._word)
         said = b""
         while data := os.read(self._error, 4096):
             said += data
         os.close(self._error)
         return said.decode("utf-8", "replace")
 
-    def drop(self) -> None:
-        """End it: it has done nothing."""
-        os.close(self._release)
-        os.close(self._error)
-        os.waitpid(self.pid, 0)
-
-
-def launch(process: Process, output: int) -> Launched:
-    """Make a process with a session of its own, both streams of which go to *output*. Raises: OSError: no process."""
-    pipes = [*os.pipe()]
-    try:
-        pipes += os.pipe()
-        pid = os.fork()
-    except OSError:
-        for descriptor in pipes:
+    def close(self) -> None:
+        """Close all: nothing was started."""
+        for descriptor in (self.reading, self.writing, self._wait, self._word, self._error, self._say):
             os.close(descriptor)
-        raise
-    wait, release, error, say = pipes
+
+    def keep_its(self) -> None:
+        """In the process: close all but what it waits and says with. Its maker's own word ends with it only then."""
+        os.close(self._word)  # to look for the others takes one
+        close_all_but(self._wait, self._say)
+
+    def wait(self) -> bool:
+        """In the process: wait for the word. Returns: False if whoever was to give it is dead."""
+        return bool(os.read(self._wait, 1))
+
+    def say(self, problem: str) -> None:
+        """In the process: say why it does not become its program."""
+        os.write(self._say, problem.encode())
+
+
+def launch(process: Process, output: int, pipes: Pipes) -> tuple[int, int]:
+    """Make a process with a session of its own, both streams of which go to *output*. It waits for its release, and
+    ends without having done anything if all die who could release it.
+
+    Returns: its pid and its start time, in ticks. Raises: OSError: no process.
+    """
+    pid = os.fork()
     if pid == 0:
-        os.close(release)
-        _become(process, output, wait, say)
-    os.close(wait)
-    os.close(say)
-    return Launched(pid, release, error)
+        _become(process, output, pipes)
+    found = read_process(pid)
+    return pid, found.start_ticks if found else 0
 
 
-def _become(process: Process, output: int, wait: int, say: int) -> NoReturn:
+def drop(pid: int) -> None:
+    """End a process of ours that was made and not released: it has done nothing."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def close_all_but(*kept: int) -> None:
+    """Close all descriptors but *kept* and the first three. Raises: OSError: there is none to look for them."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in kept:
+            with contextlib.suppress(OSError):  # the one that was looked with
+                os.close(int(name))
+
+
+def _become(process: Process, output: int, pipes: Pipes) -> NoReturn:
     """In the child: become the program, or say why not."""
     step = "prepare it"
     try:
         os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        pipes.keep_its()
         nothing = os.open(os.devnull, os.O_RDWR)
-        for target, source in ((0, nothing), (1, output), (2, output)):
-            os.dup2(source, target)
+        os.dup2(nothing, 0)
         step = "limit it"
         _limit(process)
         step = "wait"
-        if not os.read(wait, 1):
+        if not pipes.wait():
             os._exit(NEVER_RELEASED)
         step = f"become user {process['uid']}"
         _become_user(process)
@@ -101,7 +135,7 @@ def _become(process: Process, output: int, wait: int, say: int) -> NoReturn:
     except BaseException as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
         with contextlib.suppress(OSError):
-            os.write(say, f"cannot {step}: {why}".encode())
+            pipes.say(f"cannot {step}: {why}")
     finally:
         os._exit(NOT_STARTED)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import marshal
 import os
 import signal
 import time
 
-from eventbus.agent.shim.launch import NOT_STARTED, Launched, find_program, launch
+from eventbus.agent.shim.launch import NOT_STARTED, Pipes, drop, find_program, launch
 from eventbus.agent.shim.outputs import hold
 from eventbus.agent.shim.procfs import MARK, Process, all_processes, descendants, mark, mark_of
 from eventbus.agent.shim.protocol import Process as Wanted
@@ -63,51 +64,56 @@ class Runs:
         process["argv"], process["path"] = argv, find_program(argv[0], process["env"].get("PATH", ""), process["cwd"])
         return process
 
-    def start(self, run: Run, process: Wanted, output: int) -> Run:
-        """Start what *run* says, to print into *output*; one of that id that was started before is returned as it is.
+    def start(self, run: Run, process: Wanted, pipes: Pipes | None) -> Run:
+        """Make the process of *run*, which waits to be released; one of that id that was started before is returned as
+        it is. It is for its parent to release it, and to tell of it if it could not become its program: see `failed`.
 
         Raises: OSError: it cannot be remembered, or made. Nothing is left of it, and it may be tried again.
         """
         if former := self.find(run["id"]):
             return former
+        if pipes is None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         run["created_at"] = time.time()
         known = self._state["runs"]
         self._state["runs"] = forget_old_runs([run, *known])
         try:
             self.save()
             failpoint("shim:created")
-            launched = self._launch(run, process, output)
-        except OSError:
+            self._launch(run, process, pipes)
+        except Exception:
             self._state["runs"] = known
             self._save_or_later()  # it may be there as one that was created
             raise
         failpoint("shim:written")
-        if problem := launched.release():
-            os.waitpid(launched.pid, 0)
-            self._fail(run, problem)
-        failpoint("shim:released")
         return run
 
-    def _launch(self, run: Run, process: Wanted, output: int) -> Launched:
+    def _launch(self, run: Run, process: Wanted, pipes: Pipes) -> None:
         """Make the process of *run*, which waits, and remember it. Raises: OSError: nothing is left of it."""
         marked = process.copy()
         marked["env"] = process["env"] | {MARK: mark(run["id"], self._folder)}
         self._oom_kills[run["id"]] = _oom_kills(run["cgroup"])
-        held = hold(output)
+        held = hold(pipes.writing)
         try:
-            launched = launch(marked, held)
+            pid, ticks = launch(marked, held, pipes)
         finally:
             os.close(held)
         failpoint("shim:made")
-        run["pid"], run["start_ticks"] = launched.pid, launched.start_ticks
+        run["pid"], run["start_ticks"] = pid, ticks
         run["started_at"], run["phase"] = time.time(), RUNNING
         try:
             self.save()
-        except OSError:
-            launched.drop()
+        except Exception:
+            drop(pid)
             raise
         self._processes[run["id"]] = marked
-        return launched
+
+    def failed(self, pid: int, problem: str) -> Run:
+        """A process that was started could not become its program. Returns: its run."""
+        run = next(one for one in self.running if one["pid"] == pid)
+        run["exit_code"], run["reason"], run["message"] = NOT_STARTED, "StartError", problem
+        self._exited(run)
+        return run
 
     def stop(self, run: Run, grace_s: float) -> None:
         """Ask a run to end: SIGTERM now, SIGKILL after *grace_s*. Asked again, the earlier end counts."""
@@ -184,10 +190,6 @@ class Runs:
             self.save()
         except OSError:  # the disk is full
             self._save_at = time.monotonic() + _SAVE_AGAIN_S
-
-    def _fail(self, run: Run, problem: str) -> None:
-        run["exit_code"], run["reason"], run["message"] = NOT_STARTED, "StartError", problem
-        self._exited(run)
 
     def _exited(self, run: Run) -> None:
         run["finished_at"], run["phase"] = time.time(), EXITED

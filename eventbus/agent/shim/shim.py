@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import cast
 
 from eventbus.agent.shim import protocol
+from eventbus.agent.shim.launch import Pipes
 from eventbus.agent.shim.log_file import LogFile
 from eventbus.agent.shim.outputs import Output
 from eventbus.agent.shim.runs import Runs, kill_all
 from eventbus.agent.shim.signals import asked_to_end, sleep_through_signals, wake_by_signals
 from eventbus.agent.shim.state import State
-from eventbus.agent.shim.work import NO_OUTPUT, Known, answer, begin, known, take
+from eventbus.agent.shim.work import Known, answer, begin, known, take, tell_of_failure
 from eventbus.agent.shim.workers import WorkerLost, work
 from eventbus.failpoints import failpoint
 
@@ -33,7 +34,7 @@ _DEAF_S = 1.0
 
 
 class Shim:
-    """Owns the processes of a pod: they are its children, and so are those that lose their parents.
+    """Owns the processes of a pod: they are its children when they begin, and so are those that lose their parents.
 
     It ends when it is asked to and nothing runs any more. SIGTERM has it end everything first, each in its grace time.
     """
@@ -87,11 +88,9 @@ class Shim:
             ours.sendall(protocol.encode({"v": protocol.VERSION, "op": "rehearse"}))
             self._turn()
         self._turn()
-        reading, writing = os.pipe()
         self._running = {0: os.devnull}
-        self._read_or_close(reading, {0})
+        self._let_begin(0, Pipes())
         self._close(self._outputs[0])
-        os.close(writing)
         self._listener.close()
         sleep_through_signals(self._wake)
 
@@ -198,17 +197,23 @@ class Shim:
     def _answer(self, descriptor: int, line: bytes) -> None:
         client = self._clients[descriptor]
         try:
-            reading, writing = os.pipe()
-        except OSError:  # a start is refused then, for want of it
-            reading = writing = NO_OUTPUT
-        reply, self._left, learned = work(answer, self._packed, line, client, writing)
+            pipes = Pipes()
+        except OSError:  # a start is refused then, for want of them
+            pipes = None
+        reply, self._left, learned = work(answer, self._packed, line, client, pipes)
         before = self._running.keys()
         self._learn(learned)
-        if writing != NO_OUTPUT:
-            os.close(writing)
-            if begun := self._running.keys() - before:
+        if pipes:
+            begun = self._running.keys() - before
+            for pid in begun:
                 failpoint("shim:learned")
-            self._read_or_close(reading, begun)
+                problem = self._let_begin(pid, pipes)
+                failpoint("shim:released")
+                if problem:
+                    reply, learned = work(tell_of_failure, self._packed, pid, problem)
+                    self._learn(learned)
+            if not begun:
+                pipes.close()
         self._stopped = False
         if not reply:
             self._hang_up(descriptor)
@@ -218,13 +223,16 @@ class Shim:
             client.sendall(reply)
         client.setblocking(False)
 
-    def _read_or_close(self, reading: int, begun: set[int]) -> None:
-        for pid in begun:
-            os.set_blocking(reading, False)
-            self._outputs[pid] = Output(reading, LogFile(self._running[pid]))
-            self._poll.register(reading, select.POLLIN)
-        if not begun:
-            os.close(reading)
+    def _let_begin(self, pid: int, pipes: Pipes) -> str:
+        """Have a process become its program, now that it is written down and our child: its worker, which has made it,
+        is gone, and one that asks to die with its parent, or looks at who that is, has to find us.
+
+        Returns: "", or why it could not.
+        """
+        os.set_blocking(pipes.reading, False)
+        self._outputs[pid] = Output(pipes.reading, LogFile(self._running[pid]))
+        self._poll.register(pipes.reading, select.POLLIN)
+        return pipes.release()
 
     def _hang_up(self, descriptor: int) -> None:
         self._poll.unregister(descriptor)

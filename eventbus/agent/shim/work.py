@@ -10,6 +10,7 @@ from typing import Any
 
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.execs import answer_when_done
+from eventbus.agent.shim.launch import Pipes
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.runs import Runs
 from eventbus.agent.shim.state import new_run
@@ -18,8 +19,6 @@ from eventbus.failpoints import failpoint
 #: What is known after a piece of work: all of it, for the next; the processes that run, each with its log; when
 #: something is due, on the monotonic clock, 0.0: nothing; whether there is something to sweep.
 Known = tuple[bytes, dict[int, str], float, bool]
-#: No output of a process is at hand.
-NO_OUTPUT = -1
 
 
 def begin(shim: int, agent: socket.socket, listener: protocol.Listener) -> tuple[bytes, str, Known | None]:
@@ -37,14 +36,20 @@ def begin(shim: int, agent: socket.socket, listener: protocol.Listener) -> tuple
         return protocol.encode({"ok": False, "error": f"{type(error).__name__}: {error}"}), "", None
 
 
-def answer(packed: bytes, line: bytes, client: socket.socket, output: int) -> tuple[bytes, bool, Known]:
-    """Do what *client* asks; a process that begins prints into *output*.
+def answer(packed: bytes, line: bytes, client: socket.socket, pipes: Pipes | None) -> tuple[bytes, bool, Known]:
+    """Do what *client* asks; a process that is made is started with *pipes*, and waits to be released.
 
     Returns: the reply, empty if somebody else gives it; whether the shim shall end; what is known.
     """
     runs = Runs.unpack(packed)
-    reply = _reply_to(runs, line, client, output)
+    reply = _reply_to(runs, line, client, pipes)
     return protocol.encode(reply) if reply else b"", "left" in (reply or ()), known(runs)
+
+
+def tell_of_failure(packed: bytes, pid: int, problem: str) -> tuple[bytes, Known]:
+    """Write down that a process could not become its program. Returns: the reply to who started it; what is known."""
+    runs = Runs.unpack(packed)
+    return protocol.encode({"ok": True, "run": runs.failed(pid, problem)}), known(runs)
 
 
 def take(packed: bytes, step: Callable[..., object], *given: object) -> Known:
@@ -73,22 +78,22 @@ def _read_line(agent: socket.socket) -> bytes:
     return heard
 
 
-def _reply_to(runs: Runs, line: bytes, client: socket.socket, output: int) -> dict[str, Any] | None:
+def _reply_to(runs: Runs, line: bytes, client: socket.socket, pipes: Pipes | None) -> dict[str, Any] | None:
     try:
         request = protocol.decode(line)
         if request["v"] != protocol.VERSION:
             return _refusal(protocol.BAD_REQUEST, f"this shim speaks version {protocol.VERSION}")
-        return _do(runs, request, client, output)
+        return _do(runs, request, client, pipes)
     except OSError as error:
         return _refusal("Failed", str(error))
     except Exception as error:  # whoever asked must not wait in vain
         return _refusal(protocol.BAD_REQUEST, f"bad request: {error!r}")
 
 
-def _do(runs: Runs, request: dict[str, Any], client: socket.socket, output: int) -> dict[str, Any] | None:
+def _do(runs: Runs, request: dict[str, Any], client: socket.socket, pipes: Pipes | None) -> dict[str, Any] | None:
     match request["op"]:
         case "start":
-            return {"ok": True, "run": runs.start(new_run(request["run"]), request["process"], output)}
+            return {"ok": True, "run": runs.start(new_run(request["run"]), request["process"], pipes)}
         case "stop":
             if run_of := runs.find(request["id"]):
                 runs.stop(run_of, float(request["grace_s"]))
