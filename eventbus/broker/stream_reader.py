@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -69,6 +69,7 @@ class GroupReader:
         self.group = group
         self.consumer = consumer
         self.keys = bus.keys[partition]
+        self.options = bus.options
         self.functions = bus.functions(client, partition)
         self.steps = 0  #: how far the work of this consumer has come; it stands still if that hangs
         self.buried = 0  #: entries of the dead letter that this consumer has made
@@ -150,12 +151,22 @@ class GroupReader:
         return {row["message_id"] for row in rows} & set(ids)
 
     def claim(self, consumer: str, beats: str) -> list[Delivery]:
-        """Take over entries of a dead *consumer* whose counter stood at *beats*."""
-        claimed = list(self.functions.claim(self.group, self.consumer, consumer, beats))
-        if claimed:
+        """Take over entries of a *consumer* that is dead, its counter at *beats*; or has left, and died of none."""
+        deaths = self.functions.claim(self.group, self.consumer, consumer, beats)
+        if deaths:
             failpoint("claim")
         with redis_errors():
-            return self._ours(self._fetch(claimed))
+            if deaths and not beats:
+                self._count_no_death(deaths)
+            return self._ours(self._fetch(list(deaths)))
+
+    def _count_no_death(self, deaths: Mapping[bytes, int]) -> None:
+        """Take back the last of *deaths*, by entry. Killed before it, this worker leaves one too many: three accuse."""
+        before = {entry: died - 1 for entry, died in deaths.items() if died > 1}
+        if never := deaths.keys() - before.keys():
+            self._client.execute_command("HDEL", self._attempts, *never)
+        if before:
+            self._client.hset(self._attempts, mapping=before)
 
     def isolate(self, entry: bytes, position: int) -> bool:
         """Note that *position* is about to be worked alone and those before it are done. False: taken over."""

@@ -104,11 +104,12 @@ def test_the_event_about_to_be_tried_alone_is_noted_also_when_memory_is_full(par
 
 def test_the_event_that_was_tried_is_accused_when_a_worker_has_died_and_not_before(partition: Partition) -> None:
     (delivery,) = partition.deliver([make_event()], consumer="one")
+    partition.reader("one").beat()
     partition.reader("one").isolate(delivery.id, 5)
     (again,) = partition.reader("one").own_pending()  # it had only lost its line
     assert (again.next, again.killed) == (5, None)
 
-    (heirs,) = partition.reader("two").claim("one", "")
+    (heirs,) = partition.reader("two").claim("one", "1")
     assert (heirs.deaths, heirs.next, heirs.killed) == (1, 5, 5)
 
 

@@ -146,11 +146,25 @@ def test_what_another_has_taken_over_is_no_longer_ones_own(partition: Partition)
 
 def test_what_is_taken_over_says_how_many_died_of_it(partition: Partition) -> None:
     publish(partition, 1)
-    partition.reader("first").read(0)
-    (second_hand,) = partition.reader("second").claim("first", "")
+    partition.reader("first").read(0, beat=True)
+    (second_hand,) = partition.reader("second").claim("first", "1")
     (third_hand,) = partition.reader("third").claim("second", "1")  # it beat when it claimed
     assert (second_hand.deaths, third_hand.deaths) == (1, 2)
     assert third_hand.again
+
+
+def test_who_has_left_did_not_die_of_what_is_taken_over(partition: Partition) -> None:
+    publish(partition, 1, 1)
+    noted = partition.keys.attempts + b"sink"
+    first, second, third = (partition.reader(name) for name in ("first", "second", "third"))
+    given = first.read(0, beat=True)
+    partition.admin.hset(noted, given[0].id, 2)
+    first.leave()
+    assert [delivery.deaths for delivery in second.claim("first", "")] == [2, 0]
+    assert partition.admin.hgetall(noted) == {given[0].id: b"2"}
+    assert [delivery.deaths for delivery in third.claim("second", "1")] == [3, 1]
+    third.ack(ids(given))
+    assert not partition.admin.exists(noted)
 
 
 def test_heartbeats_tell_every_member_also_one_that_never_beat(partition: Partition) -> None:
