@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import groupby
 
 from eventbus.backoff import Backoff
@@ -22,7 +22,7 @@ from eventbus.consume.health import LoopHealth
 from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
 from eventbus.consume.take_over import TAKE_OVER_S, TakeOver
-from eventbus.errors import EventBusError, FunctionsMissing, GroupMissing
+from eventbus.errors import BusRefused, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.failpoints import failpoint
 from eventbus.log import log
 
@@ -53,6 +53,9 @@ class Consumer:
 
     A delivery that workers died of comes to *handle_alone*, one event at a time; the event that kills is buried.
     While either works the consumer counts as alive, for at most HUNG_S (10 minutes) an event.
+
+    One that lacks a function or a right leaves what it holds to the others, who count no death for that, and is given
+    nothing before *trial* goes well: it calls what *handle* calls, to no effect.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Consumer:
         handle: Handle,
         handle_alone: HandleAlone,
         clock: Clock,
+        trial: Callable[[GroupReader], object] = lambda _reader: None,
         policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
         block_ms: int = 1000,
@@ -74,6 +78,7 @@ class Consumer:
         self._clock = clock
         self._handle = handle
         self._handle_alone = handle_alone
+        self._trial = trial
         self._block_ms = block_ms
         self._take_over = TakeOver(clock, after_s=take_over_s, block_ms=block_ms)
         self._stop = threading.Event()
@@ -88,6 +93,7 @@ class Consumer:
         self._redis = RedisAbsence(f"group {group}", on_change)
         self._fresh = True
         self._made_anew = False  #: since a step last went well
+        self.withdrawn = False  #: it lacks a function or a right, and holds nothing; any thread may read it
         self._partition = partition
         self._last_sign = clock.monotonic()
         self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0}
@@ -182,13 +188,17 @@ class Consumer:
         try:
             step()
         except (GroupMissing, FunctionsMissing) as error:
-            if self._made_anew:  # to no end: what is missing is not in the functions of whoever has loaded them last
+            if self._made_anew and isinstance(error, FunctionsMissing):  # it is not in what was loaded last
                 cure = "; if another version has loaded its own, install that one here"
-                return self._failed(type(error)(f"{error}{cure}"))
+                return self._withdraw(FunctionsMissing(f"{error}{cure}"))
+            if self._made_anew:
+                return self._failed(error)
             self._made_anew = True
             log.warning("group %s: %s; making it anew", self._reader.group, error)
             self._fresh = True
             return ANEW_S
+        except BusRefused as error:
+            return self._withdraw(error)
         except EventBusError as error:
             return self._failed(error)
         except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
@@ -209,8 +219,12 @@ class Consumer:
         self._last_sign = self._clock.monotonic()
         if self._fresh:
             self._reader.open()
-            self._fresh = False
             self.ready.set()
+            self._trial(self._reader)
+            if self.withdrawn:
+                self._reader.beat()  # who holds something without a counter has left it
+                self.withdrawn = False
+            self._fresh = False
             self._work_own_pending()
         self._look_around()
 
@@ -273,6 +287,13 @@ class Consumer:
             self._counts["taken_over_batches"] += len(claimed)
             log.warning("group %s: took over %d batches from %s", self._reader.group, len(claimed), name)
             self._work(claimed)
+
+    def _withdraw(self, error: EventBusError) -> float:
+        """Leave what is held to those who can work it. Again each time: a heartbeat may have been under way."""
+        self.withdrawn = True
+        with suppress(EventBusError):
+            self._reader.leave()
+        return self._failed(error)
 
     def _failed(self, error: EventBusError) -> float:
         self._fresh = True

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.stream_reader import GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.group_consumer import Consumer, Handle
 from eventbus.consume.group_runner import PartitionLoop, Runner
@@ -27,7 +28,7 @@ class GroupLoops:
     worker has a share, which changes when workers come and go, in no more than LANES threads and one for heartbeats.
 
     Args: handlers: makes what a partition's consumer calls, `handle` and `handle_alone`; called again for a partition
-          that comes back.  name: of the worker, which all its consumers have.
+          that comes back.  trial: see `Consumer`.  name: of the worker, which all its consumers have.
           on_change: told LostRedis and Reconnected, from the threads of the loops.
     """
 
@@ -40,6 +41,7 @@ class GroupLoops:
         clock: Clock,
         block_ms: int,
         handlers: Callable[[int], tuple[Handle, HandleAlone]],
+        trial: Callable[[GroupReader], object] = lambda _reader: None,
         take_over_s: float = TAKE_OVER_S,
         policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
@@ -54,6 +56,7 @@ class GroupLoops:
                 name=name,
                 handle=handle,
                 handle_alone=handle_alone,
+                trial=trial,
                 clock=clock,
                 policy=policy,
                 start=start,

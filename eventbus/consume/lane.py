@@ -71,7 +71,12 @@ class Lane:
         progress = (self._rounds, *(seat.consumer.steps for seat in list(self._seats.values())))
         if progress != self._seen:
             self._seen, self._seen_at = progress, now
-        return frozenset() if self.hangs else self._worked
+        return frozenset() if self.hangs else self._worked - self.withdrawn
+
+    @property
+    def withdrawn(self) -> frozenset[int]:
+        """The partitions whose consumer lacks a function or a right. Safe to call from any thread."""
+        return frozenset(partition for partition, seat in list(self._seats.items()) if seat.consumer.withdrawn)
 
     @property
     def hangs(self) -> bool:

@@ -118,11 +118,12 @@ class ShareKeeper:
             self._members.leave()
             self._left = True
         self._open()
-        member = not self._leaving and not any(lane.hangs for lane in self.lanes)
+        withdrawn = self._withdrawn()
+        member = not (self._leaving or withdrawn or any(lane.hangs for lane in self.lanes))
         with self._lock:
             worked = frozenset[int]().union(*(lane.beating() for lane in self.lanes))
             counters = self._members.beat(worked, member=member)
-        if self._leaving or counters is None:
+        if self._leaving or withdrawn or counters is None:
             return EVERY_S
         alive = self._view.look(counters)
         if self._view.dead:
@@ -131,6 +132,11 @@ class ShareKeeper:
             return SOON_S
         self._share(alive)
         return EVERY_S
+
+    def _withdrawn(self) -> bool:
+        """True if it can work nothing of its share: the others share that out, while its consumers go on trying."""
+        withdrawn = frozenset[int]().union(*(lane.withdrawn for lane in self.lanes))
+        return bool(self._held) and self._held.keys() <= withdrawn
 
     def _open(self) -> None:
         """Make the group where it is not: what is recorded from now on is for it, whoever works it."""

@@ -13,7 +13,7 @@ from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.consume.isolation import HandleAlone
 from eventbus.consume.take_over import TAKE_OVER_S
-from eventbus.correlate.store_sink import StoreSink
+from eventbus.correlate.store_sink import StoreSink, store_nothing
 
 
 class SinkRunner(GroupRunner):
@@ -40,6 +40,7 @@ class SinkRunner(GroupRunner):
             clock=clock,
             block_ms=block_ms,
             handlers=handlers,
+            trial=store_nothing,
             take_over_s=take_over_s,
             on_change=on_change,
         )

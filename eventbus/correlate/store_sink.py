@@ -28,6 +28,12 @@ CALLS_UNDER_WAY = 2
 EnforceBounds = Callable[[GroupReader], None]
 
 
+def store_nothing(reader: GroupReader) -> None:
+    """Make the call that `StoreSink` makes, of no batch. Raises: FunctionsMissing, BusRefused: as a real one would."""
+    call = CallBuilder(reader.keys, reader.options).call()
+    reader.functions.correlate_and_store(reader.group, reader.consumer, reader.options, call)
+
+
 class StoreSink:
     """Turns deliveries into calls, which acknowledge by themselves: nothing is returned to acknowledge."""
 

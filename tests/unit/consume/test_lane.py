@@ -23,6 +23,7 @@ class ScriptedConsumer:
     def __init__(self, partition: int, on_finish: Callable[[], None] = lambda: None) -> None:
         self.partition = partition
         self.steps = 0
+        self.withdrawn = False
         self.told: list[str] = []
         self.others_beat: dict[str, str] = {}
         self._on_finish = on_finish
