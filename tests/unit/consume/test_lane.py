@@ -162,3 +162,15 @@ def test_a_partition_that_another_still_works_waits(clock: FakeClock) -> None:
         clock.advance(1)
         lane.give_up(5)  # wakes it
         eventually(lambda: "begin" in waiting.told)
+
+
+def test_a_partition_that_its_consumer_has_withdrawn_from_gets_no_heartbeats(clock: FakeClock) -> None:
+    """Or nobody would take over what it has left there."""
+    consumers = [ScriptedConsumer(number) for number in range(2)]
+    with running(clock) as lane:
+        for consumer in consumers:
+            give(lane, consumer)
+        eventually(lambda: lane.beating() == {0, 1})
+        consumers[1].withdrawn = True
+        assert lane.withdrawn == {1}
+        assert lane.beating() == {0}
