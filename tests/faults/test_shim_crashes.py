@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.agent.runtime import shim_client
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim.procfs import all_processes, is_alive, read_process
@@ -186,9 +187,25 @@ def test_every_place_of_a_shim_and_its_zygote_is_tried() -> None:
     assert places == {*STARTING, *ENDING}
 
 
-def test_a_zygote_that_dies_behind_a_fork_leaves_the_shim_that_it_made(crashes: Crashes) -> None:
+def test_a_shim_that_was_given_up_on_does_not_take_the_pod_back(
+    crashes: Crashes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pod, world = crashes.pod("exec sleep 1000", "Always"), crashes.world
-    crashes.armed("zygote:forked")
+    with monkeypatch.context() as impatient:
+        impatient.setattr(shim_client, "ANSWER_S", 1.0)
+        impatient.setattr(shim_client, "_ENDS_S", 0.1)
+        impatient.setenv("EVENTBUS_CRASH", "stop:shim:begun")  # as if the disk stood still
+        impatient.setenv("TEST_OF_SHIMS", str(tmp_path))
+        assert world.sync(pod).failed
+
+    eventually(lambda: not [one for one in all_processes() if mentions(one.pid, str(tmp_path))])
     assert not world.sync(pod).failed
-    assert world.told.reasons.count("SandboxChanged") == 0
-    assert len([one for one in all_processes() if one.pid == world.shim_pid]) == 1
+    assert crashes.alive()
+
+
+def mentions(pid: int, word: str) -> bool:
+    """Return True if a process has *word* in its environment."""
+    try:
+        return word.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False

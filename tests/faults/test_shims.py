@@ -100,6 +100,26 @@ def test_a_shim_asked_to_end_ends_its_pod_first(world: RuntimeWorld) -> None:
     assert (world.run().exit_code, world.run().reason) == (5, "Error")
 
 
+@pytest.mark.parametrize("how", ["ignored", "blocked"])
+def test_an_agent_that_hears_of_no_child_runs_its_pods_all_the_same(world: RuntimeWorld, how: str) -> None:
+    numbers = (signal.SIGCHLD, signal.SIGUSR1)
+    former = {number: signal.getsignal(number) for number in numbers}
+    try:
+        if how == "blocked":
+            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        else:
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
+        world.sync(make_pod("exec grep -E '^Sig(Blk|Ign)' /proc/self/status"))
+        assert world.ended().exit_code == 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        for number in numbers:
+            signal.signal(number, former[number])
+
+    assert [line.split()[1] for line in world.log().splitlines()] == 2 * [16 * "0"]
+
+
 def test_a_zygote_waits_for_its_shims_and_ends_when_it_is_asked_to(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
     shim, zygote = _shim(world), read_process(world.runtime._zygote.pid)

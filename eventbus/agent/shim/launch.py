@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.protocol import Process
+from eventbus.agent.shim.signals import begin_with_defaults
 
 #: What a process exits with that never became the program: nobody gave the word, or it could not.
 NEVER_RELEASED, NOT_STARTED = 127, 128
@@ -130,7 +131,7 @@ def _become(process: Process, output: int, pipes: Pipes) -> NoReturn:
         step = f"enter its folder {process['cwd']}"
         os.chdir(process["cwd"])
         step = f"run {process['path']}"
-        _restore_signals()
+        begin_with_defaults()
         os.execve(process["path"], process["argv"], process["env"])
     except BaseException as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
@@ -164,10 +165,3 @@ def _become_user(process: Process) -> None:
         os.setgid(process["gid"])
     if process["uid"] >= 0 and process["uid"] != os.geteuid():
         os.setuid(process["uid"])
-
-
-def _restore_signals() -> None:
-    """As a program expects to find them: Python ignores some, and a program inherits that."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])

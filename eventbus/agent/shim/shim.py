@@ -18,6 +18,7 @@ from eventbus.agent.shim import protocol
 from eventbus.agent.shim.launch import Pipes
 from eventbus.agent.shim.log_file import LogFile
 from eventbus.agent.shim.outputs import Output
+from eventbus.agent.shim.prctl import outlive_parent
 from eventbus.agent.shim.runs import Runs, kill_all
 from eventbus.agent.shim.signals import asked_to_end, sleep_through_signals, wake_by_signals
 from eventbus.agent.shim.state import State
@@ -60,6 +61,7 @@ class Shim:
         reply, self._folder, learned = work(begin, os.getpid(), agent, self._listener)
         if learned:
             self._learn(learned)
+        outlive_parent()  # before the word: who has it must not lose us with the zygote
         agent.sendall(reply)
         return self._folder
 

@@ -11,14 +11,33 @@ asked_to_end: list[int] = []
 _zygote = 0
 
 
+def begin_with_defaults() -> None:
+    """Begin as a program expects to: an ignored signal is inherited by a program, and so is one that is blocked."""
+    for number in range(1, signal.NSIG):
+        with contextlib.suppress(OSError):  # SIGKILL, SIGSTOP, and those of the C library
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def ignore_signals() -> None:
+    """Ignore what means nothing to a zygote and to its shims, and no more, whatever the agent ignored or blocked."""
+    begin_with_defaults()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def handle_signals() -> None:
     """Be the zygote: end at SIGTERM, and wait for no shim. Its shims only remember what they were asked."""
     global _zygote
     _zygote = os.getpid()
     signal.signal(signal.SIGCHLD, _child_ended)
     signal.signal(signal.SIGTERM, _end)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
+
+
+def be_no_zygote() -> None:
+    """Be a shim: no worker of it is taken for the zygote if it gets that one's number one day."""
+    global _zygote
+    _zygote = 0
 
 
 def wake_by_signals() -> int:

@@ -6,25 +6,17 @@ would hold almost another megabyte for as long as its pod runs.
 
 from __future__ import annotations
 
-import ctypes
 import marshal
 import os
-import signal
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
-_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
+from eventbus.agent.shim.prctl import die_with
 
 
 class WorkerLost(Exception):
     """A worker died before its word. Nobody knows what it has done, so the shim has to die as well."""
-
-
-def become_subreaper() -> None:
-    """Have processes that lose their parent become children of this one: those of workers, among others."""
-    _prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def work(piece: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
@@ -62,8 +54,7 @@ def work(piece: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
 
 def _work(shim: int, say: int, piece: Callable[..., tuple[Any, ...]], given: tuple[Any, ...]) -> NoReturn:
     try:
-        _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() == shim:
+        if die_with(shim):
             left = memoryview(marshal.dumps(piece(*given)))
             while left:
                 left = left[os.write(say, left) :]

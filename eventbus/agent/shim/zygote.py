@@ -15,9 +15,9 @@ import traceback
 from typing import NoReturn
 
 from eventbus.agent.shim import protocol
+from eventbus.agent.shim.prctl import become_subreaper, die_with
 from eventbus.agent.shim.shim import Shim
-from eventbus.agent.shim.signals import handle_signals
-from eventbus.agent.shim.workers import become_subreaper
+from eventbus.agent.shim.signals import be_no_zygote, handle_signals, ignore_signals
 from eventbus.failpoints import failpoint
 
 #: Its own, which its shims inherit.
@@ -35,7 +35,8 @@ def main() -> None:
     It reads none of them, each shim reads its own: a page that this process changes is one that all shims no longer
     share with it, so it does next to nothing.
     """
-    agent = socket.socket(fileno=0)
+    ignore_signals()  # of an agent that ignores SIGCHLD nobody could wait for what has ended
+    agent, zygote = socket.socket(fileno=0), os.getpid()
     with open("/proc/self/comm", "wb") as file:
         file.write(_NAME)
     _warm_up()
@@ -49,7 +50,7 @@ def main() -> None:
         ready, say = os.pipe()
         if os.fork() == 0:
             os.close(ready)
-            _be_a_shim(agent, say)
+            _be_a_shim(zygote, agent, say)
         failpoint("zygote:forked")
         os.close(say)
         if not os.read(ready, 1):  # it died before it had read what it was to do
@@ -66,10 +67,14 @@ def _warm_up() -> None:
         Shim().rehearse()
 
 
-def _be_a_shim(agent: socket.socket, say: int) -> NoReturn:
+def _be_a_shim(zygote: int, agent: socket.socket, say: int) -> NoReturn:
     try:
+        be_no_zygote()
         failpoint("shim:forked")
         os.setsid()
+        # Whoever gives up on it, as the disk stands still, kills the zygote and has another take the pod over.
+        if not die_with(zygote):
+            os._exit(1)
         become_subreaper()
         shim = Shim()
         folder = shim.begin(agent)

@@ -1,0 +1,19 @@
+"""What shims ask the kernel is vital to them: a kernel that refuses is heard."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbus.agent.shim import prctl
+
+
+def test_a_kernel_that_refuses_to_adopt_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prctl, "_SET_CHILD_SUBREAPER", 9999)
+    with pytest.raises(OSError, match="cannot have orphans as children, prctl refuses: Invalid argument"):
+        prctl.become_subreaper()
+
+
+def test_a_kernel_that_refuses_to_kill_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prctl, "_SET_DEATH_SIGNAL", 9999)
+    with pytest.raises(OSError, match="cannot die with the parent, prctl refuses: Invalid argument"):
+        prctl.die_with(1)
