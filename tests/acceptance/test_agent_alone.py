@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +14,7 @@ from eventbus.agent.pods.procfile_runner import ProcfileRunner, Screen
 from eventbus.clock import SystemClock
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
+from tests.support.ports import free_port
 from tests.support.runtime_world import Told
 from tests.waiting import eventually
 from workers.metrics import MetricsServer
@@ -35,13 +35,6 @@ def ask(port: int, path: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def test_without_a_url_events_go_to_the_machines_own_bus(short_path: Path) -> None:

@@ -24,6 +24,7 @@ from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment
 from tests.faults.proxy import Mode, Proxy
 from tests.support.api_in_process import serving
+from tests.support.ports import free_port
 from tests.thin import one
 from tests.waiting import eventually
 
@@ -71,13 +72,6 @@ class Balancer(Proxy):
     @property
     def http_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def answers(port: int) -> bool:

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable
 
@@ -20,16 +19,10 @@ from tests.faults.machine import Clock, slow_fsync
 from tests.faults.process_nemesis import ProcessNemesis
 from tests.faults.proxy import Mode, Proxy
 from tests.faults.scene import Scene, until
+from tests.support.ports import free_port
 
 #: of the server, and of every replica that takes its place: it writes always, so that nothing at all may be lost
 CONFIG = {"appendfsync": "always", "busy-reply-threshold": "500", "repl-diskless-sync-delay": "0"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-    return found
 
 
 def on_a_port() -> dict[str, str]:

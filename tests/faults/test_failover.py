@@ -15,10 +15,10 @@ from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
-from tests.faults.nemesis import free_port
 from tests.faults.proxy import Mode, Proxy
 from tests.faults.scene import Scene, reached, until
 from tests.faults.test_server import NO_RING
+from tests.support.ports import free_port
 
 FAILOVER = "9 failover"
 SPLIT = "9b split brain"

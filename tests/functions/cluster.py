@@ -8,7 +8,7 @@ from typing import Any
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from tests.functions.nodes import Nodes, wait_for
-from tests.functions.ports import free_ports
+from tests.support.ports import free_ports
 
 #: Short, so that a failover takes three seconds and not twenty.
 NODE_TIMEOUT_MS = 1500

@@ -10,7 +10,7 @@ from typing import Any
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.embedded.server_binary import find_binary
 from tests.functions.nodes import Nodes, client_of, wait_for
-from tests.functions.ports import free_ports
+from tests.support.ports import free_ports
 
 NAME = "main"
 #: Short, so that a failover takes two seconds.

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from redis import Redis
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.embedded.server_binary import inspect_binary
+from tests.support.ports import free_ports
 
 
 def binaries() -> dict[str, Path | None]:
@@ -40,25 +40,14 @@ def own_server(directory: Path, binary: Path | None = None, **config: str) -> It
 @contextmanager
 def one_node_cluster(directory: Path) -> Iterator[str]:
     """Redis Cluster on one node that has all slots. Yields its url; it takes two seconds until it is up."""
-    port = _port_with_a_bus()
-    config = {"cluster-enabled": "yes", "port": str(port), "bind": "127.0.0.1"}
+    port, bus_port = free_ports(2)
+    config = {"cluster-enabled": "yes", "port": str(port), "cluster-port": str(bus_port), "bind": "127.0.0.1"}
     url = f"redis://127.0.0.1:{port}"
     with own_server(directory, None, **config), Redis.from_url(url) as node:
         node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         while node.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
             time.sleep(0.02)
         yield url
-
-
-def _port_with_a_bus() -> int:
-    """A free port such that the one 10 000 above is free as well: there the nodes of a cluster talk."""
-    while True:
-        with socket.socket() as clients, socket.socket() as bus:
-            clients.bind(("127.0.0.1", 0))
-            port: int = clients.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                bus.bind(("127.0.0.1", port + 10_000))
-                return port
 
 
 def kill(server: EmbeddedServer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from tests.support.harness import frozen, own_server, read_incoming, settings_of
+from tests.support.ports import free_port
 from tests.waiting import eventually
 
 PROGRAM = Path(__file__).with_name("ending_program.py")
@@ -206,10 +206,7 @@ class Ended(NamedTuple):
 @contextmanager
 def tcp_server(folder: Path) -> Iterator[EmbeddedServer]:
     """A server over TCP: connecting takes longer, and a host's name has to be resolved."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    with own_server(folder, port=str(port), bind="127.0.0.1") as server:
+    with own_server(folder, port=str(free_port()), bind="127.0.0.1") as server:
         yield server
 
 

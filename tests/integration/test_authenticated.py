@@ -14,8 +14,8 @@ from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.errors import ConfigError
 from eventbus.settings import Settings
-from tests.functions.ports import free_ports
 from tests.functions.servers import own_server
+from tests.support.ports import free_ports
 
 PASSWORD = "a-password-of-this-test"
 OPTIONS = PodOptions(from_bus=("jobs",), allow_commands=("/opt/jobs/*",))

@@ -23,6 +23,7 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.settings import Settings
 from tests.functions.sentinels import Watched
+from tests.support.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
 
 FUNCTION = "#!lua name=t\nredis.register_function('write', function(k) return redis.call('SET', k[1], '1') end)"
@@ -87,7 +88,7 @@ def test_a_blocking_read_may_block_as_long_as_the_client_was_made_for(
 
 
 def test_a_call_whose_reply_is_lost_has_run_once(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     with (
         _server(tmp_path / "own", port=str(port)) as server,
         _losing_replies(port, to=b"INCR") as lossy_port,
@@ -100,7 +101,7 @@ def test_a_call_whose_reply_is_lost_has_run_once(tmp_path: Path) -> None:
 
 
 def test_the_control_a_client_of_redis_pys_own_making_runs_it_again(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     with (
         _server(tmp_path / "own", port=str(port)) as server,
         _losing_replies(port, to=b"INCR") as lossy_port,
@@ -133,7 +134,7 @@ def test_one_thread_uses_one_socket(client: redis.Redis) -> None:
 
 def test_a_port_without_a_server_is_told() -> None:
     with pytest.raises(BusUnavailable, match=r"redis://127\.0\.0\.1:\d+: nothing listens there: start"):
-        connect(f"redis://127.0.0.1:{_free_port()}")
+        connect(f"redis://127.0.0.1:{free_port()}")
 
 
 def test_a_socket_that_does_not_exist_is_told(tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ def _tls_server(folder: Path, **more: str) -> Iterator[int]:
     program = shutil.which("redis-server")
     if not program:
         pytest.skip("needs redis-server with TLS: the embedded server has none")
-    port = _free_port()
+    port = free_port()
     certificate = str(folder / "cert.pem")
     config = {"tls-port": str(port), "tls-cert-file": certificate, "tls-key-file": str(folder / "key.pem")}
     config |= {"tls-ca-cert-file": certificate, "tls-auth-clients": "no", "bind": "127.0.0.1"} | more
@@ -327,7 +328,7 @@ def test_plain_words_to_a_tls_server_are_told(tls: tuple[int, Path]) -> None:
 
 def test_tls_to_a_plain_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_client, "REPLY_S", 0.5)
-    port = _free_port()
+    port = free_port()
     with _server(tmp_path / "plain", port=str(port)), pytest.raises(EventBusError, match="TLS"):
         connect(f"rediss://127.0.0.1:{port}")
 
@@ -338,8 +339,8 @@ def test_tls_to_a_plain_server_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.fixture(scope="module")
 def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A cluster of one node that has all slots."""
-    port = _free_port()
-    config = {"port": str(port), "bind": "127.0.0.1", "cluster-enabled": "yes", "cluster-port": str(_free_port())}
+    port = free_port()
+    config = {"port": str(port), "bind": "127.0.0.1", "cluster-enabled": "yes", "cluster-port": str(free_port())}
     with _server(tmp_path_factory.mktemp("cluster"), **config) as server:
         with make_client(server.url or "") as node:
             node.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
@@ -375,7 +376,7 @@ def test_a_cluster_client_runs_a_call_once_either(cluster_url: str) -> None:
 
 
 def test_a_node_of_a_cluster_by_its_socket_or_another_database_is_refused(tmp_path: Path, cluster_url: str) -> None:
-    config = {"cluster-enabled": "yes", "port": str(_free_port()), "cluster-port": str(_free_port())}
+    config = {"cluster-enabled": "yes", "port": str(free_port()), "cluster-port": str(free_port())}
     told = pytest.raises(ConfigError, match="node of a cluster: give the host and port of some of its nodes")
     with _server(tmp_path / "node", **config) as server, told:
         connect(server.url or "")
@@ -384,21 +385,21 @@ def test_a_node_of_a_cluster_by_its_socket_or_another_database_is_refused(tmp_pa
 
 
 def test_a_cluster_without_slots_is_not_available_yet(tmp_path: Path) -> None:
-    config = {"cluster-enabled": "yes", "port": str(_free_port()), "cluster-port": str(_free_port())}
+    config = {"cluster-enabled": "yes", "port": str(free_port()), "cluster-port": str(free_port())}
     with _server(tmp_path / "node", **config), pytest.raises(BusUnavailable, match="no slots yet"):
         connect(f"redis://127.0.0.1:{config['port']}")
 
 
 def test_several_hosts_that_are_no_cluster_are_told(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     told = pytest.raises(ConfigError, match=r"several hosts are nodes of one cluster.*redis\+sentinel://")
     with _server(tmp_path / "own", port=str(port), bind="127.0.0.1"), told:
-        connect(f"redis://127.0.0.1:{_free_port()},127.0.0.1:{port}")
+        connect(f"redis://127.0.0.1:{free_port()},127.0.0.1:{port}")
 
 
 def test_any_of_several_hosts_finds_the_cluster(cluster_url: str) -> None:
     port = cluster_url.rpartition(":")[2]
-    with connect(f"redis://127.0.0.1:{_free_port()},127.0.0.1:{port}/0") as client:
+    with connect(f"redis://127.0.0.1:{free_port()},127.0.0.1:{port}/0") as client:
         assert is_cluster(client)
         assert client.set("k", "v")
 
@@ -420,7 +421,7 @@ def test_sentinels_lead_to_the_primary(watched: Watched) -> None:
 
 
 def test_a_sentinel_that_is_away_is_passed_over(watched: Watched) -> None:
-    with connect(f"redis+sentinel://127.0.0.1:{_free_port()},127.0.0.1:{watched.sentinel_ports[0]}/main/0") as client:
+    with connect(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{watched.sentinel_ports[0]}/main/0") as client:
         assert client.set("k", "v")
 
 
@@ -503,7 +504,7 @@ def test_a_function_that_may_not_write_for_the_user_is_refused(server: EmbeddedS
 
 
 def test_a_replica_is_unavailable_for_writes_and_without_its_primary_for_reads(client: redis.Redis) -> None:
-    client.replicaof("127.0.0.1", _free_port())
+    client.replicaof("127.0.0.1", free_port())
     with pytest.raises(BusUnavailable, match="is a replica"), redis_errors():
         client.set("k", "v")
     client.config_set("replica-serve-stale-data", "no")
@@ -603,12 +604,3 @@ def _losing_replies(target: int, *, to: bytes) -> Iterator[int]:
             listening.shutdown(socket.SHUT_RDWR)
             for thread in [acceptor, *pumps]:
                 thread.join(PATIENCE_S)
-
-
-def _free_port() -> int:
-    """A port nobody listens on, below the range of outgoing connections where a client could take it first."""
-    for port in range(20_000 + time.monotonic_ns() % 9_000, 32_000):
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")

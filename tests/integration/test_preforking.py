@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import site
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -21,6 +20,7 @@ import pytest
 from eventbus.broker.embedded.server import EmbeddedServer
 from tests.integration.process_ends import EVENTS, ROOT, tcp_server
 from tests.support.harness import frozen, read_incoming, settings_of
+from tests.support.ports import free_port
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.volume, pytest.mark.timeout(900), pytest.mark.xdist_group("preforking")]
@@ -144,17 +144,14 @@ def arrived(server: EmbeddedServer, prefix: str) -> int:
 def test_what_the_workers_of_gunicorn_have_recorded_is_kept_when_it_is_ended(
     python: Path, bus_server: EmbeddedServer, prefix: str, tmp_path: Path, preload: list[str]
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["-c", "configuration.py", "-w", str(WORKERS), "-b", f"127.0.0.1:{port}", *preload]
+    options = ["-c", "configuration.py", "-w", str(WORKERS), "-b", f"127.0.0.1:{free_port()}", *preload]
     patience = ["--timeout", "300", "--graceful-timeout", "300"]
     words = ["gunicorn", *options, *patience, "application:application"]
     with program(python, tmp_path, bus_server, prefix, *words) as gunicorn:
         gunicorn.until(lambda: gunicorn.said.count("Worker is ready") == WORKERS)
         with frozen(bus_server.pid):
             for number in range(CALLS):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/{number}", timeout=300).close()
+                urllib.request.urlopen(f"http://127.0.0.1:{free_port()}/{number}", timeout=300).close()
             gunicorn.process.send_signal(signal.SIGTERM)
         assert gunicorn.process.wait(300) == 0, gunicorn.said
         assert arrived(bus_server, prefix) == CALLS * EVENTS, gunicorn.said

@@ -7,7 +7,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
+
+from tests.support.ports import free_port
 
 #: A server of one's own for the tests, as a superuser; each test makes a database in it.
 URL_VARIABLE = "EVENTBUS_TEST_POSTGRES_URL"
@@ -40,7 +41,7 @@ class PostgresServer:
         self.folder = Path(tempfile.mkdtemp(prefix="ebpg"))
         self.password = secrets.token_hex(8)
         self.database = "postgres"  #: the one that `url` names if it is not told which
-        self.port = _free_port()
+        self.port = free_port()
         self._durable = durable
         self._user = _unprivileged() if os.geteuid() == 0 else None
 
@@ -142,10 +143,3 @@ def find_programs() -> Path:
 def _unprivileged() -> pwd.struct_passwd:
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     return names.get("postgres") or names["nobody"]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
