@@ -24,6 +24,8 @@ ARGUMENTS = (
 )
 
 Open = Callable[..., Any]
+#: What Chromium cuts off requests with when an address of the machine comes or goes, loopback's too.
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 
 
 def chromium() -> str:
@@ -85,6 +87,28 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def load(page: Any, address: str) -> None:
+    """Go to *address*; once more if the machine's network changed meanwhile, as it does when a container starts."""
+    from playwright.sync_api import Error
+
+    failed: list[str] = []
+
+    def note(request: Any) -> None:
+        failed.append(request.failure or "")
+
+    page.on("requestfailed", note)
+    try:
+        page.goto(address)
+    except Error as error:
+        failed.append(str(error))
+        if NETWORK_CHANGED not in str(error):
+            raise
+    finally:
+        page.remove_listener("requestfailed", note)
+    if any(NETWORK_CHANGED in one for one in failed):
+        load(page, address)
+
+
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Open]:
     """Opens a page at an address; at the end nothing may have been said on its console, but of an expected status."""
@@ -97,13 +121,13 @@ def open_page(browser: Any) -> Iterator[Open]:
         page = context.new_page()
 
         def told(message: Any) -> None:
-            if not (expected and f"status of {expected}" in message.text):
+            if NETWORK_CHANGED not in message.text and not (expected and f"status of {expected}" in message.text):
                 said.append(f"{message.type}: {message.text}")
 
         page.on("console", told)
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
-        page.goto(address)
+        load(page, address)
         return page
 
     yield open_at

@@ -20,7 +20,7 @@ from eventbus.list_watch import ListOptions
 from eventbus.objects.pod import Pod
 from eventbus.objects.pod_status import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
 from eventbus.store.object_store import ObjectStore
-from tests.page.conftest import Open
+from tests.page.conftest import Open, load
 
 pytestmark = pytest.mark.xdist_group("page")
 expect: Any = pytest.importorskip("playwright.sync_api").expect
@@ -324,7 +324,7 @@ def test_a_stream_that_was_cut_or_is_too_old_goes_on(bus: Bus, url: str, open_pa
     lists: list[str] = []
     page.on("request", lambda request: lists.append(request.url))
     page.route("**/api/v1/**watch=1**", answer)
-    page.goto(f"{url}?namespace=live")
+    load(page, f"{url}?namespace=live")
     expect(page.get_by_text("● live")).to_be_visible(timeout=20_000)
     assert (
         sum("/eventbus/v1/events" in asked for asked in lists) == 4
@@ -404,7 +404,7 @@ def test_a_story_goes_on_by_the_one_stream_of_the_page(bus: Bus, url: str, open_
     page = open_page("about:blank")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{url}?object=Pod/live/told")
+    load(page, f"{url}?object=Pod/live/told")
     expect(page.get_by_text("● live")).to_be_visible()
     write(bus, event("told", "Broken", type_="Warning"), event("told-a", "Other"))
     expect(page.get_by_role("table", name="Events").locator("tbody tr")).to_have_count(2)
@@ -521,7 +521,7 @@ def test_texts_of_events_are_text(url: str, open_page: Open) -> None:
     assert page.locator("main img, main script, a[href^='javascript:']").count() == 0
     page.get_by_role("button", name="JSON").click()
     assert "\u202e" not in page.locator("main").inner_text()
-    page.goto(f"{url}?object=%3Cscript%3E/%22/%3Cimg%20src=x%3E")
+    load(page, f"{url}?object=%3Cscript%3E/%22/%3Cimg%20src=x%3E")
     expect(page.get_by_role("heading", level=1)).to_have_text("<script>/<img src=x>")
 
 
@@ -648,9 +648,9 @@ def test_each_view_fits_every_width_in_both_schemes_and_leaves_a_picture(
         (pictures / f"{name}-{width}-{scheme}.png").write_bytes(taken)
 
     for name, (address, ready) in PICTURED.items():
-        page.goto(url + address)
+        load(page, url + address)
         picture(name, ready)
-    page.goto(url)
+    load(page, url)
     rows(page).first.click()
     picture("event", ".details")
     page.get_by_role("button", name="All filters").click() if width == 320 else None
@@ -658,5 +658,5 @@ def test_each_view_fits_every_width_in_both_schemes_and_leaves_a_picture(
     picture("facets", ".facets")
     page.get_by_role("button", name="Keys").click()
     picture("keys", "dialog")
-    page.goto(url_with_users)
+    load(page, url_with_users)
     picture("sign-in", "#token")
