@@ -11,9 +11,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eventbus.agent.runtime.shim_client import call
+from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.state import EXITED, RUNNING, STATE, read_state
 from eventbus.kinds import POD
 from eventbus.objects.pod import Pod
@@ -50,7 +53,8 @@ def test_a_start_without_descriptors_leaves_nothing_behind_and_can_be_tried_agai
     world.sync(sleeping("c0"))
     used = descriptors(world)
     with limited(world, resource.RLIMIT_NOFILE, used + 2 + spare):
-        assert world.sync(sleeping("c0", "c1")).failed
+        result = world.sync(sleeping("c0", "c1"))
+        assert "Too many open files" in str(result)
     eventually(lambda: descriptors(world) <= used)
 
     assert not world.sync(sleeping("c0", "c1")).failed
@@ -68,6 +72,62 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(world: RuntimeW
     eventually(lambda: phases(world) == {"c0": EXITED})
     assert (world.run("c0").exit_code, world.run("c0").signal, world.shim_pid) == (143, 15, shim)
     assert not list(world.folder.glob(f"pods/{UID}/{STATE}.*"))  # of the tries that found none
+
+
+def test_an_end_that_found_no_room_is_written_when_the_shim_ends(world: RuntimeWorld) -> None:
+    world.sync(sleeping("c0"))
+    run, shim = world.run("c0"), world.shim_pid
+    with limited(world, resource.RLIMIT_FSIZE, 1):
+        os.kill(run.pid, signal.SIGTERM)
+        eventually(lambda: not children(shim))
+    call(world.folder / "pods" / UID, {"op": "exit"}, 60.0)  # before it tries again, on a machine that is not busy
+    eventually(lambda: read_process(shim) is None)
+
+    assert phases(world) == {"c0": EXITED}
+
+
+def test_an_end_that_cannot_be_kept_is_tried_again(world: RuntimeWorld, tmp_path: Path) -> None:
+    counted, run, shim = tmp_path / "memory.events", start_in(world, tmp_path), world.shim_pid
+    os.mkfifo(counted)
+    os.kill(run["pid"], signal.SIGKILL)
+    counted.write_text("oom_kill many")
+    told = world.folder / "pods" / UID / "shim.log"
+    eventually(lambda: "ValueError" in told.read_text())  # whoever has read that reads no more
+    counted.write_text("oom_kill 1")
+    eventually(lambda: phases(world)["late"] == EXITED)
+
+    assert (world.run("late").exit_code, world.run("late").reason, world.shim_pid) == (137, "OOMKilled", shim)
+
+
+def test_a_shim_that_can_never_keep_an_end_dies_and_forgets_no_process(world: RuntimeWorld, tmp_path: Path) -> None:
+    run, shim = start_in(world, tmp_path), world.shim_pid
+    (tmp_path / "memory.events").write_text("oom_kill many")
+    os.kill(run["pid"], signal.SIGKILL)
+    eventually(lambda: read_process(shim) is None)
+
+    assert world.run("late").reason == "ContainerStatusUnknown"
+
+
+def start_in(world: RuntimeWorld, cgroup: Path) -> dict[str, Any]:
+    """Start a process that its shim takes for one of *cgroup*, a folder."""
+    world.sync(sleeping("c0"))
+    process = {
+        "path": "/bin/sleep",
+        "argv": ["sleep", "1000"],
+        "env": {},
+        "cwd": "/",
+        "uid": -1,
+        "gid": -1,
+        "groups": [],
+        "limits": {},
+        "nice": 0,
+        "oom_score_adj": None,
+        "cgroup": "",
+    }
+    run = {"id": f"{UID}/late/0", "name": "late", "log": str(cgroup / "log"), "cgroup": str(cgroup)}
+    request = {"op": "start", "run": run, "process": process}
+    started: dict[str, Any] = call(world.folder / "pods" / UID, request, 60.0)["run"]
+    return started
 
 
 def test_an_end_is_written_by_the_shim_itself_when_there_can_be_no_worker(world: RuntimeWorld) -> None:

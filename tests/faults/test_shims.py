@@ -177,6 +177,15 @@ def test_an_agent_that_ends_waits_for_no_zygote_that_stands_still(
     assert zygote.pid == 0
 
 
+def test_whoever_is_in_haste_kills_also_what_lost_its_shim(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    os.kill(_shim(world), signal.SIGKILL)
+    eventually(lambda: not world.status().sandbox.ready)  # type: ignore[union-attr]
+    world.runtime.kill_at_once()
+
+    eventually(lambda: not world.processes())
+
+
 def test_a_process_that_prints_when_its_shim_is_dead_waits_and_does_not_die(world: RuntimeWorld) -> None:
     script = f"{sys.executable} -c 'import time\nwhile 1: print(1000 * \"x\", flush=True); time.sleep(0.001)'"
     world.sync(make_pod(f"exec {script}"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,48 @@ def test_a_process_is_its_shims_child_from_its_first_step(world: RuntimeWorld, m
     os.kill(shim, signal.SIGCONT)
 
     assert int(said.read_text()) == shim
+
+
+def test_nothing_is_done_behind_the_word_that_the_shim_ends(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exit 0", restartPolicy="Never"))
+    world.ended()
+    shim, folder = world.shim_pid, str(world.folder / "pods" / UID)
+    with protocol.connect(folder, 60.0) as first, protocol.connect(folder, 60.0) as second:
+        for connection in (first, second):  # it has taken both
+            connection.sendall(protocol.encode({"v": protocol.VERSION, "op": "stop", "id": "", "grace_s": 0}))
+            assert protocol.decode(connection.recv(65536)) == {"ok": True}
+        os.kill(shim, signal.SIGSTOP)
+        first.sendall(protocol.encode({"v": protocol.VERSION, "op": "exit"}))
+        second.sendall(protocol.encode({"v": protocol.VERSION, "op": "stop", "id": "", "grace_s": 0}))
+        os.kill(shim, signal.SIGCONT)
+        assert protocol.decode(first.recv(65536)) == {"ok": True}
+        eventually(lambda: read_process(shim) is None)
+
+
+def test_a_leftover_that_does_not_die_costs_the_shim_nothing(world: RuntimeWorld) -> None:
+    world.sync(make_pod("setsid sleep 1000 & sleep 2000", restartPolicy="Never"))
+    eventually(lambda: len(world.processes()) == 3)
+    left = next(one for one in world.processes() if one.session == one.pid and one.pid != world.run().pid)
+    with held_at_its_end(left.pid):
+        ask(world, op="stop", id=world.run().id, grace_s=0)
+        world.ended()
+        eventually(lambda: is_idle(world.shim_pid))
+        assert is_alive(left.pid, left.start_ticks)
+    eventually(lambda: not world.processes())
+
+
+@contextmanager
+def held_at_its_end(pid: int) -> Iterator[None]:
+    """Have a process that is killed stay, as one that hangs in the kernel does."""
+    seize, detach, stop_at_exit = 0x4206, 17, 0x40
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    assert ptrace(seize, pid, None, stop_at_exit) == 0, os.strerror(ctypes.get_errno())
+    try:
+        yield
+    finally:
+        os.waitpid(pid, 0)
+        ptrace(detach, pid, None, None)
 
 
 def test_processes_that_come_and_go_do_not_have_the_shim_search_the_machine(world: RuntimeWorld) -> None:

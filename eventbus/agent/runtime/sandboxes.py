@@ -87,11 +87,15 @@ class Sandboxes:
             state = read_state(str(folder))
             if state is None or not is_this_boot(state):
                 continue
+            has_shim = is_alive(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"])
             for run in state["runs"]:
-                if run["phase"] == RUNNING:
+                if run["phase"] == RUNNING and has_shim:
                     with contextlib.suppress(RuntimeProblem):  # it stands still: it is told below
                         call(folder, {"op": "stop", "id": run["id"], "grace_s": 0.0}, HURRY_S)
-            if is_alive(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"]):
+                elif run["phase"] == RUNNING and is_alive(run["pid"], run["start_ticks"]):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(run["pid"], signal.SIGKILL)
+            if has_shim:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(state["sandbox"]["shim_pid"], signal.SIGTERM)
 

@@ -12,15 +12,18 @@ from typing import Any
 
 from eventbus.agent.shim.launch import NOT_STARTED, Pipes, close_all_but, launch
 from eventbus.agent.shim.outputs import Output
-from eventbus.agent.shim.procfs import all_processes, descendants
+from eventbus.agent.shim.procfs import all_processes, descendants, is_alive
 from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process, encode
 from eventbus.agent.shim.signals import wake_by_signals
+from eventbus.agent.shim.state import Run
 
 
-def answer_when_done(client: socket.socket, process: Process, timeout_s: float) -> None:
-    """Have a process of its own run a command and tell *client* how it ended. Raises: OSError: there can be none.
+def answer_when_done(client: socket.socket, run: Run, process: Process, timeout_s: float) -> None:
+    """Have a process of its own run a command in the place of *run*, and tell *client* how it ended.
 
-    It outlives a shim that dies, so that the time of each command is bounded.
+    Raises: OSError: there can be none.
+
+    It outlives a shim that dies, and its command does not outlive it: the time of each command is bounded.
     """
     if os.fork():
         return
@@ -28,22 +31,25 @@ def answer_when_done(client: socket.socket, process: Process, timeout_s: float) 
         with contextlib.suppress(OSError):  # whoever asked does not wait any more
             os.closerange(3, client.fileno())  # to look for the others takes one
             close_all_but(client.fileno())  # nobody shall reach the pod's shim, or what it listens to, by way of us
-            reply = encode(_run(process, timeout_s))
+            reply = encode(_run(run, process, timeout_s))
             client.settimeout(1.0)
             client.sendall(reply)
     finally:
         os._exit(0)
 
 
-def _run(process: Process, timeout_s: float) -> dict[str, Any]:
+def _run(run: Run, process: Process, timeout_s: float) -> dict[str, Any]:
     wake = wake_by_signals()
     try:
         pipes = Pipes()
-        pid, _ = launch(process, pipes.writing, pipes)
+        pid, _ = launch(process, pipes.writing, pipes, maker=os.getpid())
     except OSError as error:
         return _reply(NOT_STARTED, f"cannot make a process: {error.strerror}".encode())
     if problem := pipes.release():
         return _reply(NOT_STARTED, problem.encode())
+    # Whoever ends with the run is swept by the mark in its environment, which it has from now on.
+    if not is_alive(run["pid"], run["start_ticks"]):
+        _kill(pid)
     os.set_blocking(pipes.reading, False)
     output = Output(pipes.reading, None, most=MOST_OUTPUT_BYTES)
     timed_out, code = _wait(pid, output, wake, time.monotonic() + timeout_s)

@@ -8,6 +8,7 @@ import resource
 import signal
 from typing import NoReturn
 
+from eventbus.agent.shim.prctl import die_with
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.protocol import Process
 from eventbus.agent.shim.signals import begin_with_defaults
@@ -84,15 +85,15 @@ class Pipes:
         os.write(self._say, problem.encode())
 
 
-def launch(process: Process, output: int, pipes: Pipes) -> tuple[int, int]:
+def launch(process: Process, output: int, pipes: Pipes, *, maker: int = 0) -> tuple[int, int]:
     """Make a process with a session of its own, both streams of which go to *output*. It waits for its release, and
-    ends without having done anything if all die who could release it.
+    ends without having done anything if all die who could release it. It dies with *maker*, us, unless that is 0.
 
     Returns: its pid and its start time, in ticks. Raises: OSError: no process.
     """
     pid = os.fork()
     if pid == 0:
-        _become(process, output, pipes)
+        _become(process, output, pipes, maker)
     found = read_process(pid)
     return pid, found.start_ticks if found else 0
 
@@ -111,7 +112,7 @@ def close_all_but(*kept: int) -> None:
                 os.close(int(name))
 
 
-def _become(process: Process, output: int, pipes: Pipes) -> NoReturn:
+def _become(process: Process, output: int, pipes: Pipes, maker: int) -> NoReturn:
     """In the child: become the program, or say why not."""
     step = "prepare it"
     try:
@@ -132,6 +133,8 @@ def _become(process: Process, output: int, pipes: Pipes) -> NoReturn:
         os.chdir(process["cwd"])
         step = f"run {process['path']}"
         begin_with_defaults()
+        if maker and not die_with(maker):  # not before it has become its user, which forgets that
+            os._exit(NEVER_RELEASED)
         os.execve(process["path"], process["argv"], process["env"])
     except BaseException as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)

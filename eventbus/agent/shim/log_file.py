@@ -22,7 +22,7 @@ class LogFile:
         self._most_bytes = most_bytes
         self._most_files = most_files
         self.dropped = 0
-        self._file = self._size = -1
+        self._file, self._size = -1, 0
         self._open()
 
     def write(self, data: bytes) -> None:
@@ -48,7 +48,7 @@ class LogFile:
             self._file = -1
 
     def _open(self) -> None:
-        self._file = -1
+        self._file, self._size = -1, 0
         with contextlib.suppress(OSError):
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
             self._size = os.fstat(self._file).st_size

@@ -3,7 +3,7 @@
 The version goes with every request. A shim outlives the agents it was started by, so a newer agent goes on speaking
 VERSION 1 to those it finds; what is added is optional, what changes meaning is a new version.
 
-    start  run, process → pid               an id that was started before is not started again
+    start  run, process → run               an id that was started before is not started again
     stop   id, grace_s → ok, run            SIGTERM now, SIGKILL after the grace time, by the shim's own clock
     exec   id, argv, timeout_s → exit_code, output, timed_out        in the place of that run; when it has ended;
                                                                      the connection ends with it
@@ -65,7 +65,7 @@ def connect(folder: str, timeout_s: float) -> socket.socket:
 
 
 class Listener(socket.socket):
-    """What will `listen` one day. Raises: OSError."""
+    """A unix socket that listens once `listen` is called. Raises: OSError."""
 
     # What `accept` asks for. As the properties that they are they would make an enum's member each time, and 150 KiB of
     # each shim's own.

@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.01
 
 
 class Runs:
-    """The runs that `state` remembers, of the pod in *folder*. One thread uses it."""
+    """The runs that `state` remembers, of the pod in *folder*. One worker at a time uses it."""
 
     def __init__(self, shim: int, folder: str, state: State) -> None:
         self._shim = shim
@@ -170,20 +170,26 @@ class Runs:
 
     def sweep(self) -> None:
         """Kill what ended runs have left behind. To be called after an end, if there are `leftovers`."""
-        self.leftovers = False
+        left = False
         running = {run["id"] for run in self.running}
         mine = {run["pid"] for run in self.running}
         for process in descendants(self._shim, all_processes()):
             if process.pid not in mine and not process.gone:
                 owner, _, folder = mark_of(process.pid).partition(" ")
                 if folder == self._folder and owner not in running and self.find(owner):
-                    self.leftovers = True  # it may have made another in this very moment
+                    left = True  # it may have made another in this very moment
                     self._kill_tree(process)
+        self.leftovers = left
 
     def save(self) -> None:
         """Raises: OSError."""
         write_state(self._folder, self._state)
         self._save_at = 0.0
+
+    def save_the_rest(self) -> None:
+        """Save what could not be saved before, if there is such a thing: the shim ends. Raises: OSError."""
+        if self._save_at:
+            self.save()
 
     def _save_or_later(self) -> None:
         try:
@@ -193,7 +199,8 @@ class Runs:
 
     def _exited(self, run: Run) -> None:
         run["finished_at"], run["phase"] = time.time(), EXITED
-        self._processes.pop(run["id"], None)
+        for known in (self._processes, self._asked, self._oom_kills):
+            known.pop(run["id"], None)
         self.leftovers = True
         self._save_or_later()
 
@@ -207,7 +214,7 @@ class Runs:
             _kill(process.pid, signal.SIGKILL)
 
     def _out_of_memory(self, run: Run) -> bool:
-        before = self._oom_kills.pop(run["id"], 0)
+        before = self._oom_kills.get(run["id"], 0)
         return run["signal"] == signal.SIGKILL and _oom_kills(run["cgroup"]) > before
 
 

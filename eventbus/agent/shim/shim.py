@@ -30,6 +30,8 @@ from eventbus.failpoints import failpoint
 _ALONE_MS = 30_000
 #: The longest wait for what is due: `poll` takes no number above 2^31 ms, 24 days.
 _MOST_WAIT_S = 3600.0
+#: How often the end of a process is tried to be kept, and seconds between: memory may be short for a moment.
+_TRIES, _TRY_AGAIN_S = 3, 0.5
 #: So long it hears nobody who calls, once it had no descriptor for one, seconds.
 _DEAF_S = 1.0
 
@@ -74,8 +76,7 @@ class Shim:
             if not self._running and not os.access(self._folder, os.F_OK):
                 break  # nobody will ever ask any more
         kill_all()
-        if self._due_at:
-            take(self._packed, Runs.do_due)
+        take(self._packed, Runs.save_the_rest)
 
     def rehearse(self) -> None:
         """Do what all shims do, in their zygote: the caches of Python's own code are filled then, and shared.
@@ -105,6 +106,8 @@ class Shim:
             except Exception:  # the processes of a pod are worth more than one step that went wrong
                 with contextlib.suppress(OSError):  # the log of it is on the same full disk
                     traceback.print_exc()
+            if self._left:
+                return  # nothing is begun behind that word
         if asked_to_end and not self._stopped:
             self._stopped = True
             self._do(Runs.stop_all)
@@ -161,18 +164,29 @@ class Shim:
         return self._deaf_until
 
     def _reap(self) -> None:
+        reaped = False
         while found := _ended_child():
             pid, code = found
             if pid in self._running:
                 if output := self._outputs.get(pid):
                     output.read(whole=True)
-                self._do(Runs.ended, pid, code)  # on disk now, if there is room, and only now reaped
+                self._keep(pid, code)  # on disk now, if there is room, and only now reaped
             os.waitpid(pid, 0)
-        if self._leftovers:
+            reaped = True
+        if self._leftovers and reaped:  # not for a worker's end, or one that cannot die would have us sweep for ever
             self._do(Runs.sweep)
         for pid in tuple(self._outputs):
             if pid not in self._running:
                 self._close(self._outputs.pop(pid))
+
+    def _keep(self, pid: int, code: int) -> None:
+        for _ in range(_TRIES):
+            self._do(Runs.ended, pid, code)
+            if pid not in self._running:
+                return
+            time.sleep(_TRY_AGAIN_S)
+        # Reaped, its number would be another's one day, and that one's would be killed in its place.
+        raise WorkerLost(f"the end of process {pid} cannot be kept")
 
     def _close(self, output: Output) -> None:
         output.read(whole=True)

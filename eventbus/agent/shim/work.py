@@ -19,6 +19,8 @@ from eventbus.failpoints import failpoint
 #: What is known after a piece of work: all of it, for the next; the processes that run, each with its log; when
 #: something is due, on the monotonic clock, 0.0: nothing; whether there is something to sweep.
 Known = tuple[bytes, dict[int, str], float, bool]
+#: The reply after which the shim ends.
+_LEAVES = {"ok": True}
 
 
 def begin(shim: int, agent: socket.socket, listener: protocol.Listener) -> tuple[bytes, str, Known | None]:
@@ -43,7 +45,7 @@ def answer(packed: bytes, line: bytes, client: socket.socket, pipes: Pipes | Non
     """
     runs = Runs.unpack(packed)
     reply = _reply_to(runs, line, client, pipes)
-    return protocol.encode(reply) if reply else b"", "left" in (reply or ()), known(runs)
+    return protocol.encode(reply) if reply else b"", reply is _LEAVES, known(runs)
 
 
 def tell_of_failure(packed: bytes, pid: int, problem: str) -> tuple[bytes, Known]:
@@ -104,15 +106,16 @@ def _do(runs: Runs, request: dict[str, Any], client: socket.socket, pipes: Pipes
                 process = runs.inside(request["id"], request["argv"])
             except FileNotFoundError as error:
                 return _refusal(protocol.NOT_FOUND, str(error))
-            if process is None:
+            run_of = runs.find(request["id"])
+            if process is None or run_of is None:
                 return _refusal(protocol.NOT_RUNNING, f"{request['id']} does not run")
-            answer_when_done(client, process, float(request["timeout_s"]))
+            answer_when_done(client, run_of, process, float(request["timeout_s"]))
             return None
         case "exit":
             if runs.running:
                 return _refusal(protocol.BUSY, "something still runs")
             failpoint("shim:exit")
-            return {"ok": True, "left": True}
+            return _LEAVES
     return _refusal(protocol.BAD_REQUEST, f"no such request: {request['op']}")
 
 

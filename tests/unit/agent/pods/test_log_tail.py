@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,6 +45,22 @@ def test_a_full_log_is_rotated_and_only_so_many_pieces_are_kept(path: Path) -> N
     pieces = [path.with_name(name) for name in ("0.log.4", "0.log.3", "0.log.2", "0.log.1", "0.log")]
     assert sorted(path.parent.iterdir()) == sorted(pieces)
     assert b"".join(piece.read_bytes() for piece in pieces) == b"".join(b"%d-bytes\n" % n for n in range(3, 8))
+
+
+def test_pieces_are_kept_while_no_new_one_can_be_made(path: Path) -> None:
+    log = written(path)
+    for number in range(5):
+        log.write(b"%d-bytes\n" % number)
+    former = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (log._file, former[1]))
+    try:
+        for _ in range(6):
+            log.write(b"is lost\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, former)
+    log.close()
+
+    assert [path.with_name(f"0.log.{n}").read_bytes() for n in (4, 3, 2, 1)] == [b"%d-bytes\n" % n for n in range(1, 5)]
 
 
 def test_what_is_rotated_between_two_reads_is_read_in_order(path: Path) -> None:
