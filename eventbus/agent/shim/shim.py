@@ -83,6 +83,7 @@ class Shim:
 
         Nobody can reach it. It listens nowhere, not even for a moment.
         """
+        outlive_parent()
         self._learn(known(Runs(os.getpid(), "/", cast(State, {"runs": []}))))
         self._poll.register(self._wake, select.POLLIN)
         ours, client = socket.socketpair()
