@@ -40,10 +40,10 @@ class Pipes:
     __slots__ = ("_error", "_say", "_wait", "_word", "reading", "writing")
 
     def __init__(self) -> None:
-        made: list[int] = []
+        made = [*os.pipe()]
         try:
-            for _ in range(3):
-                made += os.pipe()
+            made += os.pipe()
+            made += os.pipe()
         except OSError:
             for descriptor in made:
                 os.close(descriptor)
@@ -64,7 +64,7 @@ class Pipes:
         while data := os.read(self._error, 4096):
             said += data
         os.close(self._error)
-        return said.decode("utf-8", "replace")
+        return said.decode("utf-8", "replace") if said else ""
 
     def close(self) -> None:
         """Close all: nothing was started."""

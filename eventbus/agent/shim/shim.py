@@ -18,7 +18,7 @@ from eventbus.agent.shim import protocol
 from eventbus.agent.shim.launch import Pipes
 from eventbus.agent.shim.log_file import LogFile
 from eventbus.agent.shim.outputs import Output
-from eventbus.agent.shim.prctl import outlive_parent
+from eventbus.agent.shim.prctl import die_with, outlive_parent
 from eventbus.agent.shim.runs import Runs, kill_all
 from eventbus.agent.shim.signals import asked_to_end, sleep_through_signals, wake_by_signals
 from eventbus.agent.shim.state import State
@@ -83,6 +83,7 @@ class Shim:
 
         Nobody can reach it. It listens nowhere, not even for a moment.
         """
+        die_with(os.getppid())
         outlive_parent()
         self._learn(known(Runs(os.getpid(), "/", cast(State, {"runs": []}))))
         self._poll.register(self._wake, select.POLLIN)
