@@ -35,7 +35,7 @@ def handle_signals() -> None:
 
 
 def be_no_zygote() -> None:
-    """Be a shim: no worker of it is taken for the zygote if it gets that one's number one day."""
+    """Be a worker of a shim, which may have got the number of a zygote that is gone. A shim never has."""
     global _zygote
     _zygote = 0
 

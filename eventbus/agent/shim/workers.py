@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
 from eventbus.agent.shim.prctl import die_with
+from eventbus.agent.shim.signals import be_no_zygote
 
 
 class WorkerLost(Exception):
@@ -54,6 +55,7 @@ def work(piece: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
 
 def _work(shim: int, say: int, piece: Callable[..., tuple[Any, ...]], given: tuple[Any, ...]) -> NoReturn:
     try:
+        be_no_zygote()
         if die_with(shim):
             left = memoryview(marshal.dumps(piece(*given)))
             while left:

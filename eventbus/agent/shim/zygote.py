@@ -17,7 +17,7 @@ from typing import NoReturn
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.prctl import become_subreaper, die_with
 from eventbus.agent.shim.shim import Shim
-from eventbus.agent.shim.signals import be_no_zygote, handle_signals, ignore_signals
+from eventbus.agent.shim.signals import handle_signals, ignore_signals
 from eventbus.failpoints import failpoint
 
 #: Its own, which its shims inherit.
@@ -69,7 +69,6 @@ def _warm_up() -> None:
 
 def _be_a_shim(zygote: int, agent: socket.socket, say: int) -> NoReturn:
     try:
-        be_no_zygote()
         failpoint("shim:forked")
         os.setsid()
         # Whoever gives up on it, as the disk stands still, kills the zygote and has another take the pod over.
