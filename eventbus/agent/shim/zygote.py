@@ -26,7 +26,7 @@ _NAME = b"eventbus-shim"
 _WARMING = 12
 #: Made of each size before the first fork. They take the free places between older objects, each on a page that a shim
 #: would have to copy; what a shim makes lies together.
-_FILLING = 60
+_FILLING = 120
 
 
 def main() -> None:
