@@ -117,7 +117,8 @@ def test_an_agent_that_hears_of_no_child_runs_its_pods_all_the_same(world: Runti
         for number in numbers:
             signal.signal(number, former[number])
 
-    assert [line.split()[1] for line in world.log().splitlines()] == 2 * [16 * "0"]
+    # Above 31 are the C library's own: who has started the tests may have left some of them ignored.
+    assert [int(line.split()[1], 16) & 0x7FFFFFFF for line in world.log().splitlines()] == [0, 0]
 
 
 def test_a_zygote_waits_for_its_shims_and_ends_when_it_is_asked_to(world: RuntimeWorld) -> None:
