@@ -105,7 +105,10 @@ open(f"{{folder}}/{{run}}", "w").close()
 if run in (0, 2):
     raise SystemExit(3)
 line.readline()
-told = line.readline() if run == 1 else line.read()
+told = line.readline() if run == 1 else ""
+if run == 1:
+    os.write(0, b"sent 1\\n")
+told += line.read()  # until it is let go
 os.write(0, b'{{"unsent": 0, "why": ""}}\\n')
 open(f"{{folder}}/{{run}}", "w").write(told)
 """
