@@ -56,6 +56,9 @@ class Runs:
         """Return the run of that id, ended or not; None: there is none, or it was forgotten."""
         return next((run for run in self._state["runs"] if run["id"] == id), None)
 
+    def _of(self, pid: int) -> Run:
+        return next(run for run in self.running if run["pid"] == pid)
+
     def inside(self, id: str, argv: list[str]) -> Wanted | None:
         """A command with all that a run has; None: it does not run. Raises: FileNotFoundError."""
         if id not in self._processes or not any(run["id"] == id for run in self.running):
@@ -110,7 +113,7 @@ class Runs:
 
     def failed(self, pid: int, problem: str) -> Run:
         """A process that was started could not become its program. Returns: its run."""
-        run = next(one for one in self.running if one["pid"] == pid)
+        run = self._of(pid)
         run["exit_code"], run["reason"], run["message"] = NOT_STARTED, "StartError", problem
         self._exited(run)
         return run
@@ -156,17 +159,14 @@ class Runs:
                         _kill(process.pid, signal.SIGKILL)
                 self._signal(run, signal.SIGKILL)
 
-    def ended(self, pid: int, code: int) -> bool:
-        """A process has ended, by *code* or, below zero, by a signal. Returns: whether it was a run's own."""
-        run = next((one for one in self.running if one["pid"] == pid), None)
-        if run is None:
-            return False
+    def ended(self, pid: int, code: int) -> None:
+        """The process of a run has ended, by *code* or, below zero, by a signal."""
+        run = self._of(pid)
         failpoint("shim:ended")
         run["exit_code"], run["signal"] = (code, 0) if code >= 0 else (128 - code, -code)
         run["reason"] = "Completed" if code == 0 else "OOMKilled" if self._out_of_memory(run) else "Error"
         self._exited(run)
         failpoint("shim:kept")
-        return True
 
     def sweep(self) -> None:
         """Kill what ended runs have left behind. To be called after an end, if there are `leftovers`."""
