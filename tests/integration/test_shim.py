@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,12 +73,19 @@ def test_a_shim_without_descriptors_hears_who_called_once_it_has_some(world: Run
         assert protocol.decode(connection.recv(65536)) == {"ok": True}
 
 
-def test_a_command_inside_a_run_is_ended_with_it(world: RuntimeWorld) -> None:
+@contextmanager
+def sleeping_inside(world: RuntimeWorld) -> Iterator[socket.socket]:
+    """Start a pod, and a command inside it that does not end. Yields: who asked for that."""
     world.sync(make_pod("exec sleep 1000"))
     request = {"v": protocol.VERSION, "op": "exec", "id": world.run().id, "argv": ["sleep", "2000"], "timeout_s": 3600}
     with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
         connection.sendall(protocol.encode(request))
         eventually(lambda: len(world.processes()) == 2)
+        yield connection
+
+
+def test_a_command_inside_a_run_is_ended_with_it(world: RuntimeWorld) -> None:
+    with sleeping_inside(world) as connection:
         ask(world, op="stop", id=world.run().id, grace_s=0)
         reply = protocol.decode(connection.recv(65536))
 
@@ -86,11 +94,7 @@ def test_a_command_inside_a_run_is_ended_with_it(world: RuntimeWorld) -> None:
 
 
 def test_a_command_inside_hears_of_no_other_that_calls(world: RuntimeWorld) -> None:
-    world.sync(make_pod("exec sleep 1000"))
-    request = {"v": protocol.VERSION, "op": "exec", "id": world.run().id, "argv": ["sleep", "2000"], "timeout_s": 3600}
-    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
-        connection.sendall(protocol.encode(request))
-        eventually(lambda: len(world.processes()) == 2)
+    with sleeping_inside(world):
         os.kill(world.shim_pid, signal.SIGKILL)
         eventually(lambda: not world.status().sandbox.ready)  # type: ignore[union-attr]
 
