@@ -145,7 +145,7 @@ def test_workers_that_lose_what_they_need_count_as_no_deaths_and_bury_nothing(sc
         scene.record(10)  # one batch: who holds nothing would take it over
         eventually(lambda: failures(one) + failures(two) > OFTEN)
         assert list(DeadLetter(scene.bus, scene.admin).list()) == []
-        assert scene.deaths == [{}]
+        eventually(lambda: scene.deaths == [{}])  # one is counted for a moment, and taken back
         scene.give_back()
         eventually(lambda: scene.counted == 30)
         eventually(lambda: scene.pending == 0)
