@@ -59,13 +59,23 @@ def record(url: str, prefix: str) -> None:
         assert broadcaster.flush(60)
 
 
+#: What `record` records, and that the worker starts.
+RECORDED = 9 + 1
+
+
+def seen(env: dict[str, str]) -> int:
+    """How many events are stored, each as often as it was seen."""
+    listed = json.loads(run("events", "-A", "-o", "json", env=env).stdout)
+    return sum(event["count"] for event in listed["items"])
+
+
 @pytest.fixture
 def stored(
     env: dict[str, str], of_workers: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path
 ) -> Iterator[dict[str, str]]:
     record(embedded_url, prefix)
     with Program("worker", "sink", env=of_workers, folder=tmp_path):
-        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
+        eventually(lambda: seen(env) == RECORDED)
         yield env
 
 
@@ -76,7 +86,7 @@ def recorded(embedded_url: str, tmp_path_factory: pytest.TempPathFactory) -> str
     env = environment(embedded_url, prefix, worker_block_ms="50")
     record(embedded_url, prefix)
     with Program("worker", "sink", env=env, folder=tmp_path_factory.mktemp("recorded")):
-        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
+        eventually(lambda: seen(env) == RECORDED)
     return prefix
 
 
@@ -228,7 +238,7 @@ def test_what_waits_behind_a_list_that_is_not_empty_is_told_as_well(
     asked = (("get", "events"), ("get", "events", "-o", "json"), ("events",), ("describe", "pod/web-0"))
     record(embedded_url, prefix)
     with Program("worker", "sink", env=of_workers, folder=tmp_path) as sink:
-        eventually(lambda: "NodeReady" in run("events", "-A", env=env).stdout)
+        eventually(lambda: seen(env) == RECORDED)
         sink.stop()
     assert [run(*words, env=env).stderr for words in asked] == [""] * 4, "nothing waits"
     record(embedded_url, prefix)
