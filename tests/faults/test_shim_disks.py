@@ -133,7 +133,7 @@ def start_in(world: RuntimeWorld, cgroup: Path) -> dict[str, Any]:
 def test_an_end_is_written_by_the_shim_itself_when_there_can_be_no_worker(world: RuntimeWorld) -> None:
     world.sync(sleeping("c0"))
     run, shim = world.run("c0"), world.shim_pid
-    eventually(lambda: is_idle(shim))  # whoever has called before has hung up
+    eventually(lambda: is_idle(shim))  # it is done with whoever has asked before
     with limited(world, resource.RLIMIT_NOFILE, lowest_free(shim) + 1):  # a pipe has two
         os.kill(run.pid, signal.SIGTERM)
         eventually(lambda: phases(world) == {"c0": EXITED})

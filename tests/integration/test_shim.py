@@ -18,6 +18,7 @@ from eventbus.agent.runtime.contract import RuntimeProblem, ShimGone
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.procfs import is_alive, read_process
+from eventbus.agent.shim.state import SOCKET
 from tests.support.runtime_world import UID, RuntimeWorld, is_idle, lowest_free, make_pod, runtime_world
 from tests.waiting import eventually
 
@@ -52,42 +53,74 @@ def test_a_request_that_makes_no_sense_is_refused(world: RuntimeWorld, words: ob
 
 def test_a_request_of_another_version_is_refused_with_the_shims_own(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
-    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
-        connection.sendall(protocol.encode({"v": protocol.VERSION + 1, "op": "stop", "id": world.run().id}))
-        answer = protocol.decode(connection.recv(65536))
+    answer = reply_of(begin_to_ask(world, v=protocol.VERSION + 1, op="stop", id=world.run().id))
 
     assert (answer["ok"], answer["error"]) == (False, f"this shim speaks version {protocol.VERSION}")
     assert world.run().running
 
 
-def test_a_shim_without_descriptors_hears_who_called_once_it_has_some(world: RuntimeWorld) -> None:
+@pytest.mark.parametrize("places", [0, 1])
+def test_a_shim_without_descriptors_hears_who_called_once_it_has_some(world: RuntimeWorld, places: int) -> None:
     world.sync(make_pod("exec sleep 1000"))
     shim = world.shim_pid
-    eventually(lambda: is_idle(shim))  # whoever has called before has hung up
+    eventually(lambda: is_idle(shim))  # it is done with whoever has asked before
     former = resource.prlimit(shim, resource.RLIMIT_NOFILE)
-    resource.prlimit(shim, resource.RLIMIT_NOFILE, (lowest_free(shim), former[1]))
-    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
-        connection.sendall(protocol.encode({"v": protocol.VERSION, "op": "stop", "id": "", "grace_s": 0}))
-        eventually(lambda: is_idle(shim))
-        resource.prlimit(shim, resource.RLIMIT_NOFILE, former)
-        assert protocol.decode(connection.recv(65536)) == {"ok": True}
+    resource.prlimit(shim, resource.RLIMIT_NOFILE, (lowest_free(shim) + places, former[1]))
+    replying = begin_to_ask(world, op="stop", id="", grace_s=0)
+    eventually(lambda: is_idle(shim))
+    resource.prlimit(shim, resource.RLIMIT_NOFILE, former)
+    assert reply_of(replying) == {"ok": True}
+
+
+def test_what_has_too_few_descriptors_is_not_answered_and_harms_nobody(
+    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    monkeypatch.chdir(pod_folder(world))  # its whole path is too long for a socket
+    before = open_in(world.shim_pid)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection, open(os.devnull) as nothing:
+        connection.connect(SOCKET)
+        connection.send(b"{}")
+        connection.send(b"")
+        socket.send_fds(connection, [b"?"], [nothing.fileno()])
+        socket.send_fds(connection, [b"?"], [nothing.fileno()] * 9)
+
+    assert ask(world, op="stop", id="", grace_s=0) == {"ok": True}
+    assert open_in(world.shim_pid) == before
+
+
+def test_a_request_may_be_large_and_is_refused_when_it_is_too_large(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    with pytest.raises(RuntimeProblem, match="bytes: 8388608 are the most"):
+        ask(world, op="stop", id="x" * 16_777_216, grace_s=0)
+
+    assert ask(world, op="stop", id="x" * 8_000_000, grace_s=0) == {"ok": True}
+    assert world.run().running
+
+
+def test_who_does_not_wait_for_the_reply_harms_nobody(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    before = open_in(world.shim_pid)
+    for _ in range(20):
+        begin_to_ask(world, op="stop", id="", grace_s=0).close()
+
+    assert ask(world, op="stop", id="", grace_s=0) == {"ok": True}
+    assert open_in(world.shim_pid) == before
 
 
 @contextmanager
 def sleeping_inside(world: RuntimeWorld) -> Iterator[socket.socket]:
     """Start a pod, and a command inside it that does not end. Yields: who asked for that."""
     world.sync(make_pod("exec sleep 1000"))
-    request = {"v": protocol.VERSION, "op": "exec", "id": world.run().id, "argv": ["sleep", "2000"], "timeout_s": 3600}
-    with protocol.connect(str(world.folder / "pods" / UID), 60.0) as connection:
-        connection.sendall(protocol.encode(request))
+    with begin_to_ask(world, op="exec", id=world.run().id, argv=["sleep", "2000"], timeout_s=3600) as replying:
         eventually(lambda: len(world.processes()) == 2)
-        yield connection
+        yield replying
 
 
 def test_a_command_inside_a_run_is_ended_with_it(world: RuntimeWorld) -> None:
-    with sleeping_inside(world) as connection:
+    with sleeping_inside(world) as replying:
         ask(world, op="stop", id=world.run().id, grace_s=0)
-        reply = protocol.decode(connection.recv(65536))
+        reply = reply_of(replying)
 
     assert (reply["exit_code"], reply["timed_out"]) == (137, False)
     assert world.processes() == []
@@ -99,7 +132,7 @@ def test_a_command_inside_hears_of_no_other_that_calls(world: RuntimeWorld) -> N
         eventually(lambda: not world.status().sandbox.ready)  # type: ignore[union-attr]
 
         with pytest.raises(ConnectionRefusedError):
-            protocol.connect(str(world.folder / "pods" / UID), 60.0)
+            begin_to_ask(world, op="stop", id="", grace_s=0)
     world.sync(make_pod("exec sleep 1000", terminationGracePeriodSeconds=1))
     assert len(world.processes()) == 1
 
@@ -120,17 +153,14 @@ def test_a_process_is_its_shims_child_from_its_first_step(world: RuntimeWorld, m
 def test_nothing_is_done_behind_the_word_that_the_shim_ends(world: RuntimeWorld) -> None:
     world.sync(make_pod("exit 0", restartPolicy="Never"))
     world.ended()
-    shim, folder = world.shim_pid, str(world.folder / "pods" / UID)
-    with protocol.connect(folder, 60.0) as first, protocol.connect(folder, 60.0) as second:
-        for connection in (first, second):  # it has taken both
-            connection.sendall(protocol.encode({"v": protocol.VERSION, "op": "stop", "id": "", "grace_s": 0}))
-            assert protocol.decode(connection.recv(65536)) == {"ok": True}
-        os.kill(shim, signal.SIGSTOP)
-        first.sendall(protocol.encode({"v": protocol.VERSION, "op": "exit"}))
-        second.sendall(protocol.encode({"v": protocol.VERSION, "op": "stop", "id": "", "grace_s": 0}))
-        os.kill(shim, signal.SIGCONT)
-        assert protocol.decode(first.recv(65536)) == {"ok": True}
-        eventually(lambda: read_process(shim) is None)
+    shim = world.shim_pid
+    os.kill(shim, signal.SIGSTOP)
+    first, second = begin_to_ask(world, op="exit"), begin_to_ask(world, op="stop", id="", grace_s=0)
+    os.kill(shim, signal.SIGCONT)
+    assert reply_of(first) == {"ok": True}
+    with second:
+        assert second.recv(65536) == b""
+    eventually(lambda: read_process(shim) is None)
 
 
 def test_a_leftover_that_does_not_die_costs_the_shim_nothing(world: RuntimeWorld) -> None:
@@ -169,7 +199,24 @@ def test_processes_that_come_and_go_do_not_have_the_shim_search_the_machine(worl
 
 
 def ask(world: RuntimeWorld, **request: object) -> dict[str, object]:
-    return call(world.folder / "pods" / UID, request, 60.0)
+    return call(pod_folder(world), request, 60.0)
+
+
+def begin_to_ask(world: RuntimeWorld, **request: object) -> socket.socket:
+    return protocol.ask(str(pod_folder(world)), {"v": protocol.VERSION} | request, 60.0)
+
+
+def reply_of(replying: socket.socket) -> dict[str, object]:
+    with replying:
+        return protocol.decode(replying.recv(65536))
+
+
+def pod_folder(world: RuntimeWorld) -> Path:
+    return world.folder / "pods" / UID
+
+
+def open_in(pid: int) -> list[str]:
+    return sorted(os.listdir(f"/proc/{pid}/fd"))
 
 
 def has_no_workers(pid: int) -> bool:

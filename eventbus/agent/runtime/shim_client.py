@@ -38,9 +38,8 @@ def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> 
     Raises: ShimGone: it does not answer.  RuntimeProblem: it refuses; CommandNotFound.
     """
     try:
-        with protocol.connect(str(folder), timeout_s) as connection:
-            connection.sendall(protocol.encode({"v": protocol.VERSION} | request))
-            reply = _read_reply(connection)
+        with protocol.ask(str(folder), {"v": protocol.VERSION} | request, timeout_s) as replying:
+            reply = _read_reply(replying)
     except (OSError, ValueError) as error:
         raise ShimGone(f"the shim of {folder.name} does not answer: {error}") from None
     if not reply.get("ok"):

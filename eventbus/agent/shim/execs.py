@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import time
 from typing import Any
 
@@ -18,8 +17,8 @@ from eventbus.agent.shim.signals import wake_by_signals
 from eventbus.agent.shim.state import Run
 
 
-def answer_when_done(client: socket.socket, run: Run, process: Process, timeout_s: float) -> None:
-    """Have a process of its own run a command in the place of *run*, and tell *client* how it ended.
+def answer_when_done(reply_to: int, run: Run, process: Process, timeout_s: float) -> None:
+    """Have a process of its own run a command in the place of *run*, and tell at *reply_to* how it ended.
 
     Raises: OSError: there can be none.
 
@@ -29,11 +28,9 @@ def answer_when_done(client: socket.socket, run: Run, process: Process, timeout_
         return
     try:
         with contextlib.suppress(OSError):  # whoever asked does not wait any more
-            os.closerange(3, client.fileno())  # to look for the others takes one
-            close_all_but(client.fileno())  # nobody shall reach the pod's shim, or what it listens to, by way of us
-            reply = encode(_run(run, process, timeout_s))
-            client.settimeout(1.0)
-            client.sendall(reply)
+            os.closerange(3, reply_to)  # to look for the others takes one
+            close_all_but(reply_to)  # nobody shall reach the pod's shim, or what it listens to, by way of us
+            os.write(reply_to, encode(_run(run, process, timeout_s)))
     finally:
         os._exit(0)
 

@@ -1,12 +1,14 @@
-"""Protocol of agent and shim: a request and its reply, a line of JSON each, over a unix socket in the pod's folder.
+"""Protocol of agent and shim: a request and its reply, JSON each, by way of a unix socket in the pod's folder.
+
+A datagram brings two descriptors: a file in memory that holds the request, and a socket for the reply, one line, which
+is hung up after it. So a shim accepts nobody, and waits for nobody to finish: what has come is whole.
 
 The version goes with every request. A shim outlives the agents it was started by, so a newer agent goes on speaking
 VERSION 1 to those it finds; what is added is optional, what changes meaning is a new version.
 
     start  run, process → run               an id that was started before is not started again
     stop   id, grace_s → ok, run            SIGTERM now, SIGKILL after the grace time, by the shim's own clock
-    exec   id, argv, timeout_s → exit_code, output, timed_out        in the place of that run; when it has ended;
-                                                                     the connection ends with it
+    exec   id, argv, timeout_s → exit_code, output, timed_out        in the place of that run; when it has ended
     exit   → ok                             the shim ends; refused while anything runs
 
 A refusal is {"ok": false, "kind": …, "error": …}.
@@ -30,8 +32,7 @@ MOST_OUTPUT_BYTES = 10 * 1024
 #: Kinds of refusals.
 NOT_FOUND, BUSY, BAD_REQUEST, NOT_RUNNING = "CommandNotFound", "Busy", "BadRequest", "NotRunning"
 
-
-_LISTENER = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+_TWO_DESCRIPTORS = socket.CMSG_LEN(2 * 4)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -51,39 +52,69 @@ class Process(TypedDict):
     cgroup: str  #: folder of the cgroup it begins in; "": the shim's
 
 
-def connect(folder: str, timeout_s: float) -> socket.socket:
-    """Connect to the shim of *folder*. Raises: OSError: nobody listens there."""
-    with _near(folder) as place:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(timeout_s)
-            connection.connect(place.name)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+def ask(folder: str, request: dict[str, Any], timeout_s: float) -> socket.socket:
+    """Send a request to the shim of *folder*. Returns: where its reply comes. Raises: OSError: nobody listens there."""
+    with _near(folder) as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.settimeout(timeout_s)
+        connection.connect(place.name)
+        reply = ask_by(connection, request)
+        reply.settimeout(timeout_s)
+        return reply
 
 
-class Listener(socket.socket):
-    """A unix socket that listens once `listen` is called. Raises: OSError."""
+def ask_by(connection: socket.socket, request: dict[str, Any]) -> socket.socket:
+    """Send a request to whom *connection* leads to. Returns: where its reply comes. Raises: OSError."""
+    reply, its = socket.socketpair()
+    try:
+        with its, open(os.memfd_create("request"), "wb", buffering=0) as file:
+            file.write(encode(request))
+            socket.send_fds(connection, [b"?"], [file.fileno(), its.fileno()])
+    except BaseException:
+        reply.close()
+        raise
+    return reply
 
-    # What `accept` asks for. As the properties that they are they would make an enum's member each time, and 150 KiB of
-    # each shim's own.
-    family = socket.AF_UNIX
-    type = socket.SOCK_STREAM
 
-    def __init__(self) -> None:
-        super().__init__(socket.AF_UNIX, _LISTENER)
+def make_listener() -> socket.socket:
+    """Return a socket that hears requests once `listen` is called. Raises: OSError."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
-def listen(listener: Listener, folder: str) -> None:
+def listen(listener: socket.socket, folder: str) -> None:
     """Have it listen in *folder*, in the place of whoever did so before. Raises: OSError."""
     with _near(folder) as place:
         if os.path.lexists(place.name):
             os.unlink(place.name)
         listener.bind(place.name)
         os.chmod(place.name, 0o600)  # the folder lets other users' pods pass
-        listener.listen(16)
+
+
+def hear(listener: socket.socket) -> tuple[int, int] | None:
+    """Return the descriptors of a request and of the socket for its reply; None: there is none.
+
+    Two must be free: what finds no place is lost. Who sends fewer is not answered.
+    """
+    try:
+        ancillary = listener.recvmsg(1, _TWO_DESCRIPTORS)[1]  # `recv_fds` would add to each shim's memory
+    except BlockingIOError:
+        return None
+    data = ancillary[0][2] if ancillary else b""
+    brought = memoryview(data).cast("i").tolist()
+    if len(brought) != 2:
+        for descriptor in brought:
+            os.close(descriptor)
+        return None
+    request, reply_to = brought
+    os.set_blocking(reply_to, False)
+    return request, reply_to
+
+
+def read(request: int) -> bytes:
+    """Return the bytes of a request. Raises: ValueError: there are too many. OSError."""
+    size = os.fstat(request).st_size
+    if size > MOST_REQUEST_BYTES:
+        raise ValueError(f"a request of {size} bytes: {MOST_REQUEST_BYTES} are the most")
+    return os.pread(request, size, 0)
 
 
 def encode(message: dict[str, Any]) -> bytes:

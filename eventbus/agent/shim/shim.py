@@ -50,13 +50,11 @@ class Shim:
         self._leftovers = False  #: whether there is something to sweep
         self._outputs: dict[int, Output] = {}  #: pid → what it prints
         self._poll = select.poll()
-        self._clients: dict[int, socket.socket] = {}
-        self._heard: dict[int, bytes] = {}
         self._stopped = False  #: whether all that runs was asked to end
         self._left = False
         self._deaf_until = 0.0  #: the listener is not looked at until then, on the monotonic clock; 0.0: it is
         self._wake = wake_by_signals()
-        self._listener = protocol.Listener()
+        self._listener = protocol.make_listener()
 
     def begin(self, agent: socket.socket) -> str:
         """Take over the pod that *agent* names, and answer. Returns: its folder; "": it cannot be."""
@@ -86,13 +84,13 @@ class Shim:
         die_with(os.getppid())
         outlive_parent()
         self._learn(known(Runs(os.getpid(), "/", cast(State, {"runs": []}))))
+        self._listener.close()
+        ours, self._listener = socket.socketpair(type=socket.SOCK_DGRAM)
         self._poll.register(self._wake, select.POLLIN)
-        ours, client = socket.socketpair()
-        self._welcome(client)
+        self._poll.register(self._listener.fileno(), select.POLLIN)
         with ours:
-            ours.sendall(protocol.encode({"v": protocol.VERSION, "op": "rehearse"}))
+            protocol.ask_by(ours, {"v": protocol.VERSION, "op": "rehearse"}).close()
             self._turn()
-        self._turn()
         self._running = {0: os.devnull}
         self._let_begin(0, Pipes())
         self._close(self._outputs[0])
@@ -133,30 +131,27 @@ class Shim:
             os.read(descriptor, 4096)
             self._reap()
         elif descriptor == self._listener.fileno():
-            self._accept()
-        elif descriptor in self._clients:
-            self._listen_to(descriptor)
+            self._hear()
         else:
             output = next((one for one in self._outputs.values() if one.descriptor == descriptor), None)
             if output is None or not output.read():  # closed, in this very round or by a process that may run on
                 with contextlib.suppress(KeyError):
                     self._poll.unregister(descriptor)
 
-    def _accept(self) -> None:
+    def _hear(self) -> None:
         try:
-            client, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError:  # no descriptor is left, and whoever called stays ready
+            for spare in os.pipe():
+                os.close(spare)
+        except OSError:  # no descriptors are left for what it brings
             self._poll.unregister(self._listener.fileno())
             self._deaf_until = time.monotonic() + _DEAF_S
             return
-        self._welcome(client)
-
-    def _welcome(self, client: socket.socket) -> None:
-        client.setblocking(False)
-        self._clients[client.fileno()] = client
-        self._poll.register(client.fileno(), select.POLLIN)
+        if brought := protocol.hear(self._listener):
+            try:
+                self._answer(*brought)
+            finally:
+                for descriptor in brought:
+                    os.close(descriptor)
 
     def _hear_due(self) -> float:
         """Hear again who calls, if it is time. Returns: when that will be; 0.0: it hears."""
@@ -196,29 +191,12 @@ class Shim:
             self._poll.unregister(output.descriptor)
         output.close()
 
-    def _listen_to(self, descriptor: int) -> None:
-        try:
-            data = self._clients[descriptor].recv(64 * 1024)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        heard = self._heard.get(descriptor, b"") + data
-        line, end, rest = heard.partition(b"\n")
-        if not data or len(heard) > protocol.MOST_REQUEST_BYTES:
-            self._hang_up(descriptor)
-            return
-        self._heard[descriptor] = rest if end else heard
-        if end:
-            self._answer(descriptor, line)
-
-    def _answer(self, descriptor: int, line: bytes) -> None:
-        client = self._clients[descriptor]
+    def _answer(self, request: int, reply_to: int) -> None:
         try:
             pipes = Pipes()
         except OSError:  # a start is refused then, for want of them
             pipes = None
-        reply, self._left, learned = work(answer, self._packed, line, client, pipes)
+        reply, self._left, learned = work(answer, self._packed, request, reply_to, pipes)
         before = self._running.keys()
         self._learn(learned)
         if pipes:
@@ -233,13 +211,9 @@ class Shim:
             if not begun:
                 pipes.close()
         self._stopped = False
-        if not reply:
-            self._hang_up(descriptor)
-            return
-        with contextlib.suppress(OSError):  # it did not wait for it
-            client.settimeout(1.0)
-            client.sendall(reply)
-        client.setblocking(False)
+        if reply:
+            with contextlib.suppress(OSError):  # it did not wait for it
+                os.write(reply_to, reply)
 
     def _let_begin(self, pid: int, pipes: Pipes) -> str:
         """Have a process become its program, now that it is written down and our child: its worker, which has made it,
@@ -251,11 +225,6 @@ class Shim:
         self._outputs[pid] = Output(pipes.reading, LogFile(self._running[pid]))
         self._poll.register(pipes.reading, select.POLLIN)
         return pipes.release()
-
-    def _hang_up(self, descriptor: int) -> None:
-        self._poll.unregister(descriptor)
-        self._heard.pop(descriptor, None)
-        self._clients.pop(descriptor).close()
 
 
 def _ended_child() -> tuple[int, int] | None:

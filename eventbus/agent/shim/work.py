@@ -23,7 +23,7 @@ Known = tuple[bytes, dict[int, str], float, bool]
 _LEAVES = {"ok": True}
 
 
-def begin(shim: int, agent: socket.socket, listener: protocol.Listener) -> tuple[bytes, str, Known | None]:
+def begin(shim: int, agent: socket.socket, listener: socket.socket) -> tuple[bytes, str, Known | None]:
     """Take over the pod that *agent* names. Returns: the reply, the folder, what is known; "", None: it cannot be."""
     try:
         request = protocol.decode(_read_line(agent))
@@ -38,13 +38,13 @@ def begin(shim: int, agent: socket.socket, listener: protocol.Listener) -> tuple
         return protocol.encode({"ok": False, "error": f"{type(error).__name__}: {error}"}), "", None
 
 
-def answer(packed: bytes, line: bytes, client: socket.socket, pipes: Pipes | None) -> tuple[bytes, bool, Known]:
-    """Do what *client* asks; a process that is made is started with *pipes*, and waits to be released.
+def answer(packed: bytes, request: int, reply_to: int, pipes: Pipes | None) -> tuple[bytes, bool, Known]:
+    """Do what *request* asks; a process that is made is started with *pipes*, and waits to be released.
 
     Returns: the reply, empty if somebody else gives it; whether the shim shall end; what is known.
     """
     runs = Runs.unpack(packed)
-    reply = _reply_to(runs, line, client, pipes)
+    reply = _reply(runs, request, reply_to, pipes)
     return protocol.encode(reply) if reply else b"", reply is _LEAVES, known(runs)
 
 
@@ -80,19 +80,19 @@ def _read_line(agent: socket.socket) -> bytes:
     return heard
 
 
-def _reply_to(runs: Runs, line: bytes, client: socket.socket, pipes: Pipes | None) -> dict[str, Any] | None:
+def _reply(runs: Runs, request: int, reply_to: int, pipes: Pipes | None) -> dict[str, Any] | None:
     try:
-        request = protocol.decode(line)
-        if request["v"] != protocol.VERSION:
+        asked = protocol.decode(protocol.read(request))
+        if asked["v"] != protocol.VERSION:
             return _refusal(protocol.BAD_REQUEST, f"this shim speaks version {protocol.VERSION}")
-        return _do(runs, request, client, pipes)
+        return _do(runs, asked, reply_to, pipes)
     except OSError as error:
         return _refusal("Failed", str(error))
     except Exception as error:  # whoever asked must not wait in vain
         return _refusal(protocol.BAD_REQUEST, f"bad request: {error!r}")
 
 
-def _do(runs: Runs, request: dict[str, Any], client: socket.socket, pipes: Pipes | None) -> dict[str, Any] | None:
+def _do(runs: Runs, request: dict[str, Any], reply_to: int, pipes: Pipes | None) -> dict[str, Any] | None:
     match request["op"]:
         case "start":
             return {"ok": True, "run": runs.start(new_run(request["run"]), request["process"], pipes)}
@@ -109,7 +109,7 @@ def _do(runs: Runs, request: dict[str, Any], client: socket.socket, pipes: Pipes
             run_of = runs.find(request["id"])
             if process is None or run_of is None:
                 return _refusal(protocol.NOT_RUNNING, f"{request['id']} does not run")
-            answer_when_done(client, run_of, process, float(request["timeout_s"]))
+            answer_when_done(reply_to, run_of, process, float(request["timeout_s"]))
             return None
         case "exit":
             if runs.running:
