@@ -77,7 +77,7 @@ def test_what_has_too_few_descriptors_is_not_answered_and_harms_nobody(
 ) -> None:
     world.sync(make_pod("exec sleep 1000"))
     monkeypatch.chdir(pod_folder(world))  # its whole path is too long for a socket
-    before = open_in(world.shim_pid)
+    before = open_when_idle(world.shim_pid)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection, open(os.devnull) as nothing:
         connection.connect(SOCKET)
         connection.send(b"{}")
@@ -86,7 +86,7 @@ def test_what_has_too_few_descriptors_is_not_answered_and_harms_nobody(
         socket.send_fds(connection, [b"?"], [nothing.fileno()] * 9)
 
     assert ask(world, op="stop", id="", grace_s=0) == {"ok": True}
-    assert open_in(world.shim_pid) == before
+    assert open_when_idle(world.shim_pid) == before
 
 
 def test_a_request_may_be_large_and_is_refused_when_it_is_too_large(world: RuntimeWorld) -> None:
@@ -100,12 +100,12 @@ def test_a_request_may_be_large_and_is_refused_when_it_is_too_large(world: Runti
 
 def test_who_does_not_wait_for_the_reply_harms_nobody(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
-    before = open_in(world.shim_pid)
+    before = open_when_idle(world.shim_pid)
     for _ in range(20):
         begin_to_ask(world, op="stop", id="", grace_s=0).close()
 
     assert ask(world, op="stop", id="", grace_s=0) == {"ok": True}
-    assert open_in(world.shim_pid) == before
+    assert open_when_idle(world.shim_pid) == before
 
 
 @contextmanager
@@ -215,7 +215,9 @@ def pod_folder(world: RuntimeWorld) -> Path:
     return world.folder / "pods" / UID
 
 
-def open_in(pid: int) -> list[str]:
+def open_when_idle(pid: int) -> list[str]:
+    """Return a process's descriptors: of a shim that has closed those of what it has just answered."""
+    eventually(lambda: is_idle(pid))
     return sorted(os.listdir(f"/proc/{pid}/fd"))
 
 
