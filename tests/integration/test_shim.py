@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.runtime.contract import RuntimeProblem, ShimGone
+from eventbus.agent.runtime.contract import CommandNotFound, RuntimeProblem, ShimGone
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.procfs import is_alive, read_process
 from eventbus.agent.shim.state import SOCKET
-from tests.support.runtime_world import UID, RuntimeWorld, is_idle, lowest_free, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, lowest_free, make_pod, runtime_world
 from tests.waiting import eventually
 
 #: More milliseconds than `poll` takes.
@@ -95,6 +95,32 @@ def test_a_request_may_be_large_and_is_refused_when_it_is_too_large(world: Runti
         ask(world, op="stop", id="x" * 16_777_216, grace_s=0)
 
     assert ask(world, op="stop", id="x" * 8_000_000, grace_s=0) == {"ok": True}
+    assert world.run().running
+
+
+def test_a_problem_that_names_much_is_told_in_short(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    with pytest.raises(CommandNotFound, match="xxxx"):
+        ask(world, op="exec", id=world.run().id, argv=["x" * 300_000], timeout_s=60)
+
+    assert world.run().running
+
+
+def test_a_start_is_answered_whose_problem_names_much(world: RuntimeWorld) -> None:
+    nowhere = container("main", "exec sleep 1000", workingDir="/" + "x" * 300_000)
+    world.sync(make_pod(containers=[nowhere], restartPolicy="Never"))
+
+    assert world.run().reason == "StartError"
+    assert world.run().message.startswith("cannot enter its folder /xxx")
+    assert len(world.run().message) <= protocol.MOST_PROBLEM_CHARS
+
+
+def test_an_agent_without_descriptors_takes_no_shim_for_dead(world: RuntimeWorld) -> None:
+    world.sync(make_pod("exec sleep 1000"))
+    for more in range(4):  # it takes five
+        with only_descriptors(lowest_free(os.getpid()) + more), pytest.raises(RuntimeProblem) as told:
+            ask(world, op="stop", id=world.run().id, grace_s=0)
+        assert not isinstance(told.value, ShimGone)
     assert world.run().running
 
 
@@ -196,6 +222,16 @@ def test_processes_that_come_and_go_do_not_have_the_shim_search_the_machine(worl
 
     assert reads(world.shim_pid) < 5 * ends
     assert is_alive(world.shim_pid, read_process(world.shim_pid).start_ticks)  # type: ignore[union-attr]
+
+
+@contextmanager
+def only_descriptors(below: int) -> Iterator[None]:
+    former = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (below, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, former)
 
 
 def ask(world: RuntimeWorld, **request: object) -> dict[str, object]:

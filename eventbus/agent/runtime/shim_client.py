@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from eventbus.agent.shim.state import State
 
 #: A shim answers within milliseconds; a machine that swaps takes longer.
 ANSWER_S: Final = 30.0
+#: What an agent lacks says nothing about a shim: descriptors, memory, room for descriptors that nobody has taken.
+_OURS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS}
 #: A zygote whose agent hangs up ends at once; one that does not is killed after this, seconds.
 _ENDS_S: Final = 2.0
 # A hack: the library's own __init__ imports what a shim never needs, so empty packages stand in for it. It goes when
@@ -35,12 +38,15 @@ main()
 def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> dict[str, Any]:
     """Ask the shim of a pod's *folder*, and wait for its reply.
 
-    Raises: ShimGone: it does not answer.  RuntimeProblem: it refuses; CommandNotFound.
+    Raises: ShimGone: it does not answer.  RuntimeProblem: it refuses, or we are too short of something to ask;
+    CommandNotFound.
     """
     try:
         with protocol.ask(str(folder), {"v": protocol.VERSION} | request, timeout_s) as replying:
             reply = _read_reply(replying)
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _OURS:
+            raise RuntimeProblem(f"the shim of {folder.name} cannot be asked: {error}") from None
         raise ShimGone(f"the shim of {folder.name} does not answer: {error}") from None
     if not reply.get("ok"):
         refusal = CommandNotFound if reply.get("kind") == protocol.NOT_FOUND else RuntimeProblem

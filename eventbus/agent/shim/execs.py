@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import time
 from typing import Any
 
@@ -30,7 +31,10 @@ def answer_when_done(reply_to: int, run: Run, process: Process, timeout_s: float
         with contextlib.suppress(OSError):  # whoever asked does not wait any more
             os.closerange(3, reply_to)  # to look for the others takes one
             close_all_but(reply_to)  # nobody shall reach the pod's shim, or what it listens to, by way of us
-            os.write(reply_to, encode(_run(run, process, timeout_s)))
+            reply = encode(_run(run, process, timeout_s))
+            with socket.socket(fileno=reply_to) as replying:
+                replying.settimeout(1.0)
+                replying.sendall(reply)
     finally:
         os._exit(0)
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from eventbus.agent.shim.prctl import die_with
 from eventbus.agent.shim.procfs import read_process
-from eventbus.agent.shim.protocol import Process
+from eventbus.agent.shim.protocol import MOST_PROBLEM_CHARS, Process
 from eventbus.agent.shim.signals import begin_with_defaults
 
 #: What a process exits with that never became the program: nobody gave the word, or it could not.
@@ -64,7 +64,7 @@ class Pipes:
         while data := os.read(self._error, 4096):
             said += data
         os.close(self._error)
-        return said.decode("utf-8", "replace") if said else ""
+        return said.decode("utf-8", "replace")[:MOST_PROBLEM_CHARS] if said else ""
 
     def close(self) -> None:
         """Close all: nothing was started."""

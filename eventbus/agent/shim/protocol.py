@@ -28,6 +28,8 @@ VERSION = 1
 MOST_REQUEST_BYTES = 8 * 1024 * 1024
 #: The kubelet's limit for what a probe says.
 MOST_OUTPUT_BYTES = 10 * 1024
+#: Of a problem; it may name what was asked for. A reply that is larger than a socket's buffer is cut.
+MOST_PROBLEM_CHARS = 4096
 
 #: Kinds of refusals.
 NOT_FOUND, BUSY, BAD_REQUEST, NOT_RUNNING = "CommandNotFound", "Busy", "BadRequest", "NotRunning"
@@ -66,8 +68,9 @@ def ask_by(connection: socket.socket, request: dict[str, Any]) -> socket.socket:
     """Send a request to whom *connection* leads to. Returns: where its reply comes. Raises: OSError."""
     reply, its = socket.socketpair()
     try:
-        with its, open(os.memfd_create("request"), "wb", buffering=0) as file:
+        with its, open(os.memfd_create("request"), "wb") as file:
             file.write(encode(request))
+            file.flush()
             socket.send_fds(connection, [b"?"], [file.fileno(), its.fileno()])
     except BaseException:
         reply.close()
@@ -85,8 +88,8 @@ def listen(listener: socket.socket, folder: str) -> None:
     with _near(folder) as place:
         if os.path.lexists(place.name):
             os.unlink(place.name)
+        os.fchmod(listener.fileno(), 0o600)  # the folder lets other users' pods pass
         listener.bind(place.name)
-        os.chmod(place.name, 0o600)  # the folder lets other users' pods pass
 
 
 def hear(listener: socket.socket) -> tuple[int, int] | None:
@@ -105,7 +108,6 @@ def hear(listener: socket.socket) -> tuple[int, int] | None:
             os.close(descriptor)
         return None
     request, reply_to = brought
-    os.set_blocking(reply_to, False)
     return request, reply_to
 
 

@@ -148,6 +148,7 @@ class Shim:
             return
         if brought := protocol.hear(self._listener):
             try:
+                os.set_blocking(brought[1], False)
                 self._answer(*brought)
             finally:
                 for descriptor in brought:

@@ -120,4 +120,4 @@ def _do(runs: Runs, request: dict[str, Any], reply_to: int, pipes: Pipes | None)
 
 
 def _refusal(kind: str, error: str) -> dict[str, Any]:
-    return {"ok": False, "kind": kind, "error": error}
+    return {"ok": False, "kind": kind, "error": error[: protocol.MOST_PROBLEM_CHARS]}
