@@ -34,7 +34,7 @@ KILLS = 8 if LONG else 2
 def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
     short_path: Path, prefix: str, partitions: int, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL, logger="eventbus")
+    caplog.set_level(logging.ERROR, logger="eventbus")
     seed = int(os.environ.get("EVENTBUS_TEST_SEED", "0")) or random.randrange(10**6)
     print(f"EVENTBUS_TEST_SEED={seed}")
     chance = random.Random(seed)
