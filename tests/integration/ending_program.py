@@ -15,8 +15,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from eventbus import EventBroadcaster, ObjectReference, Settings, install_signal_handlers
 
@@ -55,10 +56,16 @@ def ending_at_exit() -> None:
     atexit.register(ending)
 
 
+def wait_for_a_signal() -> NoReturn:
+    """Wait, and not in one wait: of a signal that comes the moment before it Python learns when it ends."""
+    while True:
+        time.sleep(0.2)
+
+
 def work_until_signalled() -> None:
     work()
     ending()
-    signal.pause()
+    wait_for_a_signal()
 
 
 # -- one process ---------------------------------------------------------------------------------------------------
@@ -114,7 +121,7 @@ def refused() -> None:
 def refused_until_signalled() -> None:
     refuse()
     ending()
-    signal.pause()
+    wait_for_a_signal()
 
 
 def interrupt(calls: Any, name: str) -> None:
@@ -204,7 +211,8 @@ def asyncio_waits() -> None:
         with broadcaster:
             work()
             ending()
-            await asyncio.sleep(60)
+            while True:  # not in one wait, see `wait_for_a_signal`
+                await asyncio.sleep(0.2)
 
     asyncio.run(main())
 
@@ -222,7 +230,7 @@ def in_a_thread() -> None:
     thread.start()
     thread.join()
     ending()
-    signal.pause()
+    wait_for_a_signal()
 
 
 def in_a_thread_with_handlers() -> None:
@@ -250,7 +258,7 @@ def process() -> None:
 def _work_and_wait(done: Any) -> None:
     work()
     done.set()
-    signal.pause()
+    wait_for_a_signal()
 
 
 def _end_child_by(end: Callable[[Any], None], **given: Any) -> None:
@@ -398,7 +406,7 @@ def prefork() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         work(n)
         os.write(tell, b"x")
-        signal.pause()
+        wait_for_a_signal()
 
     pids = _fork(child)
     for _ in pids:
