@@ -18,8 +18,8 @@ from eventbus.remote.address import ApiAddress
 from eventbus.remote.store import RemoteStore
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from workers.runtime import Context, Part, run
 from workers.signals import Signals
+from workers.worker import Context, Part, run
 
 if TYPE_CHECKING:
     from eventbus.agent.pods.opening import OpenedPods

@@ -10,7 +10,7 @@ import click
 from workers.options import metrics_option, take_over_option, worker_help
 
 if TYPE_CHECKING:
-    from workers.runtime import Context, Part
+    from workers.worker import Context, Part
 
 
 @click.command(epilog=worker_help())
@@ -34,7 +34,7 @@ def log(form: str, output: str | None, metrics: str, take_over_s: float) -> None
     from workers.log_lines import Format
     from workers.log_output import open_output
     from workers.log_runner import LogRunner
-    from workers.runtime import run
+    from workers.worker import run
 
     target = open_output(output)
 

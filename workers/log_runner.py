@@ -17,7 +17,7 @@ from eventbus.log import log
 from workers.log_lines import Format, formatter, line_uid
 from workers.log_output import Batch as Lines
 from workers.log_output import Line, Output, ReaderGone
-from workers.runtime import Context
+from workers.worker import Context
 
 
 class LogRunner(GroupRunner):

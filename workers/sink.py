@@ -10,7 +10,7 @@ import click
 from workers.options import metrics_option, take_over_option, worker_help
 
 if TYPE_CHECKING:
-    from workers.runtime import Context, Part
+    from workers.worker import Context, Part
 
 
 @click.command(epilog=worker_help())
@@ -25,7 +25,7 @@ def sink(metrics: str, take_over_s: float) -> None:
       EVENTBUS_REDIS_URL=redis://redis:6379/0 eventbus worker sink
     """
     from eventbus.correlate.sink_runner import SinkRunner
-    from workers.runtime import run
+    from workers.worker import run
 
     def build(context: Context) -> Part:
         return SinkRunner(

@@ -31,8 +31,8 @@ from eventbus.text import printable
 from workers.bus_watch import BusWatch
 from workers.metrics import parse_address
 from workers.parent_watch import ParentPipe
-from workers.runtime import NAMESPACE, WorkerEvents
 from workers.server_keeper import ServerKeeper
+from workers.worker import NAMESPACE, WorkerEvents
 
 COMPONENT = "eventbus-up"
 WORKERS = ("log", "sink", "lifecycle", "agent")

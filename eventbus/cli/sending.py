@@ -10,7 +10,7 @@ from eventbus.clock import SystemClock
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
-from eventbus.record.pending import Pending
+from eventbus.record.packing import Pending
 
 
 def send(session: Session, pending: Pending) -> None:

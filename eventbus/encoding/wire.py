@@ -1,6 +1,6 @@
 """The wire format: one event as a msgpack array, and a record batch as one stream entry. See docs/wire.md.
 
-Besides it only `record/pending.py`, `correlate/keys.py` and `broker/lua/correlation.lua` know the positions. msgpack
+Besides it only `record/packing.py`, `correlate/keys.py` and `broker/lua/correlation.lua` know the positions. msgpack
 packs and unpacks entries; msgspec writes and reads the events in them, which is the same format in one step less: what
 it reads is typed at once, and a wrong type is found there.
 """

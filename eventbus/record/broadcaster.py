@@ -22,7 +22,7 @@ from eventbus.record.local_watcher import LocalWatcher
 from eventbus.record.losses import Losses
 from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
-from eventbus.record.pending import Pending, build
+from eventbus.record.packing import Pending, build
 from eventbus.record.recorder import EventRecorder
 from eventbus.remote.address import is_api_url
 from eventbus.settings import Settings

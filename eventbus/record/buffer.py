@@ -10,7 +10,7 @@ from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_EVENT_BYTES
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.losses import Losses
-from eventbus.record.pending import Pending
+from eventbus.record.packing import Pending
 from eventbus.settings import FullBuffer, Settings
 
 #: Why there is no room, as it is counted and told: there is no spool, or it takes more than the memory does.

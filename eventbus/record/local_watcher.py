@@ -7,7 +7,7 @@ import threading
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.event import Event
 from eventbus.record.mux import Mux
-from eventbus.record.pending import Pending
+from eventbus.record.packing import Pending
 
 
 class LocalWatcher:

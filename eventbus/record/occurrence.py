@@ -20,7 +20,7 @@ from eventbus.encoding.wire import pack_batch
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidEvent
 from eventbus.event import ObjectReference
 from eventbus.log import log
-from eventbus.record.pending import Pending, pack
+from eventbus.record.packing import Pending, pack
 
 #: Occurrences that wait for Redis; beyond it the oldest is dropped, counted and logged.
 MOST_WAITING = 10_000

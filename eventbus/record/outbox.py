@@ -23,7 +23,7 @@ from eventbus.record.buffer import SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
-from eventbus.record.pending import Pending
+from eventbus.record.packing import Pending
 from eventbus.record.sender import Sender
 from eventbus.settings import Settings
 

@@ -10,7 +10,7 @@ from eventbus.clock import Clock
 from eventbus.errors import InvalidEvent
 from eventbus.event import ObjectReference
 from eventbus.record.losses import Losses
-from eventbus.record.pending import TYPES, Pending
+from eventbus.record.packing import TYPES, Pending
 from eventbus.reference import reference_to
 
 #: `past_eventf` beyond this is a mistake of units, not history.

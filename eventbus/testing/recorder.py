@@ -8,7 +8,7 @@ from eventbus.clock import Clock, SystemClock
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event
 from eventbus.record.losses import Losses
-from eventbus.record.pending import Pending, build
+from eventbus.record.packing import Pending, build
 from eventbus.record.recorder import EventRecorder
 
 #: Real seconds that a full recorder waits for a reader before it says so: client-go's waits for ever.

@@ -28,7 +28,7 @@ def env(embedded_url: str, prefix: str) -> dict[str, str]:
 def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
     loaded = loaded_by("import workers.cli", env)
     assert "workers.cli" in loaded
-    assert not {"redis", "eventbus.cli.commands.get_events", "workers.runtime", "hiredis"} & loaded
+    assert not {"redis", "eventbus.cli.commands.get_events", "workers.worker", "hiredis"} & loaded
 
 
 @pytest.mark.parametrize("module", thin(MODULES, lambda module: module.endswith(FEW)))
@@ -49,7 +49,7 @@ def test_completing_an_option_imports_no_redis(env: dict[str, str]) -> None:
 def test_completing_an_option_of_up_imports_nothing_of_what_up_runs(env: dict[str, str]) -> None:
     loaded = loaded_by(RUN, env | completing("eventbus up --", 2))
     assert "workers.up" in loaded
-    assert not {*OF_A_RUN, "eventbus.agent.pods.procfile_runner", "workers.runtime"} & loaded
+    assert not {*OF_A_RUN, "eventbus.agent.pods.procfile_runner", "workers.worker"} & loaded
 
 
 def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) -> None:

@@ -32,7 +32,7 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.buffer import Buffer
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
-from eventbus.record.pending import Pending, pack
+from eventbus.record.packing import Pending, pack
 from eventbus.record.recorder import EventRecorder
 from eventbus.record.sender import Sender
 from eventbus.settings import Settings

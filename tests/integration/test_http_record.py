@@ -20,7 +20,7 @@ from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_batch, unpack_event
 from eventbus.errors import BusRefused, EventBusError
-from eventbus.record.pending import Pending, pack
+from eventbus.record.packing import Pending, pack
 from eventbus.remote.address import parse_api_url
 from eventbus.remote.connection import ApiConnection, Reply
 from eventbus.settings import MIB, Options

@@ -27,7 +27,7 @@ from workers.log_lines import Format
 from workers.log_output import StreamOutput
 from workers.log_runner import LogRunner
 from workers.metrics import COUNTERS, GAUGES
-from workers.runtime import Context, Part
+from workers.worker import Context, Part
 
 STDOUT = 1
 

@@ -64,7 +64,7 @@ def record(
       eventbus record Node/n1 -n '' --reason Rebooted --message "kernel update" --at 2024-01-01T12:00:00Z
     """
     from eventbus.cli.sending import send
-    from eventbus.record.pending import Pending, pack
+    from eventbus.record.packing import Pending, pack
 
     _refuse_unclean(about=about, namespace=namespace, reason=reason, message=message, component=component)
     pending = Pending(

@@ -17,7 +17,7 @@ from eventbus.errors import InvalidEvent
 from eventbus.event import Event, ObjectReference
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
-from eventbus.record.pending import Pending, build
+from eventbus.record.packing import Pending, build
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import FullBuffer, Settings
 from eventbus.validation import validate

@@ -19,7 +19,7 @@ from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.record.buffer import Buffer
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
-from eventbus.record.pending import Pending
+from eventbus.record.packing import Pending
 from eventbus.record.sender import Sender
 from eventbus.record.spool.wiring import make_keeper
 from eventbus.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 
 from eventbus.consume.health import LoopHealth
 from tests.waiting import PATIENCE_S
-from workers.runtime import drain
+from workers.worker import drain
 
 
 class Begun:

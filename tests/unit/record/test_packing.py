@@ -1,4 +1,4 @@
-"""pending.py: an event that is joined from a template has the bytes of one that is packed field by field."""
+"""packing.py: an event that is joined from a template has the bytes of one that is packed field by field."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from eventbus.encoding.wire import pack_array, unpack_wire
 from eventbus.errors import InvalidEvent
-from eventbus.record import pending as module
-from eventbus.record.pending import Pending, _array, _pack_by_template, pack
+from eventbus.record import packing as module
+from eventbus.record.packing import Pending, _array, _pack_by_template, pack
 from tests.builders import make_reference
 
 NOW_NS = 1_763_719_000_123_456_789

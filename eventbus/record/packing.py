@@ -1,4 +1,4 @@
-"""A recorder's call on its way out of the process, and how an event is built and packed from it."""
+"""Packs what a recorder is called with into an event's bytes, or builds the Event itself."""
 
 from __future__ import annotations
 
