@@ -7,8 +7,8 @@ from typing import Final
 
 from aiohttp import web
 
+from eventbus.api.app_keys import USER, WHAT
 from eventbus.api.limits import only_reads
-from eventbus.api.shared import USER, WHAT
 from eventbus.log import GuardedLog
 from eventbus.text import printable
 

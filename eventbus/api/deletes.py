@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from eventbus.api import status
 from eventbus.api.bodies import Body
+from eventbus.api.desk import Desk
 from eventbus.api.namespaces import IMMORTAL, NAMESPACE, terminating
 from eventbus.api.options import WriteOptions, check_propagation
 from eventbus.api.request_info import Asked
-from eventbus.api.shared import Desk
 from eventbus.api.verbs import get, list_objects, writer
 from eventbus.errors import NotFound
 from eventbus.list_watch import HasMetadata, ListOptions, ObjectList

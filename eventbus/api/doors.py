@@ -11,11 +11,11 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import User
+from eventbus.api.app_keys import USER
 from eventbus.api.authentication import Authenticator
 from eventbus.api.health import asks_for_health
 from eventbus.api.page_files import is_page
 from eventbus.api.peers import is_unix
-from eventbus.api.shared import USER
 from eventbus.errors import EventBusError
 from eventbus.log import log
 

@@ -8,7 +8,8 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.shared import API, Desk
+from eventbus.api.app_keys import API
+from eventbus.api.desk import Desk
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
 

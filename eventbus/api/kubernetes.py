@@ -13,7 +13,9 @@ from aiohttp import web
 
 from eventbus.api import deletes, status, verbs
 from eventbus.api.access import Role
+from eventbus.api.app_keys import API, USER, Api
 from eventbus.api.bodies import APPLY_PATCH, BODY_S, MAX_BODY, PATCHES, READ, Body, media_type_of, read_body
+from eventbus.api.desk import THREADS, Desk
 from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.metrics import ASKED
@@ -25,7 +27,6 @@ from eventbus.api.packed_answer import run_packed
 from eventbus.api.rendering import Renderer
 from eventbus.api.request_info import Asked, check_name, read_request, selected_name
 from eventbus.api.resources import Resources
-from eventbus.api.shared import API, THREADS, USER, Api, Desk
 from eventbus.api.sockets import SocketOutlet, is_upgrade
 from eventbus.api.together import Together
 from eventbus.api.watch_connection import WatchConnection

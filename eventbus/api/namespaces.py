@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.api.shared import Desk
+from eventbus.api.desk import Desk
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.encoding.object_json import namespace_to_json
 from eventbus.errors import AlreadyExists, BusRefused, NotFound

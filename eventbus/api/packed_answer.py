@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from eventbus.api.shared import BlockingPool, Desk
+from eventbus.api.desk import BlockingPool, Desk
 
 
 async def run_packed(

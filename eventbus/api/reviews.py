@@ -9,11 +9,11 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import ANY, MASTERS, RULES, User
+from eventbus.api.app_keys import API, USER
 from eventbus.api.authentication import Authenticator
 from eventbus.api.bodies import READ
 from eventbus.api.kubernetes import refuse_method, reply_json, typed_body
 from eventbus.api.resources import Resources
-from eventbus.api.shared import API, USER
 
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"

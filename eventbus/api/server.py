@@ -15,8 +15,10 @@ from aiohttp import web
 
 from eventbus.api import doors, health
 from eventbus.api.access import Access
+from eventbus.api.app_keys import API, Api
 from eventbus.api.authentication import Authenticator
 from eventbus.api.bodies import MAX_BODY
+from eventbus.api.desk import BlockingPool, Desk
 from eventbus.api.discovery import Discovery
 from eventbus.api.entrance import Entrance
 from eventbus.api.event_rate_limit import EventRateLimit
@@ -37,7 +39,6 @@ from eventbus.api.page_files import PageFiles
 from eventbus.api.protocol import ABORTED, Runner
 from eventbus.api.resources import Resources
 from eventbus.api.reviews import Reviews
-from eventbus.api.shared import API, Api, BlockingPool, Desk
 from eventbus.api.tls import ServerTls
 from eventbus.api.watching import Frames
 from eventbus.broker.bus import Bus

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from eventbus.api.shared import BlockingPool, Desk
+from eventbus.api.desk import BlockingPool, Desk
 from eventbus.store.repeatable_call import Command, Steps, call_together
 
 R = TypeVar("R")

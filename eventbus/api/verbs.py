@@ -11,13 +11,13 @@ import msgspec
 from eventbus.api import status
 from eventbus.api.bodies import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Body
 from eventbus.api.config_rules import check_base64
+from eventbus.api.desk import Desk
 from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch, sort_of
 from eventbus.api.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
 from eventbus.api.object_bodies import bad_patch, object_of, warnings_of
 from eventbus.api.object_rules import check_rules, invalid_object
 from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
-from eventbus.api.shared import Desk
 from eventbus.api.status import Cause
 from eventbus.api.strategic_merge import BadDirective, strategic_merge
 from eventbus.errors import AlreadyExists, Expired, InvalidEvent, InvalidObject, NotFound

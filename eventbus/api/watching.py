@@ -10,11 +10,11 @@ import msgspec
 
 from eventbus.api import status
 from eventbus.api.crowd import CHUNK, Taker, Tone
+from eventbus.api.desk import BlockingPool, Desk
 from eventbus.api.histograms import Histogram
 from eventbus.api.negotiation import Answer, Shape
 from eventbus.api.rendering import Renderer
 from eventbus.api.resources import Resource
-from eventbus.api.shared import BlockingPool, Desk
 from eventbus.api.verbs import in_client_versions, store_version
 from eventbus.errors import EventBusError
 from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.api.shared import BlockingPool, Desk
+from eventbus.api.desk import BlockingPool, Desk
 from eventbus.api.together import MOST, Together
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer

@@ -7,8 +7,9 @@ from typing import Final
 
 from aiohttp import web
 
+from eventbus.api.app_keys import API
+from eventbus.api.desk import Desk
 from eventbus.api.packed_answer import run_packed
-from eventbus.api.shared import API, Desk
 
 #: Bytes from which it is worth it: a page is asked for over slow lines, too.
 GZIP_FROM: Final = 4 * 1024

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from eventbus.api.app_keys import API, require
+from eventbus.api.desk import Desk
 from eventbus.api.own.query import whole_number_of
-from eventbus.api.shared import API, Desk, require
 from eventbus.consume.dead_letter import DeadEntry, DeadLetter
 from eventbus.encoding.event_json import to_core
 from eventbus.errors import InvalidEvent

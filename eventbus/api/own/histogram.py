@@ -11,9 +11,10 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.app_keys import require
+from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import instant_of, whole_number_of
-from eventbus.api.shared import Desk, require
 from eventbus.encoding.event_json import seconds_to_json
 from eventbus.store.occurrences import MINUTE_S, Occurrences, OccurrencesRead, read_occurrences
 

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from eventbus.api.app_keys import require
+from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
-from eventbus.api.shared import Desk, require
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.bus_status import read_status

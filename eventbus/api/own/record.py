@@ -10,14 +10,15 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import Access, User
+from eventbus.api.app_keys import API, USER, WHAT
 from eventbus.api.bodies import decode_as, read_body
+from eventbus.api.desk import Desk
 from eventbus.api.doors import is_from_browser
 from eventbus.api.own.frames import FramePublisher, bound_secret, events_of
 from eventbus.api.own.idempotency import know, publish_known
 from eventbus.api.own.intake import Refused, pack_events, read_json, read_lines
 from eventbus.api.own.line import Line
 from eventbus.api.own_export import refuse_own_export
-from eventbus.api.shared import API, USER, WHAT, Desk
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.redis_errors import redis_errors

@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from eventbus.api.app_keys import API
 from eventbus.api.authentication import Authenticator
 from eventbus.api.kubernetes import refuse_method
 from eventbus.api.own.cloud_events import CloudEvents
@@ -19,7 +20,6 @@ from eventbus.api.own.session import Session
 from eventbus.api.own.stream import RawStream
 from eventbus.api.own.verdicts import verdicts
 from eventbus.api.own.why import why
-from eventbus.api.shared import API
 
 ROOT: Final = "/eventbus/v1"
 

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from eventbus.api.app_keys import require
+from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import instant_of, whole_number_of
 from eventbus.api.rendering import items_of
-from eventbus.api.shared import Desk, require
 from eventbus.encoding.event_json import seconds_to_json
 from eventbus.kinds import EVENT
 from eventbus.store.event_search import Search, search_events

@@ -15,11 +15,11 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.access import User
+from eventbus.api.app_keys import API, USER
 from eventbus.api.authentication import Authenticator, cookie_name, cookie_value
 from eventbus.api.bodies import decode_as
 from eventbus.api.kubernetes import reply_json, typed_body
 from eventbus.api.negotiation import JSON
-from eventbus.api.shared import API, USER
 
 #: A wrong token is answered so much later, seconds.
 _WRONG_S: Final = 1.0

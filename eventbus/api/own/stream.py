@@ -15,9 +15,10 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.app_keys import API, require
+from eventbus.api.desk import Desk
 from eventbus.api.own.query import instant_of
 from eventbus.api.own.wake import StreamWaker
-from eventbus.api.shared import API, Desk, require
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, Position

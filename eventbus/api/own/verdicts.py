@@ -7,9 +7,10 @@ from typing import Annotated, Final
 import msgspec
 from aiohttp import web
 
+from eventbus.api.app_keys import require
 from eventbus.api.bodies import decode_as, read_body
+from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
-from eventbus.api.shared import Desk, require
 from eventbus.event import ObjectReference
 from eventbus.story.reading import read_verdicts
 

@@ -9,10 +9,11 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.app_keys import API, require
+from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import seconds_of
 from eventbus.api.rendering import versioned
-from eventbus.api.shared import API, Desk, require
 from eventbus.encoding.event_json import to_core
 from eventbus.event import ObjectReference
 from eventbus.kinds import EVENT, KINDS

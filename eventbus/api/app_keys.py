@@ -1,0 +1,44 @@
+"""Holds the keys under which handlers find their worker and who asks, and refuses who may not do something."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.access import Access, User
+from eventbus.api.desk import BlockingPool
+from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.broker.bus import Bus
+
+
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """One API worker, as its handlers see it."""
+
+    bus: Bus
+    pool: BlockingPool
+    access: Access
+    rates: EventRateLimit | None = None
+
+
+API: Final = web.AppKey("api", Api)
+#: Who asks; set for every request that is not open to all.
+USER: Final = web.RequestKey("user", User)
+#: Told in the audit line besides the path, by who knows more than it says.
+WHAT: Final = web.RequestKey("what", str)
+
+
+def require(request: web.Request, verb: str, resource: str, namespace: str = "") -> User:
+    """The user of *request*, who may do that. Raises: Refusal: 403, worded as the API server does."""
+    user = request[USER]
+    if not request.app[API].access.allowed(user, verb, resource, namespace):
+        place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        raise status.forbidden(
+            f"{resource}.eventbus", "", f'User "{user.name}" cannot {verb} resource "{resource}" {place}'
+        )
+    return user
+
+
+__all__ = ["API", "USER", "WHAT", "Api", "require"]
