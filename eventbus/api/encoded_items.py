@@ -23,8 +23,13 @@ class EncodedItems(Generic[V]):
         self._recent: dict[Hashable, dict[int, tuple[object, V]]] = {}
         self._before: dict[Hashable, dict[int, tuple[object, V]]] = {}
 
-    def of(self, items: Iterable[T], shape: Hashable, encode: Callable[[T], V]) -> list[V]:
-        """Return the bytes of each of *items* in *shape*, one of a few, which says all that *encode* depends on."""
+    def of(self, items: Iterable[T], shape: Hashable, encode: Callable[[T], V], *, keep: bool = True) -> list[V]:
+        """Return the bytes of each of *items* in *shape*, one of a few, which says all that *encode* depends on.
+
+        Args: keep: False for objects that are made anew for each list, so that keeping them would be in vain.
+        """
+        if not keep:
+            return [encode(item) for item in items]
         recent, before = self._recent.setdefault(shape, {}), self._before.get(shape, {})
         encoded: list[V] = []
         for item in items:

@@ -1,25 +1,21 @@
-"""Objects as bytes: whole, as tables or as metadata; one, many, or a frame of a watch."""
+"""Encodes objects whole, as tables or as metadata: one, many, or a frame of a watch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from eventbus.api.columns import cells, definitions
 from eventbus.api.encoded_items import EncodedItems
-from eventbus.api.event_rows import EventRow, aged
 from eventbus.api.negotiation import YAML, Answer, Shape
 from eventbus.api.resources import Resource
+from eventbus.api.table import Table
 from eventbus.api.wire_versions import WireVersions
 from eventbus.encoding.event_json import metadata_to_json
-from eventbus.event import Event, ObjectMeta
+from eventbus.event import ObjectMeta
 from eventbus.kinds import Kind
 from eventbus.list_watch import ObjectList, WatchEvent, WatchEventType
-
-V = TypeVar("V")
 
 _META: Final = "meta.k8s.io"
 #: On the bookmark behind what was there when a watch began.
@@ -40,7 +36,7 @@ class Renderer(msgspec.Struct, frozen=True):
         match self.answer.shape:
             case Shape.TABLE:
                 return self.bytes_of(
-                    self._table([found], {"resourceVersion": self.versions.own(found.metadata.resource_version)})
+                    self._table.of([found], {"resourceVersion": self.versions.own(found.metadata.resource_version)})
                 )
             case Shape.METADATA:
                 return self.bytes_of(self._partial(found))
@@ -55,7 +51,7 @@ class Renderer(msgspec.Struct, frozen=True):
             metadata["remainingItemCount"] = found.remaining
         match self.answer.shape:
             case Shape.TABLE:
-                return self.bytes_of(self._table(found.items, metadata))
+                return self.bytes_of(self._table.of(found.items, metadata))
             case Shape.METADATA:
                 return self.bytes_of(
                     {
@@ -78,7 +74,7 @@ class Renderer(msgspec.Struct, frozen=True):
         version = self.versions.of_frame(event.position, found.metadata.resource_version)
         match self.answer.shape:
             case Shape.TABLE:
-                plain = self._table([found], {"resourceVersion": version}, columns=first, version=version)
+                plain = self._table.of([found], {"resourceVersion": version}, columns=first, version=version)
             case Shape.METADATA:
                 plain = self._partial(found, version)
             case _:
@@ -103,13 +99,11 @@ class Renderer(msgspec.Struct, frozen=True):
     def _bookmark(self, event: WatchEvent[Any]) -> bytes:
         annotations = {INITIAL_EVENTS_END: "true"} if event.initial_events_end else {}
         metadata = ObjectMeta(resource_version=self.versions.of_list(event.position), annotations=annotations)
-        kind = self.resource.kind
         plain: dict[str, Any]
         match self.answer.shape:
             case Shape.TABLE:
-                empty = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version}
-                rows = [{"cells": [""] * len(definitions(kind)), "object": empty | _metadata(metadata)}]
-                plain = self._head(_metadata(metadata)["metadata"], columns=False) | {"rows": rows}
+                empty = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version} | _metadata(metadata)
+                plain = self._table.bookmark(empty)
             case Shape.METADATA:
                 plain = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version} | _metadata(metadata)
             case _:
@@ -123,34 +117,10 @@ class Renderer(msgspec.Struct, frozen=True):
         partial = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version}
         return versioned(partial | _metadata(found.metadata), self.versions, version)
 
-    def _head(self, metadata: Mapping[str, Any], *, columns: bool) -> dict[str, Any]:
-        kind = self.resource.kind
-        named = [msgspec.to_builtins(column) for column in definitions(kind)] if columns else None
-        return {
-            "kind": "Table",
-            "apiVersion": self._meta_version,
-            "metadata": metadata,
-            "columnDefinitions": named,
-        }
-
-    def _table(
-        self, items: Sequence[Any], metadata: Mapping[str, Any], *, columns: bool = True, version: str = ""
-    ) -> dict[str, Any]:
-        kind, now = self.resource.kind, datetime.now(UTC)
-        rows: list[Any]
-        if kind.type is Event and not version:  # a frame of a watch is kept by `Frames`
-            shape = (kind.api_version, self.answer.include, self.answer.meta_version, self.versions)
-            kept = _kept(
-                _event_rows,
-                items,
-                shape,
-                lambda item: EventRow.of(item, _encode(self._shown(item)), now),
-                self.versions,
-            )
-            rows = [msgspec.Raw(row) for row in aged(kept, now)]
-        else:
-            rows = [{"cells": cells(kind, item, now), "object": self._shown(item, version)} for item in items]
-        return self._head(metadata, columns=columns) | {"rows": rows}
+    @property
+    def _table(self) -> Table:
+        shape = (self.answer.include, self.answer.meta_version)
+        return Table(self.resource.kind, self._meta_version, self.versions, self._shown, shape)
 
     def _shown(self, found: Any, version: str = "") -> dict[str, Any] | None:
         """The object in the row of a table."""
@@ -164,7 +134,6 @@ class Renderer(msgspec.Struct, frozen=True):
 
 #: Most of a list was in the one before.
 _items: Final[EncodedItems[bytes]] = EncodedItems()
-_event_rows: Final[EncodedItems[EventRow]] = EncodedItems()
 
 
 def items_of(kind: Kind[Any], found: Sequence[Any], versions: WireVersions) -> list[bytes]:
@@ -176,16 +145,7 @@ def items_of(kind: Kind[Any], found: Sequence[Any], versions: WireVersions) -> l
         plain.pop("apiVersion", None)
         return _encode(plain)
 
-    return _kept(_items, found, (kind.api_version, versions), encode, versions)
-
-
-def _kept(
-    kept: EncodedItems[V], items: Sequence[Any], shape: Hashable, encode: Callable[[Any], V], versions: WireVersions
-) -> list[V]:
-    """Encode *items*, but for what is kept of them."""
-    if versions.partitions > 1:  # numbered: made anew for each list, so keeping them would be in vain
-        return [encode(item) for item in items]
-    return kept.of(items, shape, encode)
+    return _items.of(found, (kind.api_version, versions), encode, keep=versions.partitions == 1)
 
 
 def versioned(plain: dict[str, Any], versions: WireVersions, version: str = "") -> dict[str, Any]:
