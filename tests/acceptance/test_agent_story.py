@@ -40,6 +40,12 @@ def get(machine: AgentMachine, *words: str) -> list[dict[str, Any]]:
     return items
 
 
+def shown(machine: AgentMachine) -> dict[str, str]:
+    """Return what a table says of each pod's status."""
+    table = run("get", "pods", env=machine.env).stdout
+    return {row.split()[0]: row.split()[2] for row in table.splitlines()[1:]}
+
+
 def counted(machine: AgentMachine, pod: str) -> dict[str, int]:
     """Return how often what is recorded of a pod."""
     found: dict[str, int] = {}
@@ -67,14 +73,14 @@ def test_describe_tells_the_story_of_each_pod(machine: AgentMachine, tmp_path: P
         eventually(lambda: counted(machine, "sick-n1").get("Unhealthy", 0) >= 1)
         eventually(lambda: "Killing" in counted(machine, "sick-n1"))
         eventually(lambda: "NodeSelectorMismatching" in counted(machine, "refused-n1"))
-        table = run("get", "pods", env=machine.env).stdout
-        rows = {row.split()[0]: row.split()[2] for row in table.splitlines()[1:]}
+        # Between two pauses it runs for a moment.
+        eventually(lambda: shown(machine)["crash-n1"] == "CrashLoopBackOff")
+        rows = shown(machine)
         assert rows["web-n1"] == "Running"
-        assert rows["crash-n1"] == "CrashLoopBackOff"
         assert rows["refused-n1"] == "NodeSelectorMismatching"
-        page = run("describe", "pod/crash-n1", env=machine.env).stdout
-        assert "CrashLoopBackOff" in page
-        assert "Back-off restarting failed container main" in page
+        page = ("describe", "pod/crash-n1")
+        eventually(lambda: "CrashLoopBackOff" in run(*page, env=machine.env).stdout)
+        assert "Back-off restarting failed container main" in run(*page, env=machine.env).stdout
         assert run("logs", "web", env=machine.env).stdout == "hello\n"
         assert run("logs", "late", env=machine.env).stdout.startswith("blue")
         assert machine.starts("refused") == []

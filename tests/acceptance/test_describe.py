@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,14 @@ from eventbus import (
     ObjectStore,
     Settings,
 )
+from eventbus.broker.bus import open_bus
+from eventbus.clock import SystemClock
+from eventbus.correlate.sink_runner import SinkRunner
 from tests.acceptance.both_ways import environment_of
-from tests.acceptance.programs import Program, environment, run
+from tests.acceptance.programs import environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
 from tests.support.both_ways import BOTH
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 WEB_0 = ObjectReference("Pod", "default", "web-0", "6f1f0b0a", "v1")
 N1 = ObjectReference("Node", "", "n1", "", "v1")
@@ -59,8 +63,19 @@ def record(url: str, prefix: str) -> None:
         assert broadcaster.flush(60)
 
 
-#: What `record` records, and that the worker starts.
-RECORDED = 9 + 1
+#: What `record` records.
+RECORDED = 9
+
+
+@contextmanager
+def storing(url: str, prefix: str) -> Iterator[None]:
+    """A sink worker in this process: unlike a process of its own it records no life that may wait behind it."""
+    runner = SinkRunner(bus=open_bus(url, Settings(prefix=prefix)), clock=SystemClock(), block_ms=50)
+    runner.start()
+    try:
+        yield
+    finally:
+        runner.stop(PATIENCE_S)
 
 
 def seen(env: dict[str, str]) -> int:
@@ -74,7 +89,7 @@ def stored(
     env: dict[str, str], of_workers: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path
 ) -> Iterator[dict[str, str]]:
     record(embedded_url, prefix)
-    with Program("worker", "sink", env=of_workers, folder=tmp_path):
+    with storing(embedded_url, prefix):
         eventually(lambda: seen(env) == RECORDED)
         yield env
 
@@ -85,7 +100,7 @@ def recorded(embedded_url: str, tmp_path_factory: pytest.TempPathFactory) -> str
     prefix = f"t{secrets.token_hex(6)}"
     env = environment(embedded_url, prefix, worker_block_ms="50")
     record(embedded_url, prefix)
-    with Program("worker", "sink", env=env, folder=tmp_path_factory.mktemp("recorded")):
+    with storing(embedded_url, prefix):
         eventually(lambda: seen(env) == RECORDED)
     return prefix
 
@@ -237,9 +252,8 @@ def test_what_waits_behind_a_list_that_is_not_empty_is_told_as_well(
 ) -> None:
     asked = (("get", "events"), ("get", "events", "-o", "json"), ("events",), ("describe", "pod/web-0"))
     record(embedded_url, prefix)
-    with Program("worker", "sink", env=of_workers, folder=tmp_path) as sink:
+    with storing(embedded_url, prefix):
         eventually(lambda: seen(env) == RECORDED)
-        sink.stop()
     assert [run(*words, env=env).stderr for words in asked] == [""] * 4, "nothing waits"
     record(embedded_url, prefix)
     for words in asked:

@@ -362,8 +362,10 @@ def test_ctrl_c_ends_a_command_and_us_by_the_same_signal(env: dict[str, str]) ->
 def test_a_window_that_is_resized_is_resized_for_standard_error_too(
     options: tuple[str, ...], env: dict[str, str]
 ) -> None:
-    # a moment later: the program and we are told at the same time
-    trap = "trap 'sleep 0.5; stty size; stty size <&2; exit 0' WINCH"
+    # The program and we are told at the same time: we may be the later ones.
+    trap = (
+        'trap \'until [ "$(stty size <&2)" = "33 111" ]; do sleep 0.05; done; stty size; stty size <&2; exit 0\' WINCH'
+    )
     with Terminal("exec", *options, *waiting(trap), env=env) as terminal:
         terminal.wait_for("ready\n")
         terminal.resize(33, 111)
@@ -560,7 +562,8 @@ def test_on_failure_it_is_run_again_at_once_and_then_after_pauses_until_it_succe
 
 
 def test_a_signal_in_a_pause_ends_it_by_that_signal(env: dict[str, str], recorded: Recorded, tmp_path: Path) -> None:
-    with Program("exec", "--restart", "on-failure", *sh("exit 3"), env=env, folder=tmp_path) as program:
+    long = ("--backoff-base", "300")  # of the pause, which does not end before the signal comes
+    with Program("exec", "--restart", "on-failure", *long, *sh("exit 3"), env=env, folder=tmp_path) as program:
         recorded.wait_for("sh", "Started", "Failed", "Started", "Failed", "BackOff")
         assert program.stop() == -signal.SIGTERM
     *_, killing = recorded.wait_for("sh", "Started", "Failed", "Started", "Failed", "BackOff", "Killing")
@@ -589,6 +592,7 @@ def test_ctrl_c_ends_a_command_that_would_be_run_again(env: dict[str, str]) -> N
 def test_it_starts_the_embedded_server_which_outlives_it_until_down(env: dict[str, str], short_path: Path) -> None:
     settings = {name: value for name, value in env.items() if name != "EVENTBUS_REDIS_URL"}
     settings["EVENTBUS_STATE_DIR"] = str(short_path / "state")
+    settings["EVENTBUS_FLUSH_S"] = str(PATIENCE_S)  # in which the server starts as well
     try:
         done = run("exec", "true", env=settings)
         assert (done.returncode, done.stderr) == (0, "")

@@ -181,7 +181,10 @@ def test_a_command_is_run_once_for_a_lost_node(env: dict[str, str], fleet: Fleet
 def test_a_heartbeat_goes_with_its_command_if_that_ends_well(env: dict[str, str], fleet: Fleet, tmp_path: Path) -> None:
     with Program("worker", "lifecycle", *QUICK[1], env=env, folder=tmp_path):
         wait = ["sh", "-c", f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; exit $0"]
-        with Program("heartbeat", "good", "--every", "250ms", "--", *wait, "0", env=env, folder=tmp_path) as good:
+        # of an hour: it stays ready, however long the other one takes to start
+        with Program(
+            "heartbeat", "good", "--every", "250ms", "--for", "1h", "--", *wait, "0", env=env, folder=tmp_path
+        ) as good:
             eventually(lambda: fleet.ready("good") == "True")
             bad = Program("heartbeat", "bad", "--every", "250ms", "--", *wait, "3", env=env, folder=tmp_path)
             with bad:
