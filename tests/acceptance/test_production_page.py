@@ -100,15 +100,20 @@ def start_workers(host: Host, folder: Path) -> None:
     host.run("\n".join(mine), env=PATH)
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read_string(host.run(f"cat '/etc/systemd/system/{UNIT}'"))
+    text = host.run(f"cat '/etc/systemd/system/{UNIT}'")
+    unit.read_string(text)
     service = unit["Service"]
+    files = re.findall(r"(?m)^EnvironmentFile=(-?)(.+)$", text)
+    assert [optional for optional, _ in files] == ["", "-"]
     host.run(f"install -d -o {service['User']} -g {service['Group']} /var/lib/{service['StateDirectory']}", env=PATH)
     (enabled,) = (line for line in lines if line.startswith("systemctl enable --now "))
     for name in enabled.split()[3:]:
-        command = service["ExecStart"].replace("%i", name.partition("@")[2])
+        kind = name.partition("@")[2]
+        command = service["ExecStart"].replace("%i", kind)
+        read = [f"{'! [ -e F ] || ' if optional else ''}. F".replace("F", path) for optional, path in files]
         # +u: systemd, too, leaves out a variable that has no value.
         who = f"--reuid={service['User']} --regid={service['Group']} --init-groups"
-        script = f"set -a +u; . {service['EnvironmentFile']}; exec setpriv {who} {command}"
+        script = f"set -a +u; {'; '.join(read).replace('%i', kind)}; exec setpriv {who} {command}"
         host.launch(script, folder / f"{host.name}-{name}.log")
 
 

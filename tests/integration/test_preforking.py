@@ -144,14 +144,15 @@ def arrived(server: EmbeddedServer, prefix: str) -> int:
 def test_what_the_workers_of_gunicorn_have_recorded_is_kept_when_it_is_ended(
     python: Path, bus_server: EmbeddedServer, prefix: str, tmp_path: Path, preload: list[str]
 ) -> None:
-    options = ["-c", "configuration.py", "-w", str(WORKERS), "-b", f"127.0.0.1:{free_port()}", *preload]
+    where = f"127.0.0.1:{free_port()}"
+    options = ["-c", "configuration.py", "-w", str(WORKERS), "-b", where, *preload]
     patience = ["--timeout", "300", "--graceful-timeout", "300"]
     words = ["gunicorn", *options, *patience, "application:application"]
     with program(python, tmp_path, bus_server, prefix, *words) as gunicorn:
         gunicorn.until(lambda: gunicorn.said.count("Worker is ready") == WORKERS)
         with frozen(bus_server.pid):
             for number in range(CALLS):
-                urllib.request.urlopen(f"http://127.0.0.1:{free_port()}/{number}", timeout=300).close()
+                urllib.request.urlopen(f"http://{where}/{number}", timeout=300).close()
             gunicorn.process.send_signal(signal.SIGTERM)
         assert gunicorn.process.wait(300) == 0, gunicorn.said
         assert arrived(bus_server, prefix) == CALLS * EVENTS, gunicorn.said
