@@ -60,12 +60,13 @@ def test_without_a_url_events_go_to_the_machines_own_bus(short_path: Path) -> No
     ids=["taken-away", "edited", "edited-before-the-bus-is-reached"],
 )
 def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Path, edited: bool, url: str) -> None:
-    asked = tmp_path / "asked"
-    shell = f"trap 'echo > {asked}' TERM; while :; do sleep 0.05; done"
+    asked, ready = tmp_path / "asked", tmp_path / "ready"
+    shell = f"trap 'echo > {asked}' TERM; echo > {ready}; while :; do sleep 0.05; done"
     with AgentMachine(tmp_path, url, "eb", flush_s="1") as machine:
         machine.write("web", shell, terminationGracePeriodSeconds=2)
         agent = machine.agent_alone() if url == "none" else machine.agent()
         first = machine.wait_alive("web")
+        eventually(ready.exists)  # it is alive before its trap is set
         if edited:
             machine.write("web", "exec sleep 1000")
         else:
@@ -73,7 +74,7 @@ def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Pat
         eventually(asked.exists)
         machine.write("web", shell, terminationGracePeriodSeconds=2)
         eventually(lambda: machine.alive("web") not in ([], [first]))
-        assert len(machine.alive("web")) == 1
+        assert first not in machine.alive("web")
         assert agent.stop() == 0
         machine.wait_gone("web")
 
@@ -108,9 +109,10 @@ def test_an_agent_that_ends_leaves_nothing_of_a_pod_whose_hook_hangs(tmp_path: P
 @pytest.mark.parametrize("url", ["none", "redis://127.0.0.1:1/0"], ids=["alone", "redis-away"])
 def test_a_second_signal_kills_what_runs_and_leaves_no_shim(tmp_path: Path, url: str) -> None:
     with AgentMachine(tmp_path, url, "eb") as machine:
-        asked = stubborn(machine, "web")
+        asked, ready = stubborn(machine, "web")
         agent = machine.agent_alone() if url == "none" else machine.agent()
         machine.wait_alive("web")
+        eventually(ready.exists)
         agent.signal(signal.SIGTERM)
         eventually(asked.exists)
         agent.signal(signal.SIGINT)
@@ -132,11 +134,12 @@ def test_a_second_signal_kills_nothing_that_is_left_to_the_next_agent(tmp_path: 
         assert machine.alive("web") == [web]
 
 
-def stubborn(machine: AgentMachine, name: str) -> Path:
-    """Write a pod that does not end when it is asked to, but makes the file that is returned."""
-    asked = machine.folder / "asked"
-    machine.write(name, f"trap 'echo > {asked}' TERM; while :; do sleep 0.05; done", terminationGracePeriodSeconds=1000)
-    return asked
+def stubborn(machine: AgentMachine, name: str) -> tuple[Path, Path]:
+    """Write a pod that does not end when it is asked to. Returns: the files that it makes then, and when it is ready."""
+    asked, ready = machine.folder / "asked", machine.folder / "ready"
+    shell = f"trap 'echo > {asked}' TERM; echo > {ready}; while :; do sleep 0.05; done"
+    machine.write(name, shell, terminationGracePeriodSeconds=1000)
+    return asked, ready
 
 
 def test_the_port_of_an_agent_says_that_its_loop_comes_round(tmp_path: Path) -> None:
