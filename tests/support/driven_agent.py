@@ -28,6 +28,7 @@ from eventbus.agent.runtime.isolation import RlimitIsolation
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.shim.state import State
+from eventbus.clock import SystemClock
 from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock
 from tests.waiting import eventually
@@ -65,6 +66,8 @@ class DrivenAgent:
         runtime = process_runtime.ProcessRuntime(
             state_dir=folder, events=events, configs=bus_side, clock=clock, isolation=RlimitIsolation()
         )
+        # A process dies in real time: by the test's clock its end would take as many steps as the machine is slow.
+        runtime._killer._clock = runtime._sandboxes._clock = SystemClock()
         self.runtime = runtime
         self.agent = PodAgent(
             node_name="n1",
