@@ -16,7 +16,7 @@ from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from tests.builders import make_reference
 from tests.functions.servers import one_node_cluster
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 PARTITIONS = 3
 HOUR_AND_MORE_MS = 3_700_000
@@ -49,7 +49,7 @@ def test_events_are_recorded_listed_trimmed_and_expired_on_every_partition(clust
     pods = [make_reference(name=f"web-{i}") for i in range(30)]
     for pod in pods * 3:
         recorder.event(pod, "Warning", "BackOff", "back-off")
-    assert broadcaster.flush()
+    assert broadcaster.flush(PATIENCE_S)
     bus = open_bus(cluster_url, settings)
     eventually(lambda: sum(event.count for event in stored_events(bus)) >= 90)
     broadcaster.shutdown()

@@ -595,7 +595,7 @@ def _python(program: str, **environ: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE_S,
         check=True,
     )
 
@@ -633,7 +633,9 @@ other.event({"kind": "Pod", "name": "web-0"}, "Normal", "Started", "2")
 
 
 def test_the_usual_wiring_logs_and_publishes(embedded_url: str, prefix: str) -> None:
-    out = _python(WIRING, EVENTBUS_REDIS_URL=embedded_url, EVENTBUS_PREFIX=prefix).stdout.splitlines()
+    out = _python(
+        WIRING, EVENTBUS_REDIS_URL=embedded_url, EVENTBUS_PREFIX=prefix, EVENTBUS_FLUSH_S="60"
+    ).stdout.splitlines()
     assert [line for line in out if line.startswith("INFO eventbus.events Event(")] == out
     assert len(out) == 2
     events = read_incoming(embedded_url, settings_of(prefix))

@@ -33,7 +33,7 @@ from eventbus.store.object_store import ObjectStore
 from tests.builders import make_event
 from tests.support.exporting import MemorySink
 from tests.support.harness import settings_of
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 from workers.opening import Opener
 
 
@@ -90,7 +90,7 @@ def test_an_outbox_goes_on_with_a_bus_of_the_same_form_and_sends_what_its_ring_h
 ) -> None:
     with EventBroadcaster(bus.url, settings=settings_of(bus.prefix, partitions=2)) as broadcaster:
         record(broadcaster, "before")
-        assert broadcaster.flush()
+        assert broadcaster.flush(PATIENCE_S)
         made = anew(client, bus)
         record(broadcaster, "after")
         eventually(lambda: entries(client, made) >= 1)
@@ -106,7 +106,7 @@ def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
 ) -> None:
     broadcaster = EventBroadcaster(bus.url, settings=settings_of(bus.prefix, partitions=2))
     record(broadcaster, "before")
-    assert broadcaster.flush()
+    assert broadcaster.flush(PATIENCE_S)
     if what == "another format":
         of_format_3(client, bus)
         words = "the bus has format 3, this build has format 2"

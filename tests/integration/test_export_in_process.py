@@ -25,7 +25,7 @@ from examples.sqlite_sink import SqliteSink
 from tests.builders import make_event
 from tests.support.exporting import MemoryBatchSink, MemorySink
 from tests.support.harness import CuttingProxy, settings_of
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,7 +103,7 @@ def test_a_broadcaster_tells_its_sink_the_counts_that_it_is_asked_for(
         recorder = broadcaster.new_recorder("test")
         for _ in range(9):
             recorder.event(ObjectReference("Pod", "default", "pod-0"), "Normal", "Tested", "repeats")
-        assert broadcaster.flush()
+        assert broadcaster.flush(PATIENCE_S)
         eventually(lambda: shown(embedded_url, prefix) == 9)
         recorder.event(ObjectReference("Pod", "default", "pod-1"), "Normal", "Tested", "mark")
         eventually(lambda: "mark" in sink.counts())

@@ -93,7 +93,7 @@ def test_uids_are_the_producer_and_a_sequence_without_holes(embedded_url: str, s
 def test_64_threads_lose_and_double_nothing_and_each_objects_order_is_kept(
     embedded_url: str, prefix: str, partitions: int
 ) -> None:
-    settings = settings_of(prefix, partitions=partitions)
+    settings = settings_of(prefix, partitions=partitions, flush_s=PATIENCE_S)
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
         about = [make_reference(name=f"web-{n}", uid="") for n in range(64)]

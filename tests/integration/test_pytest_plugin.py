@@ -39,7 +39,7 @@ def test_bus(bus):
         recorder = broadcaster.new_recorder("shop")
         for _ in range(3):
             recorder.event(WEB, "Warning", "BackOff", "restarting app")
-    assert bus.wait_for(lambda event: event.count == 3).involved_object.name == "web-0"
+    assert bus.wait_for(lambda event: event.count == 3, within_s=120).involved_object.name == "web-0"
 
 
 def test_a_bus_of_its_own(bus):
@@ -51,6 +51,7 @@ def test_a_suite_that_uses_it(tmp_path: Path) -> None:
     (tmp_path / "test_shop.py").write_text(SUITE)
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["eventbus.testing.plugin"]\n')
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("EVENTBUS_", "PYTEST_"))}
+    environ["EVENTBUS_FLUSH_S"] = "60"
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:valkey", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path, env=environ, capture_output=True, text=True, check=False,

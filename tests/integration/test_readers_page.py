@@ -15,6 +15,7 @@ import pytest
 
 from eventbus.cache.informer import SharedInformer
 from eventbus.cache.lister import Lister, NamespaceLister
+from tests.waiting import PATIENCE_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "readers.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -22,13 +23,17 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_an_example_of_the_page_runs(example: str, embedded_url: str, prefix: str) -> None:
-    environment = os.environ | {"EVENTBUS_REDIS_URL": embedded_url, "EVENTBUS_PREFIX": prefix}
+    environment = os.environ | {
+        "EVENTBUS_REDIS_URL": embedded_url,
+        "EVENTBUS_PREFIX": prefix,
+        "EVENTBUS_FLUSH_S": "60",
+    }
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -54,7 +54,7 @@ def root(short_path: Path) -> Path:
 
 @pytest.fixture
 def env(url: str, prefix: str, root: Path) -> dict[str, str]:
-    return environment(url, prefix, spool=str(root))
+    return environment(url, prefix, spool=str(root), flush_s="60")
 
 
 Start = Callable[..., "subprocess.Popen[str]"]
