@@ -390,6 +390,7 @@ def test_a_wrong_url_is_told_in_one_line_that_says_what_to_do(
 ) -> None:
     broadcaster = EventBroadcaster("ftp://localhost", settings=settings)
     say(broadcaster, "x")
+    eventually(lambda: "ftp://; valid are" in caplog.text)
     broadcaster.flush(0.2)
     broadcaster.shutdown(0.1)
     lines = [record.getMessage() for record in caplog.records if record.name == "eventbus"]
