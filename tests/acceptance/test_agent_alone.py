@@ -135,7 +135,7 @@ def test_a_second_signal_kills_nothing_that_is_left_to_the_next_agent(tmp_path: 
 
 
 def stubborn(machine: AgentMachine, name: str) -> tuple[Path, Path]:
-    """Write a pod that does not end when it is asked to. Returns: the files that it makes then, and when it is ready."""
+    """Write a pod that does not end when it is asked to. Returns: the files of then, and of when it is ready."""
     asked, ready = machine.folder / "asked", machine.folder / "ready"
     shell = f"trap 'echo > {asked}' TERM; echo > {ready}; while :; do sleep 0.05; done"
     machine.write(name, shell, terminationGracePeriodSeconds=1000)
