@@ -20,10 +20,19 @@ DOWN_AFTER_MS = 1000
 class Watched(Nodes):
     """A primary, *replicas* of it and three sentinels; they end with the block. Server 0 is the primary at first."""
 
-    def __init__(self, folder: Path, *, replicas: int = 2, sentinels: int = 3, **config: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        replicas: int = 2,
+        sentinels: int = 3,
+        down_after_ms: int = DOWN_AFTER_MS,
+        **config: str,
+    ) -> None:
         ports = free_ports(1 + replicas + sentinels)
         self.sentinel_ports = ports[1 + replicas :]
         self._folder = folder
+        self._down_after_ms = down_after_ms
         common = {"bind": "127.0.0.1", "repl-diskless-sync-delay": "0"} | config
         following = {"replicaof": f"127.0.0.1 {ports[0]}"}
         servers = [
@@ -78,7 +87,7 @@ class Watched(Nodes):
         config.write_text(
             f"port {port}\nbind 127.0.0.1\ndir {self._folder}\nprotected-mode no\n"
             f"sentinel monitor {NAME} 127.0.0.1 {self.ports[0]} {quorum}\n"
-            f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\nsentinel failover-timeout {NAME} 5000\n"
+            f"sentinel down-after-milliseconds {NAME} {self._down_after_ms}\nsentinel failover-timeout {NAME} 5000\n"
         )
         words = [str(find_binary().path), str(config), "--sentinel"]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
