@@ -20,7 +20,7 @@ from eventbus.agent.shim import procfs
 from eventbus.agent.shim.procfs import MARK, is_alive, mark_of
 from eventbus.agent.shim.state import read_state
 from tests.support.runtime_world import UID, RuntimeWorld, children, container, make_pod, runtime_world
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 #: A program that becomes itself, over and over.
 AGAIN = 'exec /bin/sh -c "$0" "$0"'
@@ -46,7 +46,7 @@ def test_a_zygote_whose_shim_died_behind_its_request_forks_the_next(world: Runti
     world.sync(make_pod("exec sleep 1000"))
     connection = world.runtime._zygote._connection
     assert connection is not None
-    connection.settimeout(1.0)
+    connection.settimeout(PATIENCE_S)
     connection.sendall(b"half a request")  # its shim waits for the rest
     eventually(lambda: others(world) and unread(connection) == 0)
     os.kill(others(world)[0], signal.SIGKILL)

@@ -143,7 +143,7 @@ def test_what_does_not_end_in_its_grace_time_is_killed(world: RuntimeWorld) -> N
 
 
 def test_a_pod_that_was_ended_has_not_even_left_a_process_that_is_slow_to_go(world: RuntimeWorld) -> None:
-    large = "import os, time; held = bytes(1) * 300_000_000; print(os.getpid(), flush=True); time.sleep(1e6)"
+    large = "import os, time; held = bytes(1) * 60_000_000; print(os.getpid(), flush=True); time.sleep(1e6)"
     world.sync(make_pod(f"trap '' TERM; setsid {sys.executable} -c '{large}' & while :; do sleep 0.05; done"))
     eventually(lambda: world.log().endswith("\n"))
     world.runtime.kill_pod(UID, None, 0.1)
@@ -166,7 +166,7 @@ def test_hooks_run_after_the_start_and_before_the_end(world: RuntimeWorld) -> No
     }
     pod = make_pod(containers=[container("main", "exec sleep 1000", lifecycle=hooks)])
     world.sync(pod)
-    world.runtime.kill_pod(UID, pod, 5.0)
+    world.runtime.kill_pod(UID, pod, 60.0)
 
     assert (world.folder / "pods" / UID / "containers/main/hooks").read_text() == "started\nstopping\n"
 

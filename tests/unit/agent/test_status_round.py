@@ -67,7 +67,7 @@ def test_one_that_hangs_leaves_the_others_current_and_is_called_again_when_it_is
         capacity = dict(node.status.capacity) | {"h": "late"}
         return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, capacity=capacity))
 
-    round = StatusRound([writes("a", number), hanging, writes("b", number)], longest_s=0.05)  # type: ignore[list-item]
+    round = StatusRound([writes("a", number), hanging, writes("b", number)], longest_s=0.5)  # type: ignore[list-item]
     node = round.run(NODE)
     number[0] = 2
     node = round.run(node)
