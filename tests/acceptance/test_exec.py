@@ -162,7 +162,8 @@ import signal, sys, time
 for name in ("TSTP", "CONT"):
     signal.signal(getattr(signal, "SIG" + name), lambda number, _: print(signal.Signals(number).name, flush=True))
 print("ready", flush=True)
-time.sleep(60)
+for _ in range(300):  # not in one wait: of a signal that comes the moment before it Python learns when it ends
+    time.sleep(0.2)
 """
 
 

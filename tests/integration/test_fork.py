@@ -264,16 +264,16 @@ def test_a_fork_while_another_thread_wires_leaves_the_child_able_to(monkeypatch:
 
 
 UNTIL_SIGNALLED = """
-import os, signal
+import os, signal, time
 from eventbus import EventBroadcaster
 EventBroadcaster("none")
 codes = set()
 for _ in range(50):
     pid = os.fork()
     if pid == 0:
-        signal.alarm(10)  # a child that has lost its signal ends by this one
-        while True:
-            signal.pause()
+        signal.alarm(30)  # a child that has lost its signal ends by this one
+        while True:  # not in one wait: of a signal that comes the moment before it Python learns when it ends
+            time.sleep(0.2)
     os.kill(pid, signal.SIGTERM)
     codes.add(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 assert codes == {-signal.SIGTERM}, codes
