@@ -18,6 +18,7 @@ from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.health.bus_status import read_status
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import run_on_terminal
 from tests.waiting import eventually
@@ -163,16 +164,18 @@ def test_what_waits_is_named_though_it_cannot_be_counted(env: dict[str, str]) ->
 
 def test_a_full_stream_is_named_with_who_holds_it(env: dict[str, str]) -> None:
     settings = Settings(prefix=env["EVENTBUS_PREFIX"], flush_s=0.1)
-    open_bus(env["EVENTBUS_REDIS_URL"], settings, options=Options(incoming_bytes=2**20))
-    with EventBroadcaster(env["EVENTBUS_REDIS_URL"], settings=settings) as broadcaster:
+    bus = open_bus(env["EVENTBUS_REDIS_URL"], settings, options=Options(incoming_bytes=2**20))
+    with bus.client() as client, EventBroadcaster(bus.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("test")
         for number in range(400):
             recorder.event(
                 ObjectReference("Pod", "default", f"web-{number}"), "Normal", "Tested", secrets.token_hex(5_000)
             )
             # A batch is small, so that the one that finds no room finds the stream nearly full.
-            if number % 8 == 7 and not broadcaster.flush(2):
-                break
+            if number % 8 == 7:
+                broadcaster.flush(2)
+                if read_status(bus, client).counters["refused_full"]:
+                    break
         else:
             pytest.fail("there was room for all of them")
     code, found = look(env)
