@@ -15,7 +15,7 @@ import pytest
 
 from tests.acceptance.programs import Program, environment, run
 from tests.starting import Process, start
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 #: Records an event about an object of its own until SIGTERM, then tells how many it has recorded. The handler takes no
 #: lock: one that sets an Event waits for ever if it interrupts the loop inside the Event's own `wait`.
@@ -57,7 +57,7 @@ class Recording:
     def stop(self) -> int:
         """SIGTERM; returns how many have been recorded under this name."""
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(60) == 0, self._file.read_text("utf-8")[-2000:]
+        assert self._process.wait(PATIENCE_S) == 0, self._file.read_text("utf-8")[-2000:]
         return self.recorded
 
     def end(self) -> None:

@@ -24,7 +24,7 @@ from tests.acceptance.programs import Program, environment
 from tests.stored_layout import decode_counts
 from tests.support.mirror import Reader, reading
 from tests.thin import one
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 PRODUCERS, OBJECTS = 3, 40
 #: Of each producer.
@@ -37,7 +37,7 @@ from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 import os
 
 events, threads = int(sys.argv[1]), 4
-settings = Settings(prefix=os.environ["EVENTBUS_PREFIX"], buffer_full=FullBuffer.WAIT, buffer_wait_s=60, flush_s=30)
+settings = Settings(prefix=os.environ["EVENTBUS_PREFIX"], buffer_full=FullBuffer.WAIT, buffer_wait_s=60, flush_s=100)
 with EventBroadcaster(settings=settings) as broadcaster:
     recorder = broadcaster.new_recorder("producer", host=sys.argv[2])
 
@@ -87,7 +87,7 @@ def produce(env: dict[str, str], events: int) -> None:
     running = [
         subprocess.Popen([sys.executable, "-c", PRODUCER, str(events), f"host-{n}"], env=env) for n in range(PRODUCERS)
     ]
-    assert [producer.wait(60) for producer in running] == [0] * PRODUCERS
+    assert [producer.wait(PATIENCE_S) for producer in running] == [0] * PRODUCERS
 
 
 def counters(bus: Bus) -> dict[str, int]:
@@ -132,8 +132,6 @@ def check_log(files: Sequence[Path], events: int) -> None:
     assert len(found) == PRODUCERS * events
     assert set(found.values()) == {1}
     assert Counter(host for host, _ in found) == {f"host-{n}": events for n in range(PRODUCERS)}
-    for file in files:
-        assert file.stat().st_size > 0  # they did share
 
 
 def check_reader(bus: Bus, reader: Reader) -> None:

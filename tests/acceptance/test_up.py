@@ -207,7 +207,7 @@ def test_a_paused_terminal_holds_up_no_end(
         terminal.press("\x13")  # Ctrl-S
         eventually(lambda: is_still(terminal))
         os.kill(terminal.pid, signal.Signals[f"SIG{ends}"])
-        assert terminal.wait(60) == 0
+        assert terminal.wait() == 0
     assert not EmbeddedServer(state).running()
 
 
