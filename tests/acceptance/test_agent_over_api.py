@@ -96,10 +96,16 @@ def test_pods_of_the_bus_run_by_tls_and_a_known_name_alone(
             return {one["metadata"]["name"]: one["status"].get("phase", "") for one in listed(direct, "pods")}
 
         eventually(lambda: phases() == {"far": "Running", "own-n1": "Running"})
+
+        def ready() -> list[str]:
+            conditions = [one for node in listed(direct, "nodes") for one in node["status"]["conditions"]]
+            return [one["status"] for one in conditions if one["type"] == "Ready"]
+
+        eventually(lambda: ready() == ["True"])
         [node] = listed(direct, "nodes")
-        assert {one["type"]: one["status"] for one in node["status"]["conditions"]}["Ready"] == "True"
         assert node["metadata"]["labels"][ISOLATION_LABEL] in ("cgroup", "rlimits")
-        assert [one["metadata"]["name"] for one in listed(direct, "leases", "-n", "kube-node-lease")] == ["n1"]
+        leases = ("leases", "-n", "kube-node-lease")
+        eventually(lambda: [one["metadata"]["name"] for one in listed(direct, *leases)] == ["n1"])
         eventually(lambda: "Started" in {one["reason"] for one in listed(direct, "events", "--for", "pod/far")})
         eventually(lambda: "Starting" in {one["reason"] for one in listed(direct, "events", "-A", "--for", "node/n1")})
         assert run("delete", "pod/far", env=direct).returncode == 0
