@@ -75,7 +75,6 @@ def kill_group_workers(scene: Scene, most: int, *breakage: str) -> tuple[int, Ve
 
 
 @pytest.mark.short
-@pytest.mark.timeout(180)
 def test_an_event_that_kills_the_workers_of_ones_own_group_is_buried_alone(scene: MakeScene, note: Note) -> None:
     here = scene()
     died, verdict = kill_group_workers(here, 8)
@@ -88,7 +87,6 @@ def test_an_event_that_kills_the_workers_of_ones_own_group_is_buried_alone(scene
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)
 def test_control_a_killer_in_ones_own_group_that_is_not_isolated(scene: MakeScene, note_control: NoteControl) -> None:
     died, verdict = kill_group_workers(scene(), 5, "no-isolation")
     assert died == 5
@@ -113,7 +111,6 @@ def kill_log_workers(scene: Scene, most: int, breakage: tuple[str, ...] = ()) ->
 
 
 @pytest.mark.short
-@pytest.mark.timeout(180)
 def test_an_event_that_kills_log_workers_is_buried_alone_and_every_other_has_one_line(
     scene: MakeScene, note: Note
 ) -> None:
@@ -127,7 +124,6 @@ def test_an_event_that_kills_log_workers_is_buried_alone_and_every_other_has_one
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)
 def test_control_a_killer_in_the_log_that_is_not_isolated(scene: MakeScene, note_control: NoteControl) -> None:
     died, verdict, _ = kill_log_workers(scene(), 5, ("no-isolation",))
     assert died == 5

@@ -23,7 +23,6 @@ EVENTS = 150
 SOME = thin(SYSTEMS, lambda name: name == "file")
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", SOME)
 def test_every_event_ends_in_the_sink_with_its_final_count(
     name: str, embedded_url: str, prefix: str, tmp_path: Path
@@ -36,7 +35,6 @@ def test_every_event_ends_in_the_sink_with_its_final_count(
     survived.assert_good()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", SOME)
 def test_ten_minutes_without_the_system_bury_nothing_and_then_all_is_written(
     name: str, embedded_url: str, prefix: str, tmp_path: Path

@@ -28,7 +28,7 @@ LONG = STEPS > 2_000
 KILLS = 8 if LONG else 2
 
 
-@pytest.mark.timeout(1_200 if LONG else 180)
+@pytest.mark.timeout(1_200 if LONG else 300)
 @pytest.mark.parametrize("partitions", one([4, 1]))
 @pytest.mark.parametrize("way", one(["redis", "http"]))
 def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
