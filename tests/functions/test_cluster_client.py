@@ -10,6 +10,7 @@ import pytest
 from redis.exceptions import ClusterError, ConnectionError, ResponseError
 
 from eventbus.broker.bus import open_bus
+from eventbus.broker.connection import cluster as cluster_module
 from eventbus.broker.connection.cluster import find_map
 from eventbus.broker.connection.cluster_slots import key_slot
 from eventbus.broker.connection.connect import connect, primaries
@@ -23,12 +24,19 @@ from tests.functions.nodes import wait_for
 
 #: one key on each node
 KEYS = [next(b"{%d}" % tag for tag in range(100) if key_slot(b"{%d}" % tag) * 3 // SLOTS == node) for node in range(3)]
+#: No failover is waited for here: a node that is not run for a while is not to be taken for a dead one.
+PATIENT = {"cluster-node-timeout": "15000"}
+
+
+@pytest.fixture(autouse=True)
+def _ask_patiently(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "ASK_S", 5.0)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Shared: a test that does harm to it makes one of its own."""
-    with Cluster(tmp_path_factory.mktemp("c"), replicas=False) as started:
+    with Cluster(tmp_path_factory.mktemp("c"), replicas=False, **PATIENT) as started:
         yield started
 
 
@@ -126,7 +134,7 @@ def test_options_are_changed_in_a_transaction(cluster: Cluster, prefix: str) -> 
 
 
 def test_only_the_commands_of_a_dead_node_fail_and_who_comes_later_finds_the_others(short_path: Path) -> None:
-    with Cluster(short_path, replicas=False) as cluster, connect(cluster.url) as client:
+    with Cluster(short_path, replicas=False, **PATIENT) as cluster, connect(cluster.url) as client:
         assert client.ping()
         cluster.kill(0)
         for _ in range(3):
@@ -148,11 +156,12 @@ def test_only_the_commands_of_a_dead_node_fail_and_who_comes_later_finds_the_oth
 
 def test_another_node_at_an_address_of_old_is_not_spoken_to(short_path: Path) -> None:
     """A pod's address may pass to a node of another cluster; here the node has only forgotten who it was."""
-    with Cluster(short_path, replicas=False) as cluster, connect(cluster.url) as client:
+    with Cluster(short_path, replicas=False, **PATIENT) as cluster, connect(cluster.url) as client:
         client.incr(KEYS[0])
         with cluster.node(0) as node:
             node.flushall()
             node.execute_command("CLUSTER", "RESET", "HARD")
+            node.config_set("cluster-node-timeout", 1500)  # about as long as it waits before it says that it is ready
             node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
             node.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             wait_for(lambda: "cluster_state:ok" in str(node.execute_command("CLUSTER", "INFO")))
