@@ -17,6 +17,7 @@ from eventbus.store.object_store import ObjectStore
 from tests.conftest import IN_CI
 from tests.support.api_worker import api_worker
 from tests.support.fleet import make_fleet
+from tests.waiting import PATIENCE_S
 
 ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -24,6 +25,8 @@ ARGUMENTS = (
 )
 
 Open = Callable[..., Any]
+#: A bound for what hangs; how fast the page is, is measured elsewhere.
+PATIENCE_MS = 1_000 * PATIENCE_S
 #: What Chromium cuts off requests with when an address of the machine comes or goes, loopback's too.
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 
@@ -46,7 +49,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS, timeout=PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -117,6 +120,7 @@ def open_page(browser: Any) -> Iterator[Open]:
 
     def open_at(address: str, *, width: int = 1280, scheme: str = "light", expected: int = 0, **more: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
 

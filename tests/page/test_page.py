@@ -20,12 +20,11 @@ from eventbus.list_watch import ListOptions
 from eventbus.objects.pod import Pod
 from eventbus.objects.pod_status import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
 from eventbus.store.object_store import ObjectStore
-from tests.page.conftest import Open, load
+from tests.page.conftest import PATIENCE_MS, Open, load
 
 pytestmark = pytest.mark.xdist_group("page")
 expect: Any = pytest.importorskip("playwright.sync_api").expect
-#: A bound for what hangs; how fast the page is, is measured elsewhere.
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=PATIENCE_MS)
 
 
 #: Each view, and what it shows when it is there.
@@ -325,7 +324,7 @@ def test_a_stream_that_was_cut_or_is_too_old_goes_on(bus: Bus, url: str, open_pa
     page.on("request", lambda request: lists.append(request.url))
     page.route("**/api/v1/**watch=1**", answer)
     load(page, f"{url}?namespace=live")
-    expect(page.get_by_text("● live")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("● live")).to_be_visible()
     assert (
         sum("/eventbus/v1/events" in asked for asked in lists) == 4
     )  # all and the Warnings, listed anew after 410; not after 503
