@@ -75,19 +75,17 @@ def fill_up(scene: Scene, within_s: float = PATIENCE_S) -> tuple[Verdict, int, i
     Returns: the verdict, the memory when full, the most of it while it was drained.
     """
     count = 30_000 if LONG else 12_000
-    producer = scene.producer(count=count, objects=count, rate=20_000, noise=100)
-    until(lambda: producer.acknowledged > 10)
     used = scene.client.info("memory")["used_memory"]
-    scene.client.config_set("maxmemory", used + 500_000)
+    scene.client.config_set("maxmemory", used + 700_000)
+    producer = scene.producer(count=count, objects=count, rate=20_000, noise=100)
     until(lambda: "out of memory" in producer.said)
     before = most = scene.client.info("memory")["used_memory"]
     backlog = scene.client.xlen(scene.keys.incoming)
     scene.worker()
     deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline and not scene.settle(0):
+    while not (drained := scene.settle(0)) and time.monotonic() < deadline:
         most = max(most, scene.client.info("memory")["used_memory"])
         time.sleep(0.01)
-    drained = scene.settle(0)
     scene.client.config_set("maxmemory", 0)
     assert producer.wait() == 0
     verdict = scene.verdict(still_s=10)
