@@ -121,7 +121,7 @@ def test_control_a_stream_destroyed_at_work_without_floors(scene: MakeScene, not
 @pytest.mark.short
 def test_a_destroyed_group_goes_on_at_its_floor(scene: MakeScene, note: Note) -> None:
     here = scene()
-    over = meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), pause_s=1.5)
+    over = meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), at_rest=True)
     verdict = here.verdict(since=over)
     note(GROUP, verdict)
     assert verdict.clean, verdict
@@ -131,7 +131,7 @@ def test_a_destroyed_group_goes_on_at_its_floor(scene: MakeScene, note: Note) ->
 @pytest.mark.short
 def test_control_a_destroyed_group_without_a_floor(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(lua="no-floors")
-    meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), pause_s=1.5)
+    meanwhile(here, lambda: here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP), at_rest=True)
     note_control(GROUP, here.verdict(), "no floors")
 
 
@@ -142,7 +142,7 @@ def test_control_a_group_that_nobody_makes_anew(scene: MakeScene, note_control: 
     def destroy() -> None:
         here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP)
 
-    meanwhile(here, destroy, breakage=("groups-are-not-made-anew",), pause_s=1.5)
+    meanwhile(here, destroy, breakage=("groups-are-not-made-anew",), at_rest=True)
     note_control(GROUP, here.verdict(still_s=4), "group not made anew")
 
 

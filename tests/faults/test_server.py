@@ -137,20 +137,23 @@ def meanwhile(
     breakage: tuple[str, ...] = (),
     rate: int = 2_000,
     after_s: float = 0,
-    pause_s: float = 0,
+    at_rest: bool = False,
 ) -> float:
     """Let *disaster* happen under load, and go on for a while. Returns when it was over.
 
-    Args: after_s: so much of the load first.  pause_s: the producer stands still for so long before it happens.
+    Args: after_s: so much of the load first.  at_rest: the producer stands still when it happens, and the floor is
+          behind all that it has recorded.
     """
     scene.worker(breakage=breakage)
     producer = scene.producer(rate=rate)
     until(lambda: producer.acknowledged > 100)
     time.sleep(after_s)
-    if pause_s:
+    if at_rest:
         producer.signal(signal.SIGSTOP)
-        scene.settle()
-        time.sleep(pause_s)
+        until(lambda: producer.frozen)
+        scene.drain_sockets()
+        assert scene.settle()
+        scene.see_trimmed()  # which moves the floor up
     disaster()
     over = time.monotonic()
     producer.signal(signal.SIGCONT)
