@@ -118,6 +118,7 @@ def test_killed_while_its_worker_starts_a_process(
         impatient.setattr(call, "__defaults__", (0.2,))
         impatient.setenv("EVENTBUS_CRASH", f"stop:{place}")
         assert world.sync(pod).failed
+    eventually(lambda: children(world.shim_pid))
     [worker] = children(world.shim_pid)
     eventually(lambda: read_process(worker.pid).state == "T")  # type: ignore[union-attr]
     os.kill(world.shim_pid, signal.SIGKILL)

@@ -134,7 +134,7 @@ def test_a_zygote_waits_for_its_shims_and_ends_when_it_is_asked_to(world: Runtim
 
 def test_a_zygote_that_was_killed_is_started_again(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
-    os.kill(world.runtime._zygote.pid, signal.SIGKILL)
+    os.kill(_zygote(world), signal.SIGKILL)
     again = make_pod("exec sleep 2000", hostname="other")
     world.sync(again)
 
@@ -145,12 +145,12 @@ def test_a_zygote_that_was_killed_is_started_again(world: RuntimeWorld) -> None:
 def test_a_zygote_that_stands_still_is_replaced_and_forks_nothing_when_it_is_woken(
     world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shim_client, "ANSWER_S", 1.0)
     monkeypatch.setattr(shim_client, "_ENDS_S", 0.1)
     world.sync(make_pod("exec sleep 1000"))
-    zygote = world.runtime._zygote.pid
+    zygote, connection = _zygote(world), world.runtime._zygote._connection
+    assert connection is not None
+    connection.settimeout(0.1)  # of this zygote only: another takes as long to start as it takes
     os.kill(zygote, signal.SIGSTOP)
-    monkeypatch.undo()
     world.sync(make_pod("exec sleep 2000", hostname="other"))
 
     assert world.run().running
@@ -166,7 +166,7 @@ def test_an_agent_that_ends_waits_for_no_zygote_that_stands_still(
     monkeypatch.setattr(shim_client, "_ENDS_S", 0.1)
     world.sync(make_pod("exec sleep 1000"))
     zygote, results = world.runtime._zygote, list[SyncResult]()
-    os.kill(zygote.pid, signal.SIGSTOP)
+    os.kill(_zygote(world), signal.SIGSTOP)
     other = make_pod("exec sleep 2000", hostname="other")
     worker = threading.Thread(target=lambda: results.append(world.runtime.sync_pod(other)), daemon=True)
     worker.start()
@@ -211,3 +211,9 @@ def _shim(world: RuntimeWorld) -> int:
     sandbox = world.status().sandbox
     assert sandbox is not None
     return sandbox.shim_pid
+
+
+def _zygote(world: RuntimeWorld) -> int:
+    pid = world.runtime._zygote.pid
+    assert pid > 0  # a signal to 0 is one to all of these tests' own processes
+    return pid
