@@ -17,7 +17,7 @@ def env(embedded_url: str, prefix: str) -> dict[str, str]:
 
 @pytest.fixture
 def settings(embedded_url: str, prefix: str) -> Settings:
-    return Settings(redis_url=embedded_url, prefix=prefix, buffer_full=FullBuffer.WAIT, buffer_wait_s=30)
+    return Settings(redis_url=embedded_url, prefix=prefix, buffer_full=FullBuffer.WAIT, buffer_wait_s=30, flush_s=60)
 
 
 @pytest.fixture

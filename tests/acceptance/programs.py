@@ -18,11 +18,13 @@ from tests.starting import STRICT, Process, start
 from tests.waiting import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "workers")
+#: How long what a command records may take at its end: what a person would not wait for, a busy machine may need.
+FLUSH_S = "60"
 
 
 def environment(url: str, prefix: str, **settings: str) -> dict[str, str]:
     """Return the tests' environment with this bus and *settings*, like worker_block_ms="100"."""
-    ours = {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix} | STRICT
+    ours = {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix, "EVENTBUS_FLUSH_S": FLUSH_S} | STRICT
     return dict(os.environ) | ours | {f"EVENTBUS_{name.upper()}": value for name, value in settings.items()}
 
 
