@@ -25,7 +25,7 @@ from tests.functions.nodes import wait_for
 #: one key on each node
 KEYS = [next(b"{%d}" % tag for tag in range(100) if key_slot(b"{%d}" % tag) * 3 // SLOTS == node) for node in range(3)]
 #: No failover is waited for here: a node that is not run for a while is not to be taken for a dead one.
-PATIENT = {"cluster-node-timeout": "15000"}
+PATIENT: dict[str, Any] = {"cluster-node-timeout": "15000"}
 
 
 @pytest.fixture(autouse=True)
