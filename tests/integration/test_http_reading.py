@@ -46,6 +46,7 @@ from eventbus.errors import ClientWatchDecoding
 from eventbus.remote import connection
 from tests.builders import make_event
 from tests.support.api_in_process import serving
+from tests.support.ports import free_port
 from tests.waiting import eventually
 
 
@@ -206,8 +207,8 @@ def test_informers_mirror_what_is_there_and_what_changes(bus: Bus, store: Object
 
 def test_an_informer_goes_on_with_a_worker_that_was_started_anew_and_misses_nothing(bus: Bus) -> None:
     told: queue.Queue[str] = queue.Queue()
-    with serving(bus) as url:
-        port = int(url.rpartition(":")[2])
+    port = free_port()
+    with serving(bus, port=port) as url:
         store = ObjectStore.open(url)
         factory = SharedInformerFactory(store)
         nodes = factory.nodes()
@@ -373,7 +374,7 @@ def test_a_watch_that_breaks_in_the_middle_raises_and_does_not_end_in_silence() 
 def test_a_watch_with_bookmarks_that_is_silent_for_longer_than_a_minute_and_some_raises(
     headers: Sequence[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "SILENT_S", 0.2)
+    monkeypatch.setattr(connection, "SILENT_S", 1.0)
     monkeypatch.setattr(connection, "TIMEOUT_S", 3600)
     with scripted() as (script, url), ObjectStore.open(url) as store:
         script.watches = [chunks(added("n1", "8"), ends=True, pause=True, headers=headers)]
@@ -462,7 +463,7 @@ def test_an_informer_watches_on_without_a_list_when_the_line_broke() -> None:
 
 
 def test_an_informer_watches_on_without_a_list_when_an_api_worker_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SILENT_S", 0.2)
+    monkeypatch.setattr(connection, "SILENT_S", 1.0)
     with scripted() as (script, url):
         script.watches = [chunks(added("n1", "8"), ends=True, pause=True)]
         assert asked_by_an_informer(script, url, 3) == ["list", "watch", "watch"]

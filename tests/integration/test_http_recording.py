@@ -15,6 +15,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.settings import FullBuffer
 from tests.support.api_in_process import serving
+from tests.support.ports import free_port
 from tests.waiting import eventually
 
 POD = ObjectReference("Pod", "default", "web-0", "uid-0", "v1")
@@ -75,9 +76,8 @@ def test_a_unix_socket_will_do(bus: Bus, short_path: Path) -> None:
 
 
 def test_events_wait_for_an_api_that_is_away_and_come_when_it_is_there(bus: Bus) -> None:
-    with serving(bus) as url:
-        port = int(url.rpartition(":")[2])
-    with EventBroadcaster(url) as broadcaster:
+    port = free_port()
+    with EventBroadcaster(f"http://127.0.0.1:{port}") as broadcaster:
         say(broadcaster, 20)
         assert not broadcaster.flush(0.2)
         with serving(bus, port=port):
@@ -86,8 +86,8 @@ def test_events_wait_for_an_api_that_is_away_and_come_when_it_is_there(bus: Bus)
 
 
 def test_a_recorder_goes_on_with_another_api_worker_without_doubles(bus: Bus) -> None:
-    with serving(bus) as url, EventBroadcaster(url) as broadcaster:
-        port = int(url.rpartition(":")[2])
+    port = free_port()
+    with serving(bus, port=port) as url, EventBroadcaster(url) as broadcaster:
         say(broadcaster, 100)
         assert broadcaster.flush(60)
     with EventBroadcaster(url) as broadcaster:
@@ -193,8 +193,8 @@ def test_a_watcher_goes_on_behind_the_last_event_when_the_api_worker_was_away(bu
         seen.append(event.metadata.uid)
         several.set()
 
-    with serving(bus) as url:
-        port = int(url.rpartition(":")[2])
+    port = free_port()
+    with serving(bus, port=port) as url:
         reader = EventBroadcaster(url)
         reader.start_event_watcher(see)
         with EventBroadcaster(url) as broadcaster:

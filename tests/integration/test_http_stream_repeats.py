@@ -100,7 +100,7 @@ def test_a_stream_that_was_closed_before_it_was_read_is_not_opened_again() -> No
 
 def test_a_stream_on_which_nothing_comes_for_long_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of an API worker that was stopped: keepalive does not find it."""
-    monkeypatch.setattr(connection, "SILENT_S", 0.2)
+    monkeypatch.setattr(connection, "SILENT_S", 1.0)
     monkeypatch.setattr(Handler, "stands_still", True)
     Handler.asked = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
