@@ -154,8 +154,13 @@ def test_a_storm_that_ends_in_silence_is_counted_too(
 
 @pytest.mark.parametrize("end", [EventHandler.flush, EventHandler.close])
 def test_a_handler_that_ends_tells_what_it_holds_back(
-    logger: logging.Logger, recorder: EventRecorder, events: list[Event], end: Callable[[EventHandler], None]
+    logger: logging.Logger,
+    recorder: EventRecorder,
+    events: list[Event],
+    end: Callable[[EventHandler], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("eventbus.contrib.logging.TELL_AFTER_S", 600)
     handler = EventHandler(recorder, SHOP, clock=FakeClock())
     logger.addHandler(handler)
     storm(logger, BURST + 7)
@@ -198,7 +203,7 @@ def test_a_storm_from_many_threads_ends_although_redis_is_away() -> None:
     settings = Settings(redis_url="redis://127.0.0.1:1/0", buffer_events=50)
     root = logging.getLogger()
     with EventBroadcaster(settings=settings) as broadcaster:
-        handler = EventHandler(broadcaster.new_recorder("shop"), SHOP)
+        handler = EventHandler(broadcaster.new_recorder("shop"), SHOP, clock=FakeClock())
         root.addHandler(handler)
         try:
             threads = [threading.Thread(target=complain, args=(500,)) for _ in range(8)]
