@@ -19,6 +19,7 @@ from tests.faults.checker import Verdict, counts_of
 from tests.faults.conftest import LONG, Note, NoteControl
 from tests.faults.producer import tag_of
 from tests.faults.scene import Process, Scene, reached, until
+from tests.waiting import PATIENCE_S
 
 POISON = "15 poison"
 KILLER = "16 event that kills"
@@ -187,7 +188,7 @@ def kill_them_all(scene: Scene, most: int, breakage: tuple[str, ...] = ()) -> in
     died = 0
     while died < most:
         worker = scene.worker(crash=f"kill:decoded@{MARK}", breakage=breakage)
-        if reached(lambda: worker.ended or scene.settle(0), 20) and not worker.ended:  # noqa: B023
+        if reached(lambda: worker.ended or scene.settle(0), PATIENCE_S) and not worker.ended:  # noqa: B023
             return died
         assert worker.wait() == -signal.SIGKILL
         died += 1

@@ -27,7 +27,7 @@ from tests.builders import make_reference
 from tests.integration.process_ends import tcp_server
 from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of
 from tests.thin import one
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 POD = make_reference()
 
@@ -72,7 +72,7 @@ def in_child(work: Callable[[], object]) -> None:
 def _end_by_itself() -> None:
     """A child that hangs is ended by the kernel: Python's handlers, pytest-timeout's too, need a thread that runs."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(20)
+    signal.alarm(round(PATIENCE_S))
     # pytest's log file has a lock inside that no child can renew (python/cpython#50970); a program's own may have too.
     logging.disable(logging.CRITICAL)
 

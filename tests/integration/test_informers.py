@@ -24,7 +24,7 @@ from eventbus import (
 from tests.builders import make_reference
 from tests.support.both_ways import BOTH, either_way
 from tests.support.harness import settings_of
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture(params=[1, 3], ids=["1 partition", "3 partitions"])
@@ -55,7 +55,7 @@ def test_one_process_writes_a_node_and_another_watches_it(store: ObjectStore, ur
         )
         store.objects(NODE).create(Node(metadata=ObjectMeta(name="node-1")))
         factory.start()
-        assert factory.wait_for_cache_sync(10) == {"nodes": True}
+        assert factory.wait_for_cache_sync(PATIENCE_S) == {"nodes": True}
         found = nodes.lister().get("node-1")
         assert (found.kind, found.api_version) == ("Node", "v1")
         store.objects(NODE).patch("node-1", {"spec": {"unschedulable": True}})
@@ -79,7 +79,7 @@ def test_events_nodes_and_leases_are_mirrored_by_one_reader(
         correlating.start_recording_to_sink()
         events, nodes, leases = factory.events(), factory.nodes(), factory.leases()
         factory.start()
-        assert factory.wait_for_cache_sync(10) == {"events": True, "nodes": True, "leases": True}
+        assert factory.wait_for_cache_sync(PATIENCE_S) == {"events": True, "nodes": True, "leases": True}
         broadcaster.new_recorder("c").event(make_reference(namespace="shop"), "Warning", "Said", "x")
         store.objects(NODE).create(Node(metadata=ObjectMeta(name="n")))
         lease = Lease(metadata=ObjectMeta(name="n", namespace="kube-node-lease"), spec=LeaseSpec(holder_identity="n"))
@@ -104,7 +104,7 @@ def test_options_of_a_factory_choose_what_is_mirrored(store: ObjectStore) -> Non
     with SharedInformerFactory(store, tweak_list_options=cordoned) as factory:
         nodes = factory.nodes()
         factory.start()
-        factory.wait_for_cache_sync(10)
+        factory.wait_for_cache_sync(PATIENCE_S)
         assert [node.metadata.name for node in nodes.lister().list()] == ["b"]
         store.objects(NODE).patch("a", {"spec": {"unschedulable": True}})
         store.objects(NODE).patch("b", {"spec": {"unschedulable": False}})

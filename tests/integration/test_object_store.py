@@ -32,7 +32,7 @@ from eventbus.store.writer import ObjectWriter
 from tests.builders import make_reference
 from tests.support.api_in_process import serving
 from tests.support.harness import bus_with, settings_of, stored_events
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -311,7 +311,7 @@ def test_a_kind_that_nobody_registered_is_mirrored_with_what_changes_later(store
     with SharedInformerFactory(store) as factory:
         informer = factory.informer_for(RACK)
         factory.start()
-        assert factory.wait_for_cache_sync(10) == {"racks": True}
+        assert factory.wait_for_cache_sync(PATIENCE_S) == {"racks": True}
         racks.patch("a", {"rowNumber": 7}, "x")
         eventually(lambda: [rack.row_number for rack in informer.lister().list()] == [7])
 

@@ -10,7 +10,7 @@ from eventbus import EVENT, NODE, EventBroadcaster, Node, ObjectMeta, ObjectStor
 from tests.builders import make_reference
 from tests.functions.servers import one_node_cluster
 from tests.support.harness import settings_of
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_kinds_are_written_found_mirrored_and_removed_over_all_partitions(settin
     with ObjectStore.open(settings=settings) as store, SharedInformerFactory(store) as factory:
         informer, events = factory.nodes(), factory.events()
         factory.start()
-        assert all(factory.wait_for_cache_sync(10).values())
+        assert all(factory.wait_for_cache_sync(PATIENCE_S).values())
         nodes = store.objects(NODE)
         for name in names:
             nodes.create(Node(metadata=ObjectMeta(name=name)))

@@ -810,7 +810,7 @@ def raises(request: pytest.FixtureRequest) -> Iterator[Raises]:
 def test_a_log_filter_that_raises_does_not_end_the_flusher(
     short_path: Path, prefix: str, raises: Raises, open_broadcaster: Callable[..., EventBroadcaster]
 ) -> None:
-    settings = settings_of(prefix, buffer_events=100, buffer_full=FullBuffer.WAIT)
+    settings = settings_of(prefix, buffer_events=100, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
     with own_server(short_path) as server:
         url = server.url or ""
         broadcaster = open_broadcaster(url, settings)

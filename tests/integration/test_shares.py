@@ -24,7 +24,7 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import FullBuffer, Settings
 from tests.builders import make_reference
 from tests.support.harness import settings_of
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 PARTITIONS = 8
 OBJECTS = [make_reference(name=f"web-{n}") for n in range(24)]
@@ -146,7 +146,7 @@ def test_a_handler_that_takes_its_time_stops_neither_heartbeats_nor_the_other_la
 
     def handle(event: Event) -> None:
         if event.involved_object.name == slow.name:
-            assert go.wait(60)
+            assert go.wait(2 * PATIENCE_S)  # longer than what is awaited meanwhile
         heard(event)
 
     watcher = broadcaster.start_event_watcher(handle, group="slow")

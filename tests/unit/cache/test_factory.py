@@ -15,7 +15,7 @@ from eventbus.event import Event, ObjectMeta
 from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions
 from eventbus.testing.watch_source import FakeWatchSource
 from tests.unit.cache.things import Notes, make_thing
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -63,7 +63,7 @@ def factory(store: Store) -> Iterator[SharedInformerFactory]:
 def test_all_who_ask_for_a_kind_share_its_informer(factory: SharedInformerFactory, store: Store) -> None:
     assert factory.informer_for(NODE) is factory.informer_for(NODE)
     factory.start()
-    assert factory.wait_for_cache_sync(10) == {"nodes": True}
+    assert factory.wait_for_cache_sync(PATIENCE_S) == {"nodes": True}
     assert len(store.nodes.lists) == 1
     assert store.events.lists == []
 
@@ -72,7 +72,7 @@ def test_a_node_is_read_from_the_local_copy(factory: SharedInformerFactory, stor
     store.nodes.add(Node(ObjectMeta(name="node-1"), ready=False))
     nodes = factory.informer_for(NODE)
     factory.start()
-    factory.wait_for_cache_sync(10)
+    factory.wait_for_cache_sync(PATIENCE_S)
     assert nodes.lister().get("node-1").ready is False
 
 
@@ -80,9 +80,9 @@ def test_starting_again_starts_what_was_asked_for_since(factory: SharedInformerF
     factory.informer_for(NODE)
     factory.start()
     factory.informer_for(EVENT)
-    assert factory.wait_for_cache_sync(10) == {"nodes": True}, "only what was started is waited for"
+    assert factory.wait_for_cache_sync(PATIENCE_S) == {"nodes": True}, "only what was started is waited for"
     factory.start()
-    assert factory.wait_for_cache_sync(10) == {"nodes": True, "events": True}
+    assert factory.wait_for_cache_sync(PATIENCE_S) == {"nodes": True, "events": True}
     assert len(store.nodes.lists) == 1
 
 
@@ -130,7 +130,7 @@ def test_a_transform_applies_to_every_kind(store: Store) -> None:
     with SharedInformerFactory(store, transform=without_labels) as factory:
         events, nodes = factory.informer_for(EVENT), factory.informer_for(NODE)
         factory.start()
-        factory.wait_for_cache_sync(10)
+        factory.wait_for_cache_sync(PATIENCE_S)
         assert events.lister().get("a").metadata.labels == nodes.lister().get("a").metadata.labels == {}
 
 

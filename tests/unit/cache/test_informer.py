@@ -26,7 +26,7 @@ from tests.unit.cache.things import (
     modified,
     watch_of,
 )
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 
 class Bench:
@@ -67,7 +67,7 @@ def watch_with(notes: Notes, informer: SharedInformer[Event], **options: object)
 
 def started(informer: SharedInformer[Event]) -> SharedInformer[Event]:
     informer.start()
-    assert informer.wait_for_cache_sync(10)
+    assert informer.wait_for_cache_sync(PATIENCE_S)
     return informer
 
 
