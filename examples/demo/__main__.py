@@ -157,7 +157,7 @@ def ask(screen: Screen, children: Processes) -> None:
     screen.say()
     screen.say(f"$ eventbus {' '.join(question)}", BOLD)
     answer = children.start("describe", "-m", "eventbus_command", *question)
-    answer.end(10)
+    answer.end(START_S)
     children.check()
     for line in answer.output:
         screen.say(line)

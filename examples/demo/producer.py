@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType
@@ -16,9 +16,10 @@ NAMESPACE = "demo"
 
 
 class CountingRecorder:
-    """A recorder, and how often it was called: the demo compares that with what arrived."""
+    """A recorder, and how often it was called: the demo compares that with what arrived. `flush`: until all has."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
+    def __init__(self, recorder: EventRecorder, flush: Callable[[], bool]) -> None:
+        self.flush = flush
         self._recorder = recorder
         self._lock = threading.Lock()
         self.recorded = 0
@@ -40,7 +41,7 @@ class CountingRecorder:
 def recording(component: str) -> Iterator[CountingRecorder]:
     """A recorder on the bus that the environment names; at the end everything is sent and a line of JSON printed."""
     with EventBroadcaster() as broadcaster:
-        recorder = CountingRecorder(broadcaster.new_recorder(component))
+        recorder = CountingRecorder(broadcaster.new_recorder(component), broadcaster.flush)
         yield recorder
     report(recorder.recorded, broadcaster.losses.counts)
 

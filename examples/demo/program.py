@@ -29,6 +29,7 @@ def main() -> None:
             hash_all(recorder, pool, package, files_of(package), pause_s=0.6)
         hash_all(recorder, pool, "no-such-module", [LIBRARY / "no-such-module" / "__init__.py"], pause_s=0.6)
         hash_all(recorder, pool, CHATTY, files_of(CHATTY)[:CHATTY_FILES], pause_s=0.25)
+        recorder.flush()  # what the bus gets late begins the silence late
         time.sleep(QUIET_S)
         recorder.event(named("Module", CHATTY), "Normal", "Finished", f"{CHATTY_FILES} files hashed")
 

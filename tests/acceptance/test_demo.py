@@ -17,6 +17,7 @@ import pytest
 
 from examples.demo import packages
 from examples.demo.packages import LOGS, Log, follow, installed
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "examples.demo"]
@@ -41,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The whole demo, once: its summary is looked at from several sides."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
-        COMMAND, cwd=ROOT, env=environment(folder), capture_output=True, text=True, timeout=150, check=False
+        COMMAND, cwd=ROOT, env=environment(folder), capture_output=True, text=True, timeout=270, check=False
     )
     return Run(done.returncode, done.stdout, done.stderr, folder)
 
@@ -51,7 +52,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 # One process runs them all, so that the demo runs once.
-pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("demo")]
+pytestmark = pytest.mark.xdist_group("demo")
 
 
 def test_it_ends_by_itself_without_complaints(run: Run) -> None:
@@ -154,7 +155,7 @@ def test_an_interrupted_demo_stops_what_it_started(number: signal.Signals, short
         wait_for_line(demo.stdout, " Job/crash-loop ")
         demo.send_signal(number)
         rest = demo.stdout.read()
-        code = demo.wait(timeout=50)
+        code = demo.wait(PATIENCE_S)
     finally:
         demo.kill()
         demo.stdout.close()
