@@ -74,10 +74,11 @@ class Recording:
         self._noise = noise
         self.recorded = 0
 
-    def run(self, count: int, stop: threading.Event, pause_s: float = 0) -> None:
+    def run(self, count: int, stop: threading.Event, pause_s: float = 0, go_on: threading.Event | None = None) -> None:
+        """Return when *count* are recorded, or *stop* is set; *go_on* ends the pause between the halves."""
         if pause_s:
             self.run(count // 2, stop)
-            stop.wait(pause_s)
+            (go_on or stop).wait(pause_s)
         begun = time.monotonic() - (self.recorded / self._rate if self._rate else 0)
         while not stop.is_set() and (not count or self.recorded < count):
             if self._rate and self.recorded >= (time.monotonic() - begun) * self._rate:
@@ -103,7 +104,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--rate", type=float, default=0)
     parser.add_argument("--objects", type=int, default=OBJECTS)
-    parser.add_argument("--pause-s", type=float, default=0, help="between the first and the second half of --count")
+    parser.add_argument(
+        "--pause-s", type=float, default=0, help="at most, between the halves of --count; SIGUSR1 ends it"
+    )
     parser.add_argument("--mark", default="")
     parser.add_argument("--noise", type=int, default=0, help="bytes in each event that nothing compresses")
     parser.add_argument("--recorders", type=int, default=1, help="so many broadcasters, each a producer of its own")
@@ -118,10 +121,16 @@ def main() -> None:
     if given.life_ms:
         publish.PRODUCER_LIFE_MS = given.life_ms
         vars(producer)["PRODUCER_LIFE_MS"] = given.life_ms
-    stop = threading.Event()
+    stop, go_on = threading.Event(), threading.Event()
     broadcasters = [EventBroadcaster() for _ in range(given.recorders)]
+
+    def end(*_: object) -> None:
+        stop.set()
+        go_on.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, end)
+    signal.signal(signal.SIGUSR1, lambda *_: go_on.set())
     recordings = [
         Recording(
             given.name if given.recorders == 1 else f"{given.name}x{i}",
@@ -133,7 +142,7 @@ def main() -> None:
         )
         for i, broadcaster in enumerate(broadcasters)
     ]
-    orders = (given.count, stop, given.pause_s)
+    orders = (given.count, stop, given.pause_s, go_on)
     threads = [threading.Thread(target=recording.run, args=orders) for recording in recordings]
     for thread in threads:
         thread.start()

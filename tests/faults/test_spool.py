@@ -19,6 +19,7 @@ from tests.faults.producer import tag_of
 from tests.faults.scene import Producing, Scene, until
 from tests.functions.cluster import Cluster
 from tests.support.harness import frozen
+from tests.waiting import PATIENCE_S
 
 SPOOLED = "2 producer killed, with a spool"
 #: events of the producer that is killed
@@ -50,9 +51,9 @@ def promise(scene: Scene, victim: Producing) -> int:
 
 
 def record_half(scene: Scene, crash: str = "", spool: bool = True) -> Producing:
-    """Start a producer that records half of its events, and then the other half."""
+    """Start a producer that records half of its events, and the other half when it gets SIGUSR1."""
     env = {"EVENTBUS_SPOOL": str(spool_of(scene))} if spool else {}
-    victim = scene.producer(crash=crash, env=env, count=EVENTS, pause_s=1.5, stay=1)
+    victim = scene.producer(crash=crash, env=env, count=EVENTS, pause_s=PATIENCE_S, stay=1)
     until(lambda: victim.events >= EVENTS // 2)
     return victim
 
@@ -72,6 +73,7 @@ def kill_while_redis_is_frozen(scene: Scene) -> tuple[int, float]:
         lambda: not sum(each.events for each in contents(scene))
     )  # on a busy machine the first half may have been in it for a while
     with frozen(scene.server.pid):
+        victim.signal(signal.SIGUSR1)
         until(lambda: victim.events + sum(each.events for each in contents(scene)) >= EVENTS)
         victim.signal(signal.SIGKILL)
         victim.wait()
@@ -102,6 +104,7 @@ def test_what_a_frozen_cluster_had_not_acknowledged_is_sent_once_to_every_partit
     victim = record_half(here)
     for number in range(3):
         cluster.freeze(number)
+    victim.signal(signal.SIGUSR1)
     until(lambda: sum(each.events for each in contents(here)) >= EVENTS // 2)
     victim.signal(signal.SIGKILL)
     victim.wait()
@@ -141,6 +144,7 @@ def test_what_was_recorded_while_redis_was_gone_is_sent_by_the_next_process(scen
     here.worker()
     victim = record_half(here)
     here.kill_server()
+    victim.signal(signal.SIGUSR1)
     until(lambda: sum(each.events for each in contents(here)) >= EVENTS // 2)
     victim.signal(signal.SIGKILL)
     victim.wait()
@@ -173,6 +177,7 @@ def test_control_without_a_spool(scene: MakeScene, note_control: NoteControl) ->
     here.worker()
     victim = record_half(here, spool=False)
     here.kill_server()
+    victim.signal(signal.SIGUSR1)
     until(lambda: "events wait" in victim.said)
     victim.signal(signal.SIGKILL)
     victim.wait()
