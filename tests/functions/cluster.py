@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,9 @@ class Cluster(Nodes):
         lines = [known] if isinstance(known, dict) else known.decode().splitlines()
         joined = len(lines[0] if isinstance(lines[0], dict) else lines) == len(self._servers)
         linked = client.info("replication").get("master_link_status", "up") == "up"
-        return "ok" in str(info).split("cluster_slots_assigned")[0] and joined and linked
+        # A node calls itself well before it has heard of all slots.
+        told = re.search(rf"cluster_slots_assigned\D+{SLOTS}\b", str(info))
+        return "ok" in str(info).split("cluster_slots_assigned")[0] and told is not None and joined and linked
 
 
 def _replicates(client: Any, primary: str) -> bool:
