@@ -17,7 +17,7 @@ import pytest
 from eventbus.agent.runtime.contract import CommandNotFound, RuntimeProblem, ShimGone
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim import protocol
-from eventbus.agent.shim.procfs import is_alive, read_process
+from eventbus.agent.shim.procfs import Process, is_alive, read_process
 from eventbus.agent.shim.state import SOCKET
 from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, lowest_free, make_pod, runtime_world
 from tests.waiting import eventually
@@ -191,8 +191,13 @@ def test_nothing_is_done_behind_the_word_that_the_shim_ends(world: RuntimeWorld)
 
 def test_a_leftover_that_does_not_die_costs_the_shim_nothing(world: RuntimeWorld) -> None:
     world.sync(make_pod("setsid sleep 1000 & sleep 2000", restartPolicy="Never"))
-    eventually(lambda: len(world.processes()) == 3)
-    left = next(one for one in world.processes() if one.session == one.pid and one.pid != world.run().pid)
+    run = world.run().pid
+
+    def leftovers() -> list[Process]:  # those that have a session of their own by now
+        return [one for one in world.processes() if one.session == one.pid != run]
+
+    eventually(leftovers)
+    (left,) = leftovers()
     with held_at_its_end(left.pid):
         ask(world, op="stop", id=world.run().id, grace_s=0)
         world.ended()

@@ -105,6 +105,7 @@ def test_a_stored_event_is_the_recorded_one_with_what_the_store_adds(
         make_reference(field_path="spec"), {"a": "b"}, "Warning", "Said", "é☃"
     )
     settled(broadcaster, bus, 1)
+    eventually(lambda: seen)
     (stored,) = store.list().items
     metadata = stored.metadata
     assert metadata.uid == seen[0].metadata.uid
