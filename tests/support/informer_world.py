@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from redis import WatchError
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import EmbeddedServer
@@ -84,7 +85,6 @@ class World:
         self.chance = chance
         self.kills = 0
         self.flushes = 0
-        self._flushed_version = 0  #: the newest that was ever flushed
         self._client = bus.client(name="eventbus-test")
         self.store = ObjectStore(bus, self._client)
         self._informed = ObjectStore.open(url, settings=settings) if url else self.store
@@ -112,23 +112,31 @@ class World:
             self.chance.choices(steps, weights=[50, 25, 12, 5, 3, 5])[0]()
 
     def kill_and_restart(self) -> None:
-        """Kill the server; not so soon after a flush that it would give versions again.
-
-        A restart has versions jump ahead of the clock. Flushed, they are in the memory of the server only, until the
-        next are given; without either they begin at the clock.
-        """
-        eventually(lambda: time.time() * 1e6 > self._flushed_version)
         self.kills += 1
         os.kill(self.server.pid or 0, signal.SIGKILL)
         eventually(lambda: not self.server.running())
         self.server.start()
 
     def flush(self) -> None:
-        self.flushes += 1
+        """Flush the server, once the clock is past all versions.
+
+        A restart has versions jump ahead of the clock. Flushed, they are in the memory of the server only, and a kill a
+        moment before or after takes that as well: then they begin at the clock.
+        """
         with redis_errors():
+            eventually(self._flushed)
+        self.flushes += 1
+
+    def _flushed(self) -> bool:
+        with self._client.pipeline() as pipeline, suppress(WatchError):
             versions = [keys.version_of(plural) for keys in self.bus.keys for plural in ("events", "nodes")]
-            self._flushed_version = max(map(version_in, self._client.mget(versions)))
-            self._client.flushall()
+            pipeline.watch(*versions)
+            if max(map(version_in, pipeline.mget(versions))) < time.time() * 1e6:
+                pipeline.multi()
+                pipeline.flushall()
+                pipeline.execute()
+                return True
+        return False
 
     def end(self) -> None:
         """Every cache equals the store, and every witness holds what it may see of the cache."""
