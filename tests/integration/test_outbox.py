@@ -45,7 +45,7 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 @pytest.fixture
 def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
+    return settings_of(prefix, flush_s=PATIENCE_S)
 
 
 @pytest.fixture

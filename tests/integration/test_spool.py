@@ -31,7 +31,7 @@ from eventbus.settings import Settings, SpoolWhen
 from tests.acceptance.programs import environment, run
 from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of, uids
 from tests.thin import one
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 DAY_MS = 86_400_000
 
@@ -156,7 +156,7 @@ def test_the_next_process_sends_it_by_itself(
         kill(program)
     heir = start(0)
     assert not heir.poll()
-    with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
+    with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root), flush_s=PATIENCE_S)) as broadcaster:
         broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "200")
         eventually(lambda: len(arrived(url, prefix)) == 201)
     assert arrived(url, prefix) == numbers(201)
