@@ -102,10 +102,9 @@ class Renderer(msgspec.Struct, frozen=True):
         plain: dict[str, Any]
         match self.answer.shape:
             case Shape.TABLE:
-                empty = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version} | _metadata(metadata)
-                plain = self._table.bookmark(empty)
+                plain = self._table.bookmark(self._metadata_alone(metadata))
             case Shape.METADATA:
-                plain = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version} | _metadata(metadata)
+                plain = self._metadata_alone(metadata)
             case _:
                 plain = _empty(self.resource, metadata)
         return _encode({"type": event.type.value, "object": plain}) + b"\n"
@@ -114,8 +113,10 @@ class Renderer(msgspec.Struct, frozen=True):
         return versioned(self.resource.kind.encode(found), self.versions, version)
 
     def _partial(self, found: Any, version: str = "") -> dict[str, Any]:
-        partial = {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version}
-        return versioned(partial | _metadata(found.metadata), self.versions, version)
+        return versioned(self._metadata_alone(found.metadata), self.versions, version)
+
+    def _metadata_alone(self, metadata: ObjectMeta) -> dict[str, Any]:
+        return {"kind": "PartialObjectMetadata", "apiVersion": self._meta_version} | _metadata(metadata)
 
     @property
     def _table(self) -> Table:
