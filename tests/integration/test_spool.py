@@ -268,7 +268,10 @@ def test_beyond_its_bound_events_are_in_memory_only_and_said_to_be(
         more = itertools.count()
 
         def refused() -> bool:
-            """Record one more; whether one was refused since the buffer knows what the log has said before."""
+            """Record one more; return whether any was counted as refused for a full spool.
+
+            The log tells of a full spool a moment before the buffer counts by it.
+            """
             recorder.event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", str(next(more)))
             return "spool_full" in broadcaster.losses.counts
 
