@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any
@@ -153,19 +154,31 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
             options_version=version,
             bus_id=bus_id,
         )
-        for partition in range(partitions):
-            if not _is_open(client, bus.keys[partition]):
-                bus.open_partition(client, partition)
+        for partition in _missing_partitions(client, bus.keys):
+            bus.open_partition(client, partition)
         return bus
     finally:
         client.close()
 
 
-def _is_open(client: Client, keys: Keys) -> bool:
-    """Return True if the partition has been made; producers and readers have no right to make it."""
+def _missing_partitions(client: Client, keys: Sequence[Keys]) -> list[int]:
+    """Return the partitions that have not been made; producers and readers have no right to make them.
+
+    Redis: HMGET and EXISTS of every partition in one pipeline (a cluster: one a node, all nodes at once)."""
+    pipe: Any = client.pipeline(transaction=False)
+    for each in keys:
+        pipe.execute_command("HMGET", each.meta, f"floor:{SINK_GROUP}")
+        # A command for each key: different selectors of an ACL may grant the two.
+        pipe.execute_command("EXISTS", each.incoming)
+        pipe.execute_command("EXISTS", each.version_of(EVENTS))
     with redis_errors():
-        made: Any = client.hmget(keys.meta, [f"floor:{SINK_GROUP}"])
-        return None not in made and bool(client.exists(keys.incoming) and client.exists(keys.version_of(EVENTS)))
+        replies = pipe.execute()
+    rows = zip(replies[::3], replies[1::3], replies[2::3], strict=True)
+    return [
+        partition
+        for partition, (floors, has_stream, has_version) in enumerate(rows)
+        if None in floors or not has_stream or not has_version
+    ]
 
 
 def _refuse_other_format(found: Any) -> None:

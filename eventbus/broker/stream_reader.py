@@ -244,14 +244,17 @@ class GroupReader:
         return self.keys.attempts + self.group.encode()
 
     def _fetch(self, ids: Sequence[bytes]) -> list[Delivery]:
-        """Read the entries with the notes about them."""
+        """Read the entries and the notes about them, in one round trip."""
         if not ids:
             return []
         found: list[Delivery] = []
         gone: list[bytes] = []
-        notes: Any = self._client.execute_command("HMGET", self._attempts, *_notes_of(ids))
-        for number, entry_id in enumerate(ids):
-            entries: Any = self._client.xrange(self.keys.incoming, entry_id, entry_id)
+        pipe = self._client.pipeline(transaction=False)
+        pipe.execute_command("HMGET", self._attempts, *_notes_of(ids))
+        for entry_id in ids:
+            pipe.execute_command("XRANGE", self.keys.incoming, entry_id, entry_id)
+        notes, *ranges = pipe.execute()
+        for number, (entry_id, entries) in enumerate(zip(ids, ranges, strict=True)):
             if entries:
                 found.append(_with_notes(_delivery(entries[0]), *notes[3 * number : 3 * number + 3]))
             else:

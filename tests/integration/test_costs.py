@@ -98,6 +98,22 @@ def python_calls(work: Callable[[], object]) -> int:
     return found - 1  # without *work* itself
 
 
+def round_trips(work: Callable[[], object]) -> int:
+    """Return how often *work* sends commands in this thread: redis-py sends a whole pipeline by one call."""
+    sent = 0
+
+    def note(frame: FrameType, what: str, _arg: object) -> None:
+        nonlocal sent
+        sent += what == "call" and frame.f_code.co_name == "send_packed_command"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return sent
+
+
 def test_a_recorders_call_is_one_function_and_what_hands_the_event_over() -> None:
     taken: list[Pending] = []
     recorder = EventRecorder("kubelet", "a", put=taken.append, losses=Losses(SystemClock()), clock=SystemClock())
@@ -180,6 +196,15 @@ def test_a_round_of_the_flusher_takes_few_python_calls_an_event(bus: Bus) -> Non
     assert calls / len(pendings) <= 2.9
 
 
+def test_opening_a_bus_takes_no_more_round_trips_for_more_partitions(bus: Bus) -> None:
+    def reopened(partitions: int) -> int:
+        settings = Settings(prefix=f"of{partitions}", partitions=partitions)
+        open_bus(bus.url, settings)
+        return round_trips(lambda: open_bus(bus.url, settings))
+
+    assert reopened(64) == reopened(2)
+
+
 def test_a_group_reads_and_acknowledges_in_as_many_commands_as_there_are_reads(bus: Bus) -> None:
     queue(bus, packed("distinct"))
     seen: list[Event] = []
@@ -198,6 +223,17 @@ def test_a_group_reads_and_acknowledges_in_as_many_commands_as_there_are_reads(b
     assert len(seen) == EVENTS
     assert used["xreadgroup"] == used["xack"] == 1
     assert python_calls(lambda: watcher._handle(reader, deliveries)) / EVENTS <= 8.2
+
+
+def test_reading_pending_entries_takes_two_round_trips_however_many_they_are(bus: Bus) -> None:
+    queue(bus, packed("distinct"))
+    with bus.client() as client:
+        reader = GroupReader(
+            bus=bus, client=client, partition=0, group="g", consumer="c", policy=GroupPolicy.WAIT, start="0"
+        )
+        reader.open()
+        assert len(reader.read(0)) == BATCHES
+        assert round_trips(reader.own_pending) == 2  # XPENDING, and what it names
 
 
 @pytest.mark.parametrize(
