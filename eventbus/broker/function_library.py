@@ -7,7 +7,7 @@ from functools import cache
 
 from eventbus.broker.connection.connect import Client, primaries
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import FunctionsMissing
+from eventbus.errors import BusRefused, FunctionsMissing
 
 #: What the functions share; the order matters: what is local to the library comes before its use.
 SHARED = (
@@ -49,12 +49,17 @@ def library() -> str:
 def load(client: Client) -> bool:
     """Load the library on every server that takes writes and has none, or an older one. Returns whether it did.
 
-    Raises: BusRefused: no permission for FUNCTION LOAD; let the `deploy` role do it once.
+    Raises: BusRefused: no permission for FUNCTION LOAD; let the `admin` role do it once.
     """
     with redis_errors():
         behind = [server for server in primaries(client) if _build(server) < BUILD]
-        for server in behind:
-            server.function_load(library(), replace=True)
+    try:
+        with redis_errors():
+            for server in behind:
+                server.function_load(library(), replace=True)
+    except BusRefused as error:
+        cure = "run `eventbus functions load` as a user of role admin"
+        raise BusRefused(f"the functions of build {BUILD} are not loaded: {error}; {cure}", cure=cure) from error
     return bool(behind)
 
 

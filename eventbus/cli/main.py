@@ -59,6 +59,12 @@ GROUPS: dict[str, str] = {
       eventbus dead show 0/1763700000000-0
       eventbus dead replay --all --cause handler-failed
     """,
+    "functions": """The functions in Redis that do the work of the bus. All buses on a server share them.
+
+    \b
+    Examples:
+      eventbus functions load
+    """,
     "get": """List what the store holds.
 
     \b
@@ -117,6 +123,7 @@ COMMANDS: dict[str, Lazy] = {
     "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server; its data stays."),
     "exec": Lazy("eventbus.cli.commands.exec:exec_", "Run a command and record its life."),
     "explain": Lazy("eventbus.cli.commands.explain:explain", "Show the fields of a kind."),
+    "functions load": Lazy("eventbus.cli.commands.functions:load_functions", "Load the functions of this build."),
     "get all": Lazy("eventbus.cli.commands.get_all:get_all", "Everything that the store holds."),
     "get events": Lazy(
         "eventbus.cli.commands.get_events:get_events", "Events, the latest last; -w shows them as they come."

@@ -70,6 +70,7 @@ CASES = [
     same("get all", "pod/web-0", coloured=True),
     same("wait --for=delete node/none", "condition met"),
     same("status", "No sink worker is alive"),
+    same("functions load", "is there already"),
     same("group list", "sink"),
     Case(("group", "delete", "nobody"), Answer(1, 'error: group "nobody" not found; there are: sink')),
     Case(

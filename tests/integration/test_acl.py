@@ -13,6 +13,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from eventbus.agent.heartbeat import heartbeat
 from eventbus.agent.opening import open_agent
+from eventbus.broker import functions
 from eventbus.broker.access.function_commands import functions_used
 from eventbus.broker.access.granted import check_rights, read_rights
 from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, name_of
@@ -64,7 +65,8 @@ def as_role(any_server_url: str, prefix: str) -> Iterator[As]:
 
 @pytest.fixture
 def bus_made(as_role: As, settings: Settings) -> As:
-    """The bus as the user of role deploy has made it, functions included."""
+    """The bus as the user of role deploy has made it, once the server's admin has loaded the functions."""
+    load_functions(as_role(Role.ADMIN))
     open_bus(as_role(Role.DEPLOY), settings)
     return as_role
 
@@ -85,6 +87,11 @@ def client_of(bus_made: As) -> Iterator[Callable[[Role], Any]]:
 def with_user(url: str, user: str, password: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=f"{user}:{password}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def load_functions(url: str) -> None:
+    with make_client(url) as client:
+        functions.load(client)
 
 
 def record(url: str, settings: Settings, n: int) -> EventBroadcaster:
@@ -174,6 +181,7 @@ def test_a_stream_that_a_producer_may_not_make_anew_holds_up_its_own_partition_a
     any_server_url: str, as_role: As, prefix: str
 ) -> None:
     settings = settings_of(prefix, partitions=2)
+    load_functions(as_role(Role.ADMIN))
     bus = open_bus(as_role(Role.DEPLOY), settings)
     about = [ObjectReference("Pod", "default", f"web-{n}") for n in range(64)]
     missing, there = (next(each for each in about if partition_of(each, 2) == partition) for partition in (0, 1))
@@ -332,27 +340,52 @@ def test_deploy_sets_options_and_deletes_groups(bus_made: As, settings: Settings
     client.close()
 
 
-def test_deploy_replaces_the_functions(client_of: Callable[[Role], Any]) -> None:
-    client = client_of(Role.DEPLOY)
+def test_an_admin_replaces_the_functions(client_of: Callable[[Role], Any]) -> None:
+    client = client_of(Role.ADMIN)
     assert not denied(client, "FUNCTION", "LIST")
     with pytest.raises(ResponseError, match="already exists"):
         client.function_load("#!lua name=eventbus2\nredis.register_function('eb2_x', function() end)")
 
 
+@pytest.mark.parametrize("words", ["BGREWRITEAOF", "ACL LOAD", "LASTSAVE", "INFO persistence", "CONFIG GET dir"])
+def test_an_admin_backs_up_and_reloads_users(client_of: Callable[[Role], Any], words: str) -> None:
+    assert not denied(client_of(Role.ADMIN), *words.split())
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.ADMIN])
+def test_no_role_of_a_prefix_administers_the_server(as_role: As, role: Role) -> None:
+    """Functions, files and users belong to all prefixes of the server."""
+    with make_client(as_role(role)) as client:
+        assert denied(client, "FUNCTION", "LOAD", "#!lua name=x\nredis.register_function('x', function() end)")
+        for words in ("FUNCTION DELETE x", "FUNCTION LIST", "FUNCTION FLUSH", "BGREWRITEAOF", "BGSAVE", "ACL LOAD"):
+            assert denied(client, *words.split()), words
+
+
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.DEPLOY])
-def test_nobody_else_makes_a_bus_or_loads_code(as_role: As, settings: Settings, role: Role) -> None:
+def test_no_role_but_deploy_makes_a_bus(as_role: As, settings: Settings, role: Role) -> None:
+    load_functions(as_role(Role.ADMIN))
     with pytest.raises(BusRefused):
         open_bus(as_role(role), settings)
     with make_client(as_role(role)) as client:
-        assert denied(client, "FUNCTION", "LOAD", "#!lua name=x\nredis.register_function('x', function() end)")
         assert denied(client, "HSET", bus_key(settings.prefix), "options", "{}")
+
+
+def test_a_bus_without_functions_is_refused_with_the_admins_command(
+    server_url: str, as_role: As, settings: Settings
+) -> None:
+    with make_client(server_url) as admin:
+        admin.function_flush()
+    with pytest.raises(BusRefused, match="run `eventbus functions load` as a user of role admin"):
+        open_bus(as_role(Role.DEPLOY), settings)
+    load_functions(as_role(Role.ADMIN))
+    assert open_bus(as_role(Role.DEPLOY), settings).partitions == 1
 
 
 #: What would harm the bus or tell its secrets; {p} is the partition's keys.
 HARM: list[tuple[str, set[Role]]] = [
     ("FLUSHALL", set()),
     ("KEYS *", set()),
-    ("CONFIG GET requirepass", set()),
+    ("CONFIG GET requirepass", {Role.ADMIN}),
     ("EVAL 'return_1' 0", set()),
     ("ACL LIST", set()),
     ("SET other 1", set()),

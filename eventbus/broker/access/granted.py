@@ -34,9 +34,10 @@ _KEYLESS_SHAPES = {
     "CLIENT|SETNAME": "a",
     "ACL|DRYRUN": "a PING",
     "FUNCTION|LOAD": "a",
+    "FUNCTION|DELETE": "a",
+    "CONFIG|GET": "a",
     "SCAN": "0",
 }
-_KEYLESS_SHAPES["FUNCTION|DELETE"] = "a"
 
 #: Missing rights named in one finding.
 NAMED = 4

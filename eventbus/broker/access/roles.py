@@ -25,7 +25,8 @@ class Role(StrEnum):
     AGENT = "agent"  #: makes a machine, or anything, a node
     OPERATOR = "operator"  #: says what agents run: pods, config maps, secrets
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
-    DEPLOY = "deploy"  #: makes the bus, loads functions, sets options, looks after groups and the dead letter
+    DEPLOY = "deploy"  #: makes the bus, sets options, looks after groups and the dead letter
+    ADMIN = "admin"  #: administers the whole server: loads functions, backs up, reloads users
 
 
 #: What API workers call besides.
@@ -62,6 +63,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
         {"open", "put", "remove", "write_event", "overlay_event", "remove_event", "replay", "discard", "export_retry"}
         | _OVER_HTTP
     ),
+    Role.ADMIN: frozenset(),
 }
 
 #: What each role calls besides functions: the commands in `broker/`, `store/` and `cli/`, by key.
@@ -141,6 +143,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "DEL",
         "idempotency": "SET",
     },
+    Role.ADMIN: {},
 }
 
 _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
@@ -164,7 +167,12 @@ _OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXI
 _CONNECTING = "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|MYID ASKING"
 _KEYLESS: Mapping[Role, str] = {
     Role.METRICS: "SCAN",
-    Role.DEPLOY: "MULTI EXEC DISCARD UNWATCH FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE",
+    Role.DEPLOY: "MULTI EXEC DISCARD UNWATCH",
+    # Of the whole server, whatever the prefix: a server has one set of functions, one file of users, one backup.
+    # No ACL|SETUSER: users are made in the ACL file, which only the server's machine can write.
+    Role.ADMIN: (
+        "FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE BGREWRITEAOF BGSAVE LASTSAVE CONFIG|GET ACL|LOAD ACL|USERS ACL|LOG"
+    ),
 }
 
 #: Commands that only read; a key that sees nothing else is given for reading alone.

@@ -131,7 +131,7 @@ def check_functions(client: Client, prefix: str) -> Finding:
     """Check that the function library is loaded, and as new as this program's."""
     from redis.exceptions import NoPermissionError, ResponseError
 
-    cure = "let a user of role deploy open the bus: `eventbus options get` loads them"
+    cure = "run `eventbus functions load` as a user of role admin"
     try:
         build = int(client.fcall("eb2_build", 0))
     except NoPermissionError:
@@ -144,7 +144,7 @@ def check_functions(client: Client, prefix: str) -> Finding:
         with redis_errors():
             (made,) = client.hmget(bus_key(prefix), ["partitions"])  # of a hash every role may read that, and no more
         if made is None:
-            return ok("functions", "not loaded yet: the first who opens the bus does it")
+            return ok("functions", "not loaded yet: `eventbus functions load` does it, or opening the bus as an admin")
         return error("functions", "the server has lost them: nothing can be published or recorded", cure)
     if build < functions.BUILD:
         return warning("functions", f"build {build} is older than this program's {functions.BUILD}", cure)

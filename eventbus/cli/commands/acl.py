@@ -10,7 +10,7 @@ import click
 from eventbus.printers.output import dump_json, write
 from eventbus.settings import Settings
 
-ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy"]
+ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy", "admin"]
 
 
 @click.command()
@@ -41,10 +41,19 @@ def acl(roles: tuple[str, ...], user: str | None, password_file: Path | None, fo
       agent      keeps nodes and leases; also records
       operator   owns pods, config maps and secrets: what agents run; also what agent and reader may
       metrics    reads the numbers of status and doctor; writes nothing
-      deploy     makes the bus: loads functions, sets options, deletes groups
+      deploy     makes the bus: sets options, deletes groups, replays the dead letter
+      admin      administers the whole server: loads functions, backs up, reloads users
 
-    A role is no sandbox: a producer may still fill the stream, or empty it with an XADD of its own. Let one user of
-    role deploy open the bus once (`eventbus options get`) before the others come.
+    A role is bound to one prefix, except admin. All prefixes on a server share its functions, and functions run with
+    the rights of their caller. A user who can load functions can therefore read everything on that server, Secrets
+    included. Buses that do not trust each other need servers of their own.
+
+    A role is no sandbox: a producer may still fill the stream, or empty it with an XADD of its own.
+
+    
+    Before the other users come:
+      eventbus functions load    once for each server, as a user of role admin
+      eventbus options get       once for each bus, as a user of role deploy
 
     \b
     Examples:

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from eventbus.broker.access.function_commands import functions_used
-from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, key_patterns, role_functions, role_uses
+from eventbus.broker.access.roles import READS, Role, acl_rules, acl_setuser, key_patterns, role_functions, role_uses
 from eventbus.errors import ConfigError
 
 #: Whoever has one of these can run code of his own, read passwords, or take everything away.
@@ -23,10 +23,23 @@ def test_a_role_starts_from_nothing_and_has_no_right_over_the_server(role: Role)
     assert not any(word.startswith("@") for word in granted)
 
 
-def test_only_deploy_may_load_code_or_destroy_groups_for_good() -> None:
+def test_functions_are_loaded_by_the_admin_of_the_server_alone() -> None:
     for role in Role:
         commands = {use.command for use in role_uses(role)}
-        assert ("FUNCTION|LOAD" in commands) == (role is Role.DEPLOY)
+        assert any(command.startswith("FUNCTION|") for command in commands) == (role is Role.ADMIN)
+        assert ("ACL|LOAD" in commands) == (role is Role.ADMIN)
+
+
+def test_an_admin_has_no_right_over_the_keys_of_a_bus_but_to_see_that_it_is_there() -> None:
+    keyed = {key for use in role_uses(Role.ADMIN) for key in use.keys}
+    assert keyed == {"bus", "meta", "incoming", "version"}
+    assert {use.command for use in role_uses(Role.ADMIN) if use.keys} <= READS
+    assert role_functions(Role.ADMIN) == ()
+
+
+def test_only_deploy_may_destroy_groups_for_good() -> None:
+    for role in Role:
+        commands = {use.command for use in role_uses(role)}
         # `open` makes a stream by way of a group that it destroys, so workers have the command too
         assert ("XGROUP|DESTROY" in commands) == (role in (Role.DEPLOY, Role.WORKER))
         # `open` and `trim` bring a stream back whose ids somebody has used up
