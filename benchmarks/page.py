@@ -161,7 +161,7 @@ def record(bus: Bus, n: int, name: str) -> None:
 
 @contextmanager
 def api_worker(url: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "eventbus_command", "worker", "api", "--listen", LISTEN]
+    command = [sys.executable, "-m", "eventbus", "worker", "api", "--listen", LISTEN]
     with subprocess.Popen(command, env=os.environ | {"EVENTBUS_REDIS_URL": url}, stderr=subprocess.PIPE) as worker:
         assert worker.stderr is not None
         for line in worker.stderr:

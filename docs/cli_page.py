@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 def page() -> str:
     """The whole page, as the commands are now."""
-    from workers.cli import main as program
+    from eventbus.workers.cli import main as program
 
     commands = list(walk(program, "eventbus"))
     index = [f"| [`{words}`](#{words.replace(' ', '-')}) | {short(command)} |" for words, command in commands]

@@ -45,9 +45,9 @@ def main() -> None:
         client = bus.client(name="eventbus-pictures")
         children = Processes(folder, environment_of(url))
         start_workers(screen, children, bus, client, folder / "events.jsonl")
-        children.start("worker-lifecycle", "-m", "eventbus_command", "worker", "lifecycle")
-        children.start("worker-agent", "-m", "eventbus_command", "worker", "agent")
-        api = children.start("worker-api", "-m", "eventbus_command", "worker", "api", "--listen", "127.0.0.1:0")
+        children.start("worker-lifecycle", "-m", "eventbus", "worker", "lifecycle")
+        children.start("worker-agent", "-m", "eventbus", "worker", "agent")
+        api = children.start("worker-api", "-m", "eventbus", "worker", "api", "--listen", "127.0.0.1:0")
         programs = [start_program(screen, children, name) for name in PROGRAMS]
         wait_for(lambda: all(program.exit_code is not None for program in programs))
         client.close()

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from eventbus.cli.input.finite import Finite
-from workers.options import metrics_option, worker_help
+from eventbus.workers.options import metrics_option, worker_help
 
 
 @click.command(epilog=worker_help("One runs on each machine."))
@@ -103,7 +103,7 @@ def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
       eventbus worker agent --pods-from-bus jobs --allow-command '/opt/jobs/*'
     """
     from eventbus.agent.pods.options import PodOptions
-    from workers.agent_node import NodeFlags, run_agent
+    from eventbus.workers.agent_node import NodeFlags, run_agent
 
     pods = PodOptions(**{name: given.pop(name) for name in PodOptions.__struct_fields__})
     sys.exit(run_agent(NodeFlags(labels=dict(map(_label, labels)), **given), pods, metrics=metrics))

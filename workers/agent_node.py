@@ -18,12 +18,12 @@ from eventbus.remote.address import ApiAddress
 from eventbus.remote.store import RemoteStore
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from workers.signals import Signals
-from workers.worker import Context, Part, run
+from eventbus.workers.signals import Signals
+from eventbus.workers.worker import Context, Part, run
 
 if TYPE_CHECKING:
     from eventbus.agent.pods.opening import OpenedPods
-    from workers.api_agent import Reached
+    from eventbus.workers.api_agent import Reached
 
 
 class NodeFlags(NamedTuple):
@@ -49,7 +49,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
 
     pods = open_pods(options, settings, node=flags.node_name, labels=flags.labels, standalone=flags.standalone)
     if flags.standalone:
-        from workers.pods import run_alone
+        from eventbus.workers.pods import run_alone
 
         return run_alone(pods, settings, metrics=metrics)
     signals = _installed(Signals(pods.kill))  # from the first process on: what ends us ends it
@@ -68,7 +68,7 @@ def _installed(signals: Signals) -> Signals:
 def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, signals: Signals, *, metrics: str) -> int:
     settings = Settings.from_environ(os.environ)
     if settings.url:
-        from workers.api_agent import run_through_api
+        from eventbus.workers.api_agent import run_through_api
 
         def build_remote(reached: Reached) -> Part:
             options.check_bus(reached.address)
@@ -120,7 +120,7 @@ def _with_pods(
     if pods is None:
         store.close()
         return node
-    from workers.pods import NodeWithPods
+    from eventbus.workers.pods import NodeWithPods
 
     return NodeWithPods(node, pods, store, ending=ending, drain_s=settings.drain_s)
 

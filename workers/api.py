@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from eventbus.errors import ConfigError
-from workers.options import metrics_option
+from eventbus.workers.options import metrics_option
 
 _FILE = click.Path(path_type=Path)
 
@@ -97,7 +97,7 @@ def api(metrics: str, **given: Any) -> None:
       128+n  ended at once by a second signal n: 130 Ctrl-C, 143 SIGTERM
     """
     try:
-        from workers.api_server import ApiFlags, serve
+        from eventbus.workers.api_server import ApiFlags, serve
     except ImportError as error:
         raise ConfigError(f"worker api needs {error.name}: pip install 'eventbus[api]'") from error
     sys.exit(serve(ApiFlags(**given), metrics=metrics))

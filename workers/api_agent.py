@@ -11,11 +11,11 @@ from eventbus.errors import BusUnavailable
 from eventbus.log import log
 from eventbus.remote.address import ApiAddress, parse_api_url
 from eventbus.settings import Settings
-from workers.opening import BACKOFF, TELL_EVERY_S
-from workers.parent_watch import follow_starter
-from workers.plain_log import log_plainly
-from workers.signals import Signals
-from workers.worker import Part, Running, drain, open_metrics
+from eventbus.workers.opening import BACKOFF, TELL_EVERY_S
+from eventbus.workers.parent_watch import follow_starter
+from eventbus.workers.plain_log import log_plainly
+from eventbus.workers.signals import Signals
+from eventbus.workers.worker import Part, Running, drain, open_metrics
 
 #: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
 LOOK_AGAIN_S = 1.0

@@ -24,7 +24,7 @@ from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files
 from eventbus.broker.embedded.server import default_directory
 from eventbus.errors import ConfigError
-from workers.worker import Context, Part, run
+from eventbus.workers.worker import Context, Part, run
 
 if TYPE_CHECKING:
     from eventbus.api.oidc.tokens import JwtUsers

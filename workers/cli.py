@@ -22,13 +22,13 @@ WORKER_GROUPS: dict[str, str] = {
 
 #: As `eventbus.cli.main.COMMANDS`.
 WORKER_COMMANDS: dict[str, Lazy] = {
-    "up": Lazy("workers.up:up", "Run the server, the workers and a Procfile in the foreground."),
-    "worker agent": Lazy("workers.agent:agent", "Make this machine a node."),
-    "worker api": Lazy("workers.api:api", "Serve the bus over HTTP, as the Kubernetes API does."),
-    "worker export": Lazy("workers.export:export", "Write correlated events to an external system."),
-    "worker lifecycle": Lazy("workers.lifecycle:lifecycle", "Say which node has fallen silent."),
-    "worker log": Lazy("workers.log:log", "Write every event of the bus as a line."),
-    "worker sink": Lazy("workers.sink:sink", "Correlate events into the store."),
+    "up": Lazy("eventbus.workers.up:up", "Run the server, the workers and a Procfile in the foreground."),
+    "worker agent": Lazy("eventbus.workers.agent:agent", "Make this machine a node."),
+    "worker api": Lazy("eventbus.workers.api:api", "Serve the bus over HTTP, as the Kubernetes API does."),
+    "worker export": Lazy("eventbus.workers.export:export", "Write correlated events to an external system."),
+    "worker lifecycle": Lazy("eventbus.workers.lifecycle:lifecycle", "Say which node has fallen silent."),
+    "worker log": Lazy("eventbus.workers.log:log", "Write every event of the bus as a line."),
+    "worker sink": Lazy("eventbus.workers.sink:sink", "Correlate events into the store."),
 }
 
 main = command_tree(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from eventbus.cli.input.finite import Finite
-from workers.options import metrics_option, worker_help
+from eventbus.workers.options import metrics_option, worker_help
 
 
 @click.command(epilog=worker_help())
@@ -81,6 +81,6 @@ def export(metrics: str, **given: Any) -> None:
       eventbus worker export --to postgresql://events@db/events --metrics-port 9108
       eventbus worker export --to https://hooks.example.com/events --repeats at-most-every=5m
     """
-    from workers.export_sink import ExportFlags, run_export
+    from eventbus.workers.export_sink import ExportFlags, run_export
 
     sys.exit(run_export(ExportFlags(**given), metrics=metrics))

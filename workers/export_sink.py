@@ -12,7 +12,7 @@ from eventbus.export.worker import ExportRunner
 from eventbus.sinks import EventSink, make_sink
 from eventbus.sinks.registry import given_url, safe_sink_url, split_counts
 from eventbus.sinks.start_checks import CheckedSink
-from workers.worker import Context, Part, run
+from eventbus.workers.worker import Context, Part, run
 
 
 class ExportFlags(NamedTuple):

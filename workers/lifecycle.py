@@ -9,10 +9,10 @@ import click
 
 from eventbus.cli.input.finite import Finite
 from eventbus.cli.input.since import seconds_option
-from workers.options import metrics_option, worker_help
+from eventbus.workers.options import metrics_option, worker_help
 
 if TYPE_CHECKING:
-    from workers.worker import Context, Part
+    from eventbus.workers.worker import Context, Part
 
 
 @click.command(epilog=worker_help("Any number of these may run; one acts."))
@@ -65,7 +65,7 @@ def lifecycle(
     """
     from eventbus.lifecycle.node_monitor import Pace
     from eventbus.lifecycle.opening import open_lifecycle
-    from workers.worker import run
+    from eventbus.workers.worker import run
 
     pace = Pace(period_s=period_s, startup_grace_s=startup_grace_s, forget_after_s=forget_after_s)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workers.options import metrics_option, take_over_option, worker_help
+from eventbus.workers.options import metrics_option, take_over_option, worker_help
 
 if TYPE_CHECKING:
-    from workers.worker import Context, Part
+    from eventbus.workers.worker import Context, Part
 
 
 @click.command(epilog=worker_help())
@@ -31,10 +31,10 @@ def log(form: str, output: str | None, metrics: str, take_over_s: float) -> None
       eventbus worker log --format json | jq -r .message
       eventbus worker log --format logfmt --output /var/log/events.log
     """
-    from workers.log_lines import Format
-    from workers.log_output import open_output
-    from workers.log_runner import LogRunner
-    from workers.worker import run
+    from eventbus.workers.log_lines import Format
+    from eventbus.workers.log_output import open_output
+    from eventbus.workers.log_runner import LogRunner
+    from eventbus.workers.worker import run
 
     target = open_output(output)
 

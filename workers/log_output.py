@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from eventbus.errors import EventBusError
 from eventbus.log import log
-from workers.log_lines import begins_like_ours, uid_of_line
+from eventbus.workers.log_lines import begins_like_ours, uid_of_line
 
 #: How far back a redelivered batch is looked for. At 200 bytes a line this is a million events: more than come in the
 #: 15 s until a dead worker's batches are taken over.

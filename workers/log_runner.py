@@ -14,10 +14,10 @@ from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint
 from eventbus.log import log
-from workers.log_lines import Format, formatter, line_uid
-from workers.log_output import Batch as Lines
-from workers.log_output import Line, Output, ReaderGone
-from workers.worker import Context
+from eventbus.workers.log_lines import Format, formatter, line_uid
+from eventbus.workers.log_output import Batch as Lines
+from eventbus.workers.log_output import Line, Output, ReaderGone
+from eventbus.workers.worker import Context
 
 
 class LogRunner(GroupRunner):

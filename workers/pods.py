@@ -11,10 +11,10 @@ from eventbus.log import log
 from eventbus.remote.store import RemoteStore
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from workers.parent_watch import follow_starter
-from workers.plain_log import log_plainly
-from workers.signals import Signals
-from workers.worker import Part, open_metrics
+from eventbus.workers.parent_watch import follow_starter
+from eventbus.workers.plain_log import log_plainly
+from eventbus.workers.signals import Signals
+from eventbus.workers.worker import Part, open_metrics
 
 #: Of the drain: what is left for the node, after its pods.
 FOR_NODE_S = 1.0

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workers.options import metrics_option, take_over_option, worker_help
+from eventbus.workers.options import metrics_option, take_over_option, worker_help
 
 if TYPE_CHECKING:
-    from workers.worker import Context, Part
+    from eventbus.workers.worker import Context, Part
 
 
 @click.command(epilog=worker_help())
@@ -25,7 +25,7 @@ def sink(metrics: str, take_over_s: float) -> None:
       EVENTBUS_REDIS_URL=redis://redis:6379/0 eventbus worker sink
     """
     from eventbus.correlate.sink_runner import SinkRunner
-    from workers.worker import run
+    from eventbus.workers.worker import run
 
     def build(context: Context) -> Part:
         return SinkRunner(

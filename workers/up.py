@@ -81,7 +81,7 @@ def up(
     """
     from eventbus.process.procfile import read_env_file, read_procfile
     from eventbus.settings import Settings
-    from workers.up_run import WORKERS, UpRun, api_options, metrics_options
+    from eventbus.workers.up_run import WORKERS, UpRun, api_options, metrics_options
 
     if platform.system() != "Linux":
         workers = ", ".join(f"`eventbus worker {name}`" for name in WORKERS[:2])

@@ -28,11 +28,11 @@ from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, pass
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.text import printable
-from workers.bus_watch import BusWatch
-from workers.metrics import parse_address
-from workers.parent_watch import ParentPipe
-from workers.server_keeper import ServerKeeper
-from workers.worker import NAMESPACE, WorkerEvents
+from eventbus.workers.bus_watch import BusWatch
+from eventbus.workers.metrics import parse_address
+from eventbus.workers.parent_watch import ParentPipe
+from eventbus.workers.server_keeper import ServerKeeper
+from eventbus.workers.worker import NAMESPACE, WorkerEvents
 
 COMPONENT = "eventbus-up"
 WORKERS = ("log", "sink", "lifecycle", "agent")
@@ -161,7 +161,7 @@ class UpRun:
     def _make_lines(self) -> tuple[list[Line], list[Line]]:
         """Make the workers, and the lines of the Procfile; a line that is named as a worker is one."""
         environ = environment(os.environ, self._url)
-        python = (sys.executable, "-P", "-m", "eventbus_command", "worker")
+        python = (sys.executable, "-P", "-m", "eventbus", "worker")
         workers = {name: (*python, name, *self._ports[name]) for name in WORKERS if _can_run(name)}
         if self._api is not None:
             workers[API] = (*python, API, *self._api)

@@ -18,11 +18,11 @@ from eventbus.log import log
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
-from workers.metrics import MetricsServer
-from workers.opening import Opener, explicit_options
-from workers.parent_watch import follow_starter
-from workers.plain_log import log_plainly
-from workers.signals import Signals
+from eventbus.workers.metrics import MetricsServer
+from eventbus.workers.opening import Opener, explicit_options
+from eventbus.workers.parent_watch import follow_starter
+from eventbus.workers.plain_log import log_plainly
+from eventbus.workers.signals import Signals
 
 #: Where workers speak of themselves.
 NAMESPACE = "eventbus-system"

@@ -72,7 +72,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiServer:
-    """Serves the bus over HTTP from a thread of its own, from `start` until `stop`. A `workers.worker.Part`.
+    """Serves the bus over HTTP from a thread of its own, from `start` until `stop`. A `eventbus.workers.worker.Part`.
 
     Args: listeners: bound; they stay the caller's, so that they outlive this server where the bus is opened anew.
     """

@@ -109,7 +109,7 @@ def environment_of(url: str) -> dict[str, str]:
 
 def start_workers(screen: Screen, children: Processes, bus: Bus, client: Any, log: Path) -> None:
     """The two workers; the programs begin when the log's group stands, so that its log is whole."""
-    worker = ("-m", "eventbus_command", "worker")
+    worker = ("-m", "eventbus", "worker")
     children.start("worker-log", *worker, "log", "--format", "json", "--output", str(log))
     children.start("worker-sink", *worker, "sink")
     screen.say("  workers     eventbus worker log, eventbus worker sink")
@@ -156,7 +156,7 @@ def ask(screen: Screen, children: Processes) -> None:
     question = ("describe", "job/crash-loop", "--namespace", NAMESPACE)
     screen.say()
     screen.say(f"$ eventbus {' '.join(question)}", BOLD)
-    answer = children.start("describe", "-m", "eventbus_command", *question)
+    answer = children.start("describe", "-m", "eventbus", *question)
     answer.end(START_S)
     children.check()
     for line in answer.output:

@@ -100,7 +100,7 @@ def running() -> Iterator[list[Run]]:
 
 def start(runs: list[Run], job: Job, folder: str) -> Run:
     """Start *job* under `eventbus exec` and add it to *runs*."""
-    words = (sys.executable, "-m", "eventbus_command", "exec", "--namespace", NAMESPACE, "--object", f"Job/{job.name}")
+    words = (sys.executable, "-m", "eventbus", "exec", "--namespace", NAMESPACE, "--object", f"Job/{job.name}")
     errors = Path(folder, f"{len(runs)}.err")
     with errors.open("wb") as file:
         process = subprocess.Popen((*words, *job.options, "--", *job.command), stdout=subprocess.DEVNULL, stderr=file)

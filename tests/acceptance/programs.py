@@ -17,7 +17,7 @@ from typing import Self
 from tests.starting import STRICT, Process, start
 from tests.waiting import PATIENCE_S
 
-COMMAND = (sys.executable, "-m", "workers")
+COMMAND = (sys.executable, "-m", "eventbus")
 #: How long what a command records may take at its end: what a person would not wait for, a busy machine may need.
 FLUSH_S = "60"
 

@@ -12,12 +12,12 @@ import pytest
 
 from eventbus.agent.pods.procfile_runner import ProcfileRunner, Screen
 from eventbus.clock import SystemClock
+from eventbus.workers.metrics import MetricsServer
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
 from tests.support.ports import free_port
 from tests.support.runtime_world import Told
 from tests.waiting import eventually
-from workers.metrics import MetricsServer
 
 
 class Behind(SystemClock):

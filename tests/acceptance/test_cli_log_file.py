@@ -18,9 +18,9 @@ import pytest
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.encoding.wire import unpack_batch, unpack_event
+from eventbus.workers.log_lines import json_line
 from tests.acceptance.programs import Program
 from tests.waiting import eventually
-from workers.log_lines import json_line
 
 ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
 

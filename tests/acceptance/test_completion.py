@@ -154,7 +154,7 @@ done
 def command_on_path(tmp_path: Path) -> dict[str, str]:
     """Make `eventbus` a command of a shell; return the environment for it."""
     command = tmp_path / "eventbus"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m workers "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m eventbus "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     return {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(Path(__file__).parents[2])}
 

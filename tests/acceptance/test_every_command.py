@@ -175,7 +175,7 @@ def test_no_colour_where_none_is_wanted(env: dict[str, str], servers: dict[str, 
 
 
 def test_no_command_is_left_out() -> None:
-    from workers.cli import main
+    from eventbus.workers.cli import main
 
     told = {case.words[0] for case in CASES}
     others = {

@@ -414,7 +414,7 @@ def stopped_below(pid: int) -> int:
 
 def lean(*arguments: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
     """`eventbus exec` as a shell starts it, in an interpreter that has imported nothing."""
-    command = [sys.executable, "-m", "eventbus_command", "exec", *arguments]
+    command = [sys.executable, "-m", "eventbus", "exec", *arguments]
     return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from eventbus.__main__ import LONG
 from eventbus.cli.main import COMMANDS
-from eventbus_command import LONG
+from eventbus.workers.cli import WORKER_COMMANDS
 from tests.acceptance.programs import environment
 from tests.thin import thin
-from workers.cli import WORKER_COMMANDS
 
 MODULES = sorted({command.target.partition(":")[0] for command in COMMANDS.values()})
 #: What a person waits for most often.
@@ -26,9 +26,9 @@ def env(embedded_url: str, prefix: str) -> dict[str, str]:
 
 
 def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
-    loaded = loaded_by("import workers.cli", env)
-    assert "workers.cli" in loaded
-    assert not {"redis", "eventbus.cli.commands.get_events", "workers.worker", "hiredis"} & loaded
+    loaded = loaded_by("import eventbus.workers.cli", env)
+    assert "eventbus.workers.cli" in loaded
+    assert not {"redis", "eventbus.cli.commands.get_events", "eventbus.workers.worker", "hiredis"} & loaded
 
 
 @pytest.mark.parametrize("module", thin(MODULES, lambda module: module.endswith(FEW)))
@@ -48,8 +48,8 @@ def test_completing_an_option_imports_no_redis(env: dict[str, str]) -> None:
 
 def test_completing_an_option_of_up_imports_nothing_of_what_up_runs(env: dict[str, str]) -> None:
     loaded = loaded_by(RUN, env | completing("eventbus up --", 2))
-    assert "workers.up" in loaded
-    assert not {*OF_A_RUN, "eventbus.agent.pods.procfile_runner", "workers.worker"} & loaded
+    assert "eventbus.workers.up" in loaded
+    assert not {*OF_A_RUN, "eventbus.agent.pods.procfile_runner", "eventbus.workers.worker"} & loaded
 
 
 def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) -> None:
@@ -125,7 +125,7 @@ def test_what_cannot_be_written_at_the_end_is_said(env: dict[str, str]) -> None:
     assert "No space left on device" in ended.stderr
 
 
-RUN = "import eventbus_command; eventbus_command.main()"
+RUN = "from eventbus.__main__ import main; main()"
 
 
 def completing(line: str, word: int) -> dict[str, str]:

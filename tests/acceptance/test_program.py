@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-import eventbus_command
+from eventbus import __main__ as command
 from tests.acceptance.programs import environment, run
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +54,6 @@ def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("eventbus", ()),
         ("eventbus.cli.lean_exec", ()),
         ("eventbus.process.command", ()),
         ("click", ("--restart", "never")),
@@ -72,40 +69,4 @@ def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, options: tu
 
 def test_the_console_script_begins_where_that_is_so() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["scripts"] == {"eventbus": f"{eventbus_command.__name__}:{eventbus_command.main.__name__}"}
-
-
-SCRIPT = (str(Path(sys.executable).with_name("eventbus")),)
-PACKAGE = (sys.executable, "-m", "eventbus")
-FOR_PEOPLE = (sys.executable, "-m", "eventbus.cli")
-
-
-@pytest.mark.parametrize("hidden_by", ["workers/__init__.py", "workers.py"])
-@pytest.mark.parametrize(
-    ("program", "command"),
-    [
-        (SCRIPT, "get events"),
-        (SCRIPT, "worker sink"),
-        (SCRIPT, "doctor"),
-        (PACKAGE, "worker sink"),
-        (FOR_PEOPLE, "doctor"),
-    ],
-)
-def test_a_package_of_the_users_named_workers_hides_nothing(
-    program: tuple[str, ...], command: str, hidden_by: str, tmp_path: Path
-) -> None:
-    theirs = tmp_path / hidden_by
-    theirs.parent.mkdir(exist_ok=True)
-    theirs.write_text("raise SystemExit('not ours')")
-    env = environment("none", "eb") | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [*program, *command.split(), "--help"],
-        env=env,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"Usage: eventbus {command}" in done.stdout
+    assert project["scripts"] == {"eventbus": f"{command.__name__}:{command.main.__name__}"}

@@ -88,7 +88,7 @@ def test_the_walkthrough_has_commands() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_walkthrough_exists_and_takes_its_arguments(command: str) -> None:
-    from workers.cli import main
+    from eventbus.workers.cli import main
 
     rest = shlex.split(command)[1:]
     found: click.Command = main

@@ -124,7 +124,7 @@ def test_an_order_to_crash_is_obeyed_at_its_place_alone(embedded_url: str, prefi
 
 def test_what_may_be_read_by_an_import_is_not_forked(env: dict[str, str]) -> None:
     def started(**more: str) -> Process:
-        words = [sys.executable, "-m", "workers", "--version"]
+        words = [sys.executable, "-m", "eventbus", "--version"]
         with tempfile.TemporaryFile() as out:
             process = start(words, env=env | more, stdout=out, stderr=out)
             assert process.wait(PATIENCE_S) == 0

@@ -21,12 +21,12 @@ from eventbus.agent.pods.local_pods import LocalPods
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import ConfigError
+from eventbus.workers.up_run import WORKERS, metrics_options
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import recorded_on
 from tests.acceptance.terminal import Terminal
 from tests.thin import one
 from tests.waiting import eventually, reached
-from workers.up_run import WORKERS, metrics_options
 
 TICKS = "web: while :; do echo tick; sleep 0.2; done"
 #: Ends neither by SIGTERM nor by itself before the test is over.

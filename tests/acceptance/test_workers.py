@@ -19,9 +19,9 @@ from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.store.object_store import ObjectStore
+from eventbus.workers.log_lines import uid_of_line
 from tests.acceptance.programs import Program, environment, run
 from tests.waiting import eventually
-from workers.log_lines import uid_of_line
 
 ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
 

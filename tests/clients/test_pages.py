@@ -156,7 +156,7 @@ def test_a_line_of_cron_and_one_of_a_shell_script(bus: Bus) -> None:
     words = cron.partition(" eventbus ")[2].replace("/usr/local/bin/backup", "true").split()
     assert run(*words, env=bus.env).returncode == 0
     record, _ = blocks("connect.md", "A shell script", language="sh")
-    shell = f'eventbus() {{ "{sys.executable}" -m workers "$@"; }}\n{record}'
+    shell = f'eventbus() {{ "{sys.executable}" -m eventbus "$@"; }}\n{record}'
     subprocess.run(["sh", "-ec", shell], env=bus.env, cwd=DOCS.parent, check=True, timeout=120)
     backup = "default Backup/nightly Normal"
     eventually(lambda: bus.lines() == {f"{backup} Started", f"{backup} Completed"})

@@ -438,6 +438,6 @@ if __name__ == "__main__":
     end = sys.argv.index("--")
     apply(sys.argv[1:end])
     sys.argv[1:] = sys.argv[end + 1 :]
-    from workers.cli import main
+    from eventbus.workers.cli import main
 
     main(prog_name="eventbus")

@@ -51,7 +51,7 @@ def unconditional() -> None:
 BREAKAGES = {"everyone-leads": everyone_leads, "slow-to-write": slow_to_write, "unconditional": unconditional}
 
 if __name__ == "__main__":
-    from workers.cli import main
+    from eventbus.workers.cli import main
 
     for name in filter(None, sys.argv[1].split(",")):
         BREAKAGES[name]()

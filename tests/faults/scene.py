@@ -199,7 +199,7 @@ class Scene:
         self, *, url: str = "", crash: str = "", breakage: tuple[str, ...] = (), kind: str = "sink", **more: Any
     ) -> Process:
         """Start `eventbus worker <kind>`; *more* are its options."""
-        program = ["tests.faults.breakages", *breakage, "--"] if breakage else ["workers"]
+        program = ["tests.faults.breakages", *breakage, "--"] if breakage else ["eventbus"]
         arguments = [
             sys.executable,
             "-m",

@@ -11,6 +11,7 @@ import pytest
 
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.encoding.wire import unpack_batch
+from eventbus.workers.log_lines import uid_of_line
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.group_worker import EXIT
@@ -18,7 +19,6 @@ from tests.faults.producer import tag_of
 from tests.faults.proxy import Mode, Proxy
 from tests.faults.scene import TAKE_OVER_S, Process, Scene, reached, until
 from tests.faults.test_poison import KILLER, MARK
-from workers.log_lines import uid_of_line
 
 #: One batch; the event that kills is in the middle of it.
 EVENTS = 64

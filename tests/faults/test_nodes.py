@@ -53,7 +53,7 @@ def start(embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[Start]:
     def begin(breakages: str = "", heartbeat: str = "") -> subprocess.Popen[bytes]:
         words = ["-m", "tests.faults.lifecycle_worker", breakages, *PACE]
         if heartbeat:
-            words = ["-m", "workers", "heartbeat", heartbeat, "--every", "250ms", "--for", "2s"]
+            words = ["-m", "eventbus", "heartbeat", heartbeat, "--every", "250ms", "--for", "2s"]
         with (tmp_path / f"{len(started)}.log").open("wb") as log:
             started.append(subprocess.Popen([sys.executable, *words], env=env, stdout=log, stderr=log))
         return started[-1]

@@ -60,7 +60,7 @@ def record_half(scene: Scene, crash: str = "", spool: bool = True) -> Producing:
 
 def send(scene: Scene, *breakage: str) -> None:
     """`eventbus spool send`, as a process of its own."""
-    program = ["tests.faults.breakages", *breakage, "--"] if breakage else ["workers"]
+    program = ["tests.faults.breakages", *breakage, "--"] if breakage else ["eventbus"]
     words = [sys.executable, "-m", *program, "spool", "send", "--dir", str(spool_of(scene))]
     assert scene.run(words, {}).wait() == 0
 

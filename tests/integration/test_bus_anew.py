@@ -30,11 +30,11 @@ from eventbus.kinds import EVENT, NODE
 from eventbus.objects.node import Node
 from eventbus.settings import Options
 from eventbus.store.object_store import ObjectStore
+from eventbus.workers.opening import Opener
 from tests.builders import make_event
 from tests.support.exporting import MemorySink
 from tests.support.harness import settings_of
 from tests.waiting import PATIENCE_S, eventually
-from workers.opening import Opener
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def test_of_several_that_send_at_once_each_batch_is_sent_by_one(
         eventually(lambda: spooled(root) == 4_000)
         for program in programs:
             kill(program)
-    words = [sys.executable, "-m", "workers", "spool", "send"]
+    words = [sys.executable, "-m", "eventbus", "spool", "send"]
     senders = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     sent = [int(sender.communicate()[0].split()[0]) for sender in senders]
     assert sum(sent) == 4_000

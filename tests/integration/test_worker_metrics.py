@@ -19,15 +19,15 @@ from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.lifecycle.opening import open_lifecycle
 from eventbus.settings import Settings
+from eventbus.workers.log_lines import Format
+from eventbus.workers.log_output import StreamOutput
+from eventbus.workers.log_runner import LogRunner
+from eventbus.workers.metrics import COUNTERS, GAUGES
+from eventbus.workers.worker import Context, Part
 from tests.builders import make_event
 from tests.support.exporting import MemorySink
 from tests.support.harness import settings_of
 from tests.waiting import eventually
-from workers.log_lines import Format
-from workers.log_output import StreamOutput
-from workers.log_runner import LogRunner
-from workers.metrics import COUNTERS, GAUGES
-from workers.worker import Context, Part
 
 STDOUT = 1
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from workers.cli import main
-from workers.metrics import COUNTERS, GAUGES
+from eventbus.workers.cli import main
+from eventbus.workers.metrics import COUNTERS, GAUGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "docs" / "files"

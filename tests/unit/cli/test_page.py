@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from workers.cli import main
+from eventbus.workers.cli import main
 
 ROOT = Path(__file__).resolve().parents[3]
 

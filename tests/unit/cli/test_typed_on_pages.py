@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from workers.cli import main
+from eventbus.workers.cli import main
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]

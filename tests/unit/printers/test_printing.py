@@ -20,8 +20,8 @@ from eventbus.kinds import EVENT
 from eventbus.list_watch import WatchEventType
 from eventbus.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.printers.output import core_of, wants_colour, write
+from eventbus.workers.cli import WORKER_COMMANDS, main
 from tests.builders import make_event
-from workers.cli import WORKER_COMMANDS, main
 
 ONE = make_event()
 TWO = make_event(metadata=ObjectMeta(name="two", namespace="shop"), message="\x1b[31mred é")

@@ -13,7 +13,7 @@ from eventbus.export.start import start_of
 from eventbus.sinks import make_sink
 from eventbus.sinks.contract import SinkMode
 from eventbus.sinks.start_checks import CheckedSink, check_host
-from workers.export import export
+from eventbus.workers.export import export
 
 
 def _answers(monkeypatch: pytest.MonkeyPatch, code: int) -> None:

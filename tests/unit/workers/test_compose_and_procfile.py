@@ -25,7 +25,7 @@ def words(command: str | list[str]) -> list[str]:
 
 def resolve(command: str | list[str]) -> click.Command:
     """The click command that *command* would run; its arguments are parsed, nothing is run."""
-    from workers.cli import main
+    from eventbus.workers.cli import main
 
     program, *rest = words(command)
     assert program == "eventbus"

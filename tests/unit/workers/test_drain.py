@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from eventbus.consume.health import LoopHealth
+from eventbus.workers.worker import drain
 from tests.waiting import PATIENCE_S
-from workers.worker import drain
 
 
 class Begun:

@@ -16,11 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import workers.log_output
+import eventbus.workers.log_output
 from eventbus.event import Event, EventSource, ObjectMeta
+from eventbus.workers.log_lines import Format, formatter, line_uid, uid_of_line
+from eventbus.workers.log_output import (
+    Batch,
+    FileOutput,
+    Line,
+    OutputUnavailable,
+    ReaderGone,
+    StreamOutput,
+    open_output,
+)
 from tests.builders import events, make_event, make_reference
-from workers.log_lines import Format, formatter, line_uid, uid_of_line
-from workers.log_output import Batch, FileOutput, Line, OutputUnavailable, ReaderGone, StreamOutput, open_output
 
 NASTY = 'two\nlines uid=fake:1 \x1b[2J\u202e "quoted" a=b {"uid":"fake:2"} \\'
 
@@ -158,7 +166,7 @@ def test_somebody_elses_last_line_is_kept(output: FileOutput, path: Path) -> Non
 def test_long_files_are_searched_back_across_chunks(
     output: FileOutput, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers.log_output, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(eventbus.workers.log_output, "CHUNK_BYTES", 100)
     found = lines(Format.TEXT, *(f"p:{n}" for n in range(50)))
     write(output, found[:30])
     with path.open("ab") as file:
@@ -188,7 +196,7 @@ def test_two_that_share_a_file_write_whole_lines(output: FileOutput, path: Path)
 def test_a_file_that_somebody_holds_is_not_waited_for_in_vain(
     output: FileOutput, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers.log_output, "LOCK_S", 0.05)
+    monkeypatch.setattr(eventbus.workers.log_output, "LOCK_S", 0.05)
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(OutputUnavailable, match="is locked by a process that stands still"):

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
+from eventbus.workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
 from tests.waiting import PATIENCE_S
-from workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
 
 
 def loop_health(partition: int = 0, *, ready: bool = True, last_progress: float = 1000.0) -> LoopHealth:

@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from eventbus.errors import ConfigError
-from workers.up import up
+from eventbus.workers.up import up
 
 
 def test_elsewhere_than_on_linux_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
