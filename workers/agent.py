@@ -71,10 +71,10 @@ from eventbus.workers.options import metrics_option, worker_help
     help="Pods beyond that number are refused.",
 )
 @click.option(
-    "--eviction-hard",
+    "--pressure-thresholds",
     default="",
     metavar="LIST",
-    help="Thresholds under which pods are evicted, one after the other.  "
+    help="The node is under MemoryPressure or DiskPressure when less is left.  "
     "[default: memory.available<100Mi,nodefs.available<10%]",
 )
 @click.option("--standalone", is_flag=True, help="Be no node and wait for no bus; events are sent when there is one.")

@@ -102,7 +102,7 @@ def _node(
         state_dir=Path(Settings.from_environ(os.environ).state_dir or os.getcwd()),
         status_every_s=flags.status_every_s,
         lease_s=flags.lease_s,
-        thresholds=parse_thresholds(options.eviction_hard),
+        thresholds=parse_thresholds(options.pressure_thresholds),
         max_pods=options.max_pods,
         # Begun anew after other options, it is the same node as before.
         keep_node=lambda: flags.keep_node or not ending(),

@@ -1,12 +1,15 @@
-"""Thresholds under which a machine is short of something: its Node says so, and pods are evicted."""
+"""Thresholds under which a machine is short of memory or disk: its Node is under pressure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
+from eventbus.agent.machine import Machine
 from eventbus.errors import ConfigError
+from eventbus.objects.conditions import DISK_PRESSURE, MEMORY_PRESSURE
 from eventbus.quantity import parse_quantity
 
 MEMORY, DISK = "memory.available", "nodefs.available"
@@ -35,14 +38,14 @@ class Thresholds(NamedTuple):
 def parse_thresholds(text: str) -> Thresholds:
     """Read `memory.available<100Mi,nodefs.available<10%`; what is not named is as usual. Raises: ConfigError.
 
-    Source: kubelet --eviction-hard.
+    Source: kubelet --eviction-hard; nothing is evicted here.
     """
     found: dict[str, Threshold] = {}
     for term in filter(None, text.replace(" ", "").split(",")):
         matched = _TERM.fullmatch(term)
         threshold = _threshold(matched[2]) if matched else None
         if matched is None or threshold is None or matched[1] not in (MEMORY, DISK):
-            raise ConfigError(f"--eviction-hard {term!r}: give {MEMORY}<100Mi or {DISK}<10%")
+            raise ConfigError(f"--pressure-thresholds {term!r}: give {MEMORY}<100Mi or {DISK}<10%")
         found[matched[1]] = threshold
     usual = Thresholds()
     return Thresholds(found.get(MEMORY, usual.memory), found.get(DISK, usual.disk))
@@ -57,4 +60,18 @@ def _threshold(text: str) -> Threshold | None:
     return Threshold(text, amount=amount) if amount is not None else None
 
 
-__all__ = ["DISK", "MEMORY", "Threshold", "Thresholds", "parse_thresholds"]
+def pressures(machine: Machine, thresholds: Thresholds) -> list[str]:
+    """Return the node's pressure conditions that are true now; resources that cannot be measured are left out."""
+    found = []
+    with suppress(OSError):
+        memory = machine.memory()
+        if memory.available < thresholds.memory.least(memory.total):
+            found.append(MEMORY_PRESSURE)
+    with suppress(OSError):
+        disk = machine.disk()
+        if disk.free < thresholds.disk.least(disk.total):
+            found.append(DISK_PRESSURE)
+    return found
+
+
+__all__ = ["DISK", "MEMORY", "Threshold", "Thresholds", "parse_thresholds", "pressures"]

@@ -94,8 +94,7 @@ def test_an_agent_ends_pods_of_which_the_file_is_gone_and_all_when_it_ends_itsel
         machine.env["EVENTBUS_STATE_DIR"], machine.local = str(disk), LocalPods(disk / "agent")
         for name in ("web", "stays"):
             machine.write(name, "exec sleep 1000")
-        # As little room as there is would otherwise be a pressure, for which it evicts what stays.
-        agent = machine.agent_alone("--eviction-hard", "nodefs.available<0")
+        agent = machine.agent_alone()
         stays = (machine.wait_alive("web"), machine.wait_alive("stays"))[1]
         fill(disk)
         machine.remove("web")

@@ -13,7 +13,7 @@ from eventbus.objects.container import Container
 from eventbus.objects.pod import Pod
 from eventbus.quantity import parse_quantity
 
-#: The reason of what has to go, and of what may not come, because the machine is short of something.
+#: The reason why a pod may not come while the machine is short of something, as the kubelet names it.
 EVICTED: Final = "Evicted"
 #: The kubelet's SystemCriticalPriority.
 SYSTEM_CRITICAL: Final = 2_000_000_000
@@ -79,7 +79,7 @@ class Admission:
 
 
 def is_critical(pod: Pod) -> bool:
-    """Return True of a pod that is so important that it names the highest priorities: it is let in, and not evicted."""
+    """Return True of a pod that is so important that it names the highest priorities: it is let in under pressure."""
     return (pod.spec.priority or 0) >= SYSTEM_CRITICAL
 
 

@@ -23,7 +23,6 @@ from eventbus.agent.opening import node_labels, node_name
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import Node as Offer
 from eventbus.agent.pods.bus_side import BusSide
-from eventbus.agent.pods.eviction import Eviction, PodUsage
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
@@ -31,7 +30,7 @@ from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.folders import make_folder
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
-from eventbus.agent.thresholds import parse_thresholds
+from eventbus.agent.thresholds import parse_thresholds, pressures
 from eventbus.clock import Clock, SystemClock
 from eventbus.errors import ConfigError
 from eventbus.event import ObjectReference
@@ -81,6 +80,7 @@ def open_pods(
     Raises: ConfigError: psutil is missing, a pattern, the URL or the folder will not do, or another agent has it.
     """
     clock = SystemClock()
+    thresholds = parse_thresholds(options.pressure_thresholds)
     folder = agent_folder(settings, environ)
     make_folder(folder)
     _hold(folder)
@@ -109,12 +109,7 @@ def open_pods(
         qos_class=qos_class,
         expects_bus=not standalone,
         from_bus=options.from_bus,
-        eviction=Eviction(
-            machine=machine.measured,
-            thresholds=parse_thresholds(options.eviction_hard),
-            usage=PodUsage(runtime.status, runtime.folder),
-            clock=clock,
-        ),
+        pressures=lambda: pressures(machine.measured, thresholds),
         leave_pods=options.leave_pods,
     )
     kill = (lambda: None) if options.leave_pods else runtime.kill_at_once
@@ -164,7 +159,7 @@ def _describe_machine(
         identity=identity,
         clock=clock,
         contact=BusContact(clock),
-        thresholds=parse_thresholds(options.eviction_hard),
+        thresholds=parse_thresholds(options.pressure_thresholds),
         max_pods=options.max_pods,
     )
     described = setters.node_address(setters.machine_info(Node()))

@@ -34,7 +34,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_env: tuple[str, ...] = ()
     allow_users: tuple[int, ...] = ()
     leave_pods: bool = False
-    eviction_hard: str = ""
+    pressure_thresholds: str = ""
     max_pods: int = MOST_PODS
 
     @property
@@ -49,7 +49,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
         if (self.from_bus or self.manifest_url) and not self.allow_commands:
             source = "--pods-from-bus" if self.from_bus else "--manifest-url"
             raise ConfigError(f"{source} needs --allow-command: patterns of what others may have run here")
-        parse_thresholds(self.eviction_hard)
+        parse_thresholds(self.pressure_thresholds)
         for namespace in self.from_bus:
             if not is_dns_label(namespace):
                 raise ConfigError(f"--pods-from-bus {namespace!r} is no namespace")

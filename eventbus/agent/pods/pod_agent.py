@@ -13,7 +13,6 @@ from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import Admission, Node
 from eventbus.agent.pods.bus_side import BusSide
-from eventbus.agent.pods.eviction import Eviction
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_loop import PodLoop, orphan
@@ -62,7 +61,8 @@ class Machinery(NamedTuple):
 class PodAgent:
     """Runs pods from `start` to `stop`, with a bus (`attach`) or without one.
 
-    Args: make_sources: makes the sources that need no bus.  eviction: None: no pod ever has to go.
+    Args: make_sources: makes the sources that need no bus.
+          pressures: returns the node's conditions that are true now, like MemoryPressure.
           from_bus: namespaces whose pods the bus may bring.
           leave_pods: `stop` leaves the processes running, for an agent that comes after this one.
     """
@@ -80,7 +80,7 @@ class PodAgent:
         make_sources: Callable[[PodConfig], Sequence[PodSource]],
         address: Callable[[], str],
         qos_class: Callable[[Pod], str],
-        eviction: Eviction | None = None,
+        pressures: Callable[[], Sequence[str]] = tuple,
         expects_bus: bool = True,
         from_bus: Sequence[str] = (),
         leave_pods: bool = False,
@@ -111,10 +111,9 @@ class PodAgent:
             workers=self.workers,
             syncer=self.syncer,
             statuses=self.statuses,
-            admission=Admission(node, permission, pressures=eviction.pressures if eviction else tuple),
+            admission=Admission(node, permission, pressures=pressures),
             runtime=machinery.runtime,
             events=events,
-            eviction=eviction,
         )
         self.loop = self._make_loop()
         self._writer = Periodic(self._write, every_s=WRITE_EVERY_S, name="eventbus-agent-pod-status")

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.pods.admission import EVICTED, Admission
+from eventbus.agent.pods.admission import Admission
 from eventbus.agent.pods.api_status import TERMINAL, ended_status
-from eventbus.agent.pods.eviction import Eviction
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.pod_syncer import PodSyncer, reference_of_pod
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
@@ -44,11 +43,8 @@ class PodLoop:
         admission: Admission,
         runtime: PodRuntime,
         events: PodEvents,
-        eviction: Eviction | None,
     ) -> None:
         self.refused = 0
-        self._eviction = eviction
-        self._evicted: set[str] = set()
         self._config = config
         self._manager = manager
         self._workers = workers
@@ -106,8 +102,6 @@ class PodLoop:
         self._workers.forget(known)
         self._statuses.forget(known)
         self._rejected &= known
-        self._evicted &= known
-        self._evict()
 
     def _begin_anew(self) -> None:
         """Bring back what was wanted again while it ended, once nothing is left of it. No other source has a say."""
@@ -119,29 +113,8 @@ class PodLoop:
             if not self._workers.is_terminating(uid) and self._runtime.status(PodUid(uid)) is None:
                 del self._returning[uid]
                 self._rejected.discard(uid)
-                self._evicted.discard(uid)
                 self._statuses.drop(uid)
                 self._add(pod)
-
-    def _evict(self) -> None:
-        """End one pod, if the machine is short of memory or disk and no other one is just ending for that."""
-        if self._eviction is None or not all(self._workers.is_finished(uid) for uid in self._evicted):
-            return
-        running = [pod for pod in self.active() if self._workers.is_syncing(pod.metadata.uid)]
-        chosen = self._eviction.choose(running, self._reclaim)
-        if chosen is not None:
-            pod, message = chosen
-            self._evicted.add(pod.metadata.uid)
-            self._events.event(reference_of_pod(pod), WARNING, EVICTED, message)
-            self._workers.update(PodWork(Work.KILL, pod, 0.0, reason=EVICTED, message=message))
-
-    def _reclaim(self) -> bool:
-        """Free the disk of what pods have left that ended for good. Returns: whether there was anything."""
-        ended = [pod for pod in self._manager.pods() if self._workers.is_finished(pod.metadata.uid)]
-        freed = [pod.metadata.name for pod in ended if self._runtime.reclaim(PodUid(pod.metadata.uid))]
-        if freed:
-            log.warning("disk is short: what these pods have left is taken away: %s", ", ".join(freed))
-        return bool(freed)
 
     def failed(self, pod: Pod, error: Exception) -> None:
         """Tell that a sync failed. The worker's thread."""

@@ -24,7 +24,7 @@ class PodWork(NamedTuple):
     kind: Work
     pod: Pod
     grace_s: float | None = None
-    #: Why it is killed: "" it was deleted, else a reason for its status, as Evicted.
+    #: Why it is killed: "" it was deleted, else a reason for its status, as DeadlineExceeded.
     reason: str = ""
     message: str = ""
 
@@ -108,12 +108,6 @@ class PodWorkers:
         with self._lock:
             worker = self._workers.get(uid)
             return worker is not None and worker.phase is not Phase.SYNCING
-
-    def is_syncing(self, uid: str) -> bool:
-        """Return True if the pod has begun, and was not asked to end."""
-        with self._lock:
-            worker = self._workers.get(uid)
-            return worker is not None and worker.phase is Phase.SYNCING
 
     def is_finished(self, uid: str) -> bool:
         """Return True if nothing of the pod runs, and its worker is done."""

@@ -199,13 +199,6 @@ class PodRuntime(Protocol):
         """Forget a pod: its folder, volumes, logs, back-off. Raises: RuntimeProblem: something of it still runs."""
         ...
 
-    def reclaim(self, uid: PodUid) -> bool:
-        """Take away what a pod that has ended for good keeps on disk, but its state and the newest piece of each log.
-
-        Returns: whether there was anything.
-        """
-        ...
-
     def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
         """* Run a command with the environment, user, folder and limits of a running container.
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,23 +74,6 @@ class PodFolders:
         folder = self.of(uid).root
         if folder.exists():
             _remove_tree(folder)
-
-    def reclaim(self, uid: PodUid) -> bool:
-        """Take away a pod's volumes, what its containers wrote where they began, and the older pieces of its logs.
-
-        Returns: whether anything went. Raises nothing of the disk.
-        """
-        folder, found = self.of(uid), False
-        for gone in (folder.volumes, folder.root / "containers"):
-            with suppress(OSError):
-                if gone.exists():
-                    _remove_tree(gone)
-                    found = True
-        for piece in (folder.root / "logs").glob("*/*.log.*"):
-            with suppress(OSError):
-                piece.unlink()
-                found = True
-        return found
 
 
 def make_folder(folder: Path) -> None:

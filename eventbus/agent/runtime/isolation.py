@@ -1,16 +1,15 @@
-"""Holds pods apart and limits them: by cgroups of our own where there are any, else by rlimits and nice."""
+"""Holds pods apart and limits them: by cgroups of our own where there are any, else by rlimits."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 from eventbus.agent.runtime.contract import PodUid
 from eventbus.agent.runtime.delegated_cgroup import pass_on, pods_cgroup
-from eventbus.agent.runtime.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+from eventbus.agent.runtime.qos import GUARANTEED, qos_class
 from eventbus.objects.container import Container
 from eventbus.objects.pod import Pod
 from eventbus.quantity import parse_quantity
@@ -20,9 +19,6 @@ CGROUP, RLIMITS = "cgroup-v2", "rlimits"
 ISOLATION_LABEL: Final = "eventbus.dev/isolation"
 #: Period of cpu.max, µs, as the kubelet has it.
 _PERIOD_US: Final = 100_000
-#: The kubelet's: who is killed first when memory is short.
-_OOM_SCORE: Final = {GUARANTEED: -997, BEST_EFFORT: 1000}
-_NICE: Final = {GUARANTEED: 0, BURSTABLE: 0, BEST_EFFORT: 5}
 
 
 class Isolation(Protocol):
@@ -36,12 +32,6 @@ class Isolation(Protocol):
 
     def limits(self, container: Container) -> dict[str, list[int]]:
         """Soft and hard rlimits by their names in `resource`."""
-        ...
-
-    def nice(self, pod: Pod) -> int: ...
-
-    def oom_score_adj(self, pod: Pod, container: Container) -> int | None:
-        """Return None: it stays as it is."""
         ...
 
     def remove(self, uid: PodUid) -> None:
@@ -61,12 +51,6 @@ class RlimitIsolation:
         memory = parse_quantity(container.resources.limits.get("memory", 0))
         return {"RLIMIT_DATA": [int(memory), int(memory)]} if memory else {}
 
-    def nice(self, pod: Pod) -> int:
-        return _NICE[qos_class(pod)]
-
-    def oom_score_adj(self, pod: Pod, container: Container) -> int:
-        return oom_score_adj(pod, container)
-
     def remove(self, _uid: PodUid) -> None:
         pass
 
@@ -81,12 +65,6 @@ class NoIsolation:
 
     def limits(self, _container: Container) -> dict[str, list[int]]:
         return {}
-
-    def nice(self, _pod: Pod) -> int:
-        return 0
-
-    def oom_score_adj(self, _pod: Pod, _container: Container) -> int | None:
-        return None
 
     def remove(self, _uid: PodUid) -> None:
         pass
@@ -116,12 +94,6 @@ class CgroupIsolation:
     def limits(self, _container: Container) -> dict[str, list[int]]:
         return {}
 
-    def nice(self, _pod: Pod) -> int:
-        return 0
-
-    def oom_score_adj(self, pod: Pod, container: Container) -> int:
-        return oom_score_adj(pod, container)
-
     def remove(self, uid: PodUid) -> None:
         for folder in self._root.glob(f"**/pod{uid}"):
             for below in (*(one for one in folder.iterdir() if one.is_dir()), folder):
@@ -133,17 +105,6 @@ def find_isolation() -> Isolation:
     """cgroups, where this process may make some (systemd: `Delegate=yes`); else rlimits."""
     root = pods_cgroup()
     return RlimitIsolation() if root is None else CgroupIsolation(root)
-
-
-def oom_score_adj(pod: Pod, container: Container) -> int:
-    """Source: kubelet `qos/policy.go` GetContainerOOMScoreAdjust."""
-    kind = qos_class(pod)
-    if kind in _OOM_SCORE:
-        return _OOM_SCORE[kind]
-    asked = parse_quantity(container.resources.requests.get("memory", 0)) or 0.0
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    share = 1000 - int(1000 * asked / total)
-    return min(max(2, share), 999)
 
 
 def _below(folder: Path, name: str) -> Path:

@@ -169,14 +169,6 @@ class ProcessRuntime:
         with self._restart_lock:
             self._restart = {id for id in self._restart if not id.startswith(f"{uid}/")}
 
-    def reclaim(self, uid: PodUid) -> bool:
-        """See `PodRuntime.reclaim`."""
-        return self._folders.reclaim(uid)
-
-    def folder(self, uid: PodUid) -> Path:
-        """The folder that holds all of a pod: logs, volumes, what its containers write where they begin."""
-        return self._folders.of(uid).root
-
     def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
         """See `PodRuntime.exec_in`."""
         status = self.status(uid)

@@ -65,8 +65,8 @@ class ProcessMaker:
             gid=gid,
             groups=groups,
             limits=self._isolation.limits(container),
-            nice=self._isolation.nice(pod),
-            oom_score_adj=self._isolation.oom_score_adj(pod, container),
+            nice=0,
+            oom_score_adj=None,
             cgroup=self._isolation.container_cgroup(pod, container),
         )
 

@@ -153,12 +153,6 @@ def _limit(process: Process) -> None:
         _, most = resource.getrlimit(number)
         soft, hard = (bound if most == resource.RLIM_INFINITY else min(bound, most) for bound in bounds)
         resource.setrlimit(number, (soft, hard))
-    if process["nice"]:
-        with contextlib.suppress(OSError):  # nicer is always allowed, the way back is not
-            os.setpriority(os.PRIO_PROCESS, 0, process["nice"])
-    if process["oom_score_adj"] is not None:
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write(str(process["oom_score_adj"]))
 
 
 def _become_user(process: Process) -> None:

@@ -49,8 +49,8 @@ class Process(TypedDict):
     gid: int
     groups: list[int]
     limits: dict[str, list[int]]  #: name of `resource`, as RLIMIT_AS → soft and hard
-    nice: int
-    oom_score_adj: int | None
+    nice: int  #: always 0, and the next one None: shims of builds that set both refuse a process without them
+    oom_score_adj: None
     cgroup: str  #: folder of the cgroup it begins in; "": the shim's
 
 

@@ -15,7 +15,8 @@ from eventbus.objects.conditions import _REASONS
 ROOT = Path(__file__).parents[3]
 REASONS_PY, RUNTIME = "tests/acceptance/test_agent_reasons.py", "tests/integration/test_process_runtime.py"
 ARTIFACTS, NODES = "tests/integration/test_artifacts.py", "tests/integration/test_node_lifecycle.py"
-SAYS_WHY, SHORT = "test_what_is_refused_or_fails_says_why", "test_a_machine_that_is_short_of_something"
+SAYS_WHY = "test_what_is_refused_or_fails_says_why"
+SHORT = "test_the_pods_of_a_machine_that_is_short_of_something_run_on"
 TOO_MANY = "test_a_port_that_is_taken_and_a_pod_too_many_are_refused"
 
 #: Reason → the test that causes it, and its file.
@@ -30,7 +31,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "Created": (RUNTIME, "test_a_pod_runs_and_its_exit_code_is_kept"),
     "DeadlineExceeded": (REASONS_PY, SAYS_WHY),
     "ErrImageNeverPull": (REASONS_PY, SAYS_WHY),
-    "Evicted": (REASONS_PY, f"{SHORT}_evicts_one_after_the_other"),
+    "Evicted": (REASONS_PY, "test_a_machine_that_is_short_of_disk_takes_no_pods_from_elsewhere"),
     "ExceededGracePeriod": (RUNTIME, "test_what_does_not_end_in_its_grace_time_is_killed"),
     "Failed": (RUNTIME, "test_a_command_that_is_not_there_is_told_and_not_run"),
     "FailedCreatePodSandBox": (REASONS_PY, "test_a_sandbox_that_cannot_be_made_is_said_and_made_once_it_can"),
@@ -46,8 +47,8 @@ TABLE: dict[str, tuple[str, str]] = {
         "tests/acceptance/test_agent_story.py",
         "test_a_pod_that_its_node_does_not_take_says_so_until_an_agent_takes_it",
     ),
-    "NodeHasDiskPressure": (REASONS_PY, f"{SHORT}_evicts_one_after_the_other"),
-    "NodeHasInsufficientMemory": (REASONS_PY, f"{SHORT}_evicts_one_after_the_other"),
+    "NodeHasDiskPressure": (REASONS_PY, SHORT),
+    "NodeHasInsufficientMemory": (REASONS_PY, SHORT),
     "NodeHasInsufficientPID": (NODES, "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"),
     "NodeHasNoDiskPressure": (REASONS_PY, "test_a_disk_that_was_full_and_has_room_again_is_told"),
     "NodeHasSufficientMemory": (NODES, "test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more"),

@@ -55,13 +55,6 @@ def as_another_user(of: Path, step: Callable[[], bool]) -> bool:
     return code == 0
 
 
-def test_what_a_program_has_made_read_only_is_freed_as_well(folders: PodFolders) -> None:
-    deep = written(folders.of(UID).root / "containers" / "main")
-    assert as_another_user(folders.root.parent, lambda: folders.reclaim(UID))
-    assert not deep.exists()
-    assert not as_another_user(folders.root.parent, lambda: folders.reclaim(UID))
-
-
 def test_a_pod_with_something_read_only_is_removed(folders: PodFolders) -> None:
     written(folders.of(UID).root / "containers" / "main")
 
@@ -70,17 +63,3 @@ def test_a_pod_with_something_read_only_is_removed(folders: PodFolders) -> None:
         return not folders.of(UID).root.exists()
 
     assert as_another_user(folders.root.parent, remove)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what others cannot take away")
-def test_what_cannot_be_taken_away_is_not_said_to_be_freed(folders: PodFolders) -> None:
-    def reclaim() -> bool:
-        return folders.reclaim(UID)
-
-    assert as_another_user(folders.root.parent, reclaim)
-    theirs = folders.of(UID).root / "containers" / "main"
-    theirs.mkdir(parents=True)
-    (theirs / "file").touch()
-
-    assert not as_another_user(Path("/nowhere"), reclaim)
-    assert (theirs / "file").exists()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventbus.agent.runtime.contract import PodUid
-from eventbus.agent.runtime.isolation import CgroupIsolation, RlimitIsolation, oom_score_adj
+from eventbus.agent.runtime.isolation import CgroupIsolation, RlimitIsolation
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.kinds import POD
 from eventbus.objects.pod import Pod
@@ -33,11 +33,6 @@ def make_pod(*resources: dict[str, Any]) -> Pod:
 )
 def test_the_class_follows_what_was_asked_for(resources: tuple[dict[str, Any], ...], kind: str) -> None:
     assert qos_class(make_pod(*resources)) == kind
-
-
-def test_who_is_killed_first_follows_the_class() -> None:
-    for pod, score in ((make_pod({}), 1000), (make_pod(LIMITED), -997)):
-        assert oom_score_adj(pod, pod.spec.containers[0]) == score
 
 
 def test_without_cgroups_memory_is_an_rlimit_of_each_process() -> None:
