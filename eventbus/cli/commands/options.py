@@ -54,11 +54,12 @@ def get_options(output: str | None) -> None:
 def set_options(pairs: Sequence[str], output: str | None) -> None:
     """Change options for all: every worker restarts its consumers with them within about a second.
 
-    Lists are written with commas, and an empty value empties them. Counts and events that are there stay.
+    Lists are written with commas, and an empty value empties them. A rate may be a fraction, like 1/300. Counts and
+    events that are there stay.
 
     \b
     Examples:
-      eventbus options set burst=50 qps=0.01
+      eventbus options set burst=50 qps=1/60     # one token a minute
       eventbus options set exempt_namespaces=kube-system,audit spam_key=object+type+reason
       eventbus options set exempt_namespaces=
     """

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from fractions import Fraction
+from typing import Any, Final
 
 import msgspec
 
 from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
-from eventbus.settings import Options
+from eventbus.settings import Options, float32
 from eventbus.text import is_clean
 
 #: Both spellings of each name → the field.
 _FIELDS = {
     spelling: field.name for field in msgspec.structs.fields(Options) for spelling in (field.name, field.encode_name)
 }
+
+#: A rate is shown with so many digits, if they mean the same; 1/300 needs more, and is shown as a fraction.
+_DIGITS: Final = 6
+#: More than any float32 needs.
+_MOST_DIGITS: Final = 9
 
 
 def shown(options: Options) -> dict[str, Any]:
@@ -36,7 +42,26 @@ def shown_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    return str(value)
+    return number_text(value) if isinstance(value, float) else str(value)
+
+
+def number_text(number: float) -> str:
+    """Return *number* as a person writes it: `0.1`, `1/300`. Read again, it is the same float32."""
+    if number.is_integer() and abs(number) < 10**_DIGITS:
+        return str(int(number))
+    texts = [f"{number:.{digits}g}" for digits in range(1, _MOST_DIGITS + 1)]
+    whole = round(1 / number) if 0 < abs(number) < 1 else 0
+    if whole:
+        texts.insert(_DIGITS, f"1/{whole}")
+    return next((text for text in texts if float32(_number(text)) == float32(number)), str(number))
+
+
+def _number(text: str) -> float:
+    """Parse `0.1` or `1/300`. Raises: ValueError."""
+    try:
+        return float(Fraction(text)) if "/" in text else float(text)
+    except ZeroDivisionError:
+        raise ValueError(text) from None
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
@@ -98,9 +123,9 @@ def _value(field: str, text: str) -> Any:
             return [part.strip() for part in text.split(",") if part.strip()]
         if isinstance(default, int):
             return int(text)
-        return float(text) if isinstance(default, float) else text
+        return _number(text) if isinstance(default, float) else text
     except (KeyError, ValueError):
-        kind = "true or false" if isinstance(default, bool) else f"a number, like {default}"
+        kind = "true or false" if isinstance(default, bool) else f"a number, like {shown_value(default)}"
         raise ConfigError(f"option {field}: {text!r} is not {kind}") from None
 
 
