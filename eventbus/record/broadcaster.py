@@ -75,7 +75,7 @@ class EventBroadcaster:
             clock=self._clock,
             losses=self.losses,
             on_start=process_hooks.start,
-            on_foreign_fork=process_hooks.after_fork_in_child,
+            on_foreign_fork=process_hooks.after_fork_by_c,
             make_keeper=self._make_keeper,
         )
         self._stopped = False
@@ -388,6 +388,10 @@ class EventBroadcaster:
         self._watchers, self._loggers = [], []
         self._watchers_lock = threading.Lock()
         self.losses.reset()
+
+    def count_forgotten(self) -> None:
+        """Count the events that the outbox held at the fork as lost, after a fork that Python did not see."""
+        self._outbox.count_forgotten()
 
 
 def _has_ended(watcher: Watcher) -> bool:

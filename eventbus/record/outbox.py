@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventbus.backoff import Backoff
@@ -49,7 +50,8 @@ class Outbox:
 
     Args:   connect: opens the bus; called by the flusher when there is something to send.
             on_start: called by whoever puts the first event, before the flusher starts.
-            on_foreign_fork: called in a child that C code has forked without telling Python; it has to call `reset`.
+            on_foreign_fork: called in a child that C code has forked without telling Python; it has to call `reset` of
+            all outboxes of the process, and then `count_forgotten`.
             make_keeper: of the spool; called by each `reset`. None: there is none.
     """
 
@@ -72,6 +74,7 @@ class Outbox:
         self._on_foreign_fork = on_foreign_fork or self.reset
         self._make_keeper = make_keeper
         self._keeper: SpoolKeeper | None = None
+        self._buffer = Buffer(settings=settings, clock=clock, losses=losses)
         self.reset()
 
     def reset(self) -> None:
@@ -79,6 +82,8 @@ class Outbox:
 
         Called when made, and in a child after fork, which must not send its parent's events."""
         self._pid = os.getpid()
+        #: events that the last `reset` forgot, and whether a flush has to report that they are lost
+        self._forgotten, self._lost_by_fork = self._buffer.events, False
         if self._keeper is not None:
             self._keeper.forget()
         self._keeper = self._make_keeper()
@@ -126,17 +131,22 @@ class Outbox:
     def flush(self, timeout_s: float) -> bool:
         """Wait until Redis has everything that was put before. False: not within *timeout_s*.
 
-        What it acknowledged more than a second ago is asked for; without an answer, a second long, it counts as there.
+        Also False, once, in a child that C code has forked, if events were put before this process noticed the fork.
+        They are counted as `lost`.
+
+        If Redis acknowledged a batch more than a second ago, this asks whether it still has it; without an answer
+        within a second, it counts as there.
         """
         self._look_for_foreign_fork()
+        lost, self._lost_by_fork = self._lost_by_fork, False
         if self._thread is None and not self._items:
-            return True
+            return not lost
         mark = FlushMark(self._clock.monotonic())
         self._items.append(mark)
         self._work_on()
         if self._thread is None or not self._wait(mark.done, self._clock.monotonic() + timeout_s):
             return False
-        return mark.accepted or not mark.done.happened
+        return not lost and (mark.accepted or not mark.done.happened)
 
     def begin_close(self, timeout_s: float) -> None:
         """Have the flusher send what is there, for at most *timeout_s*, and end. Waits for nothing, takes no lock.
@@ -155,7 +165,7 @@ class Outbox:
         """Send what is there, at most *timeout_s*, and stop. What is left then is counted `unsent`. Idempotent."""
         self.begin_close(timeout_s)
         self.finish()
-        return not self._count_unsent()
+        return not self._count_unsent() and not self._lost_by_fork
 
     def finish(self) -> None:
         """Wait, after `begin_close`, until the flusher has ended; do its work if there is none. Idempotent.
@@ -215,18 +225,21 @@ class Outbox:
         while self._parked:
             self._parked.pop().release()
 
-    def _look_for_foreign_fork(self, ours: int = 0) -> bool:
-        """Begin anew in a child that C code has forked without telling Python. False: this process is none.
+    def count_forgotten(self) -> None:
+        """Count the events that the last `reset` forgot as lost, after a fork that Python did not see.
 
-        *ours* of what waits were put since; the rest may be the parent's, who sends it.
+        Some may be the parent's, which sends them: the two cannot be told apart.
         """
-        if self._pid == os.getpid():
-            return False
-        waiting = self._buffer.events - ours
-        self._on_foreign_fork()
-        if waiting > 0:
-            self._losses.count("lost", waiting, "waiting when this process, forked by C code, found out that it is one")
-        return True
+        forgotten, self._forgotten = self._forgotten, 0
+        if forgotten:
+            self._lost_by_fork = True
+            self._losses.count("lost", forgotten, "waiting when this process, forked by C code, noticed the fork")
+
+    def _look_for_foreign_fork(self) -> None:
+        """Begin anew if this process is a child that C code has forked without telling Python."""
+        if self._pid != os.getpid():
+            self._on_foreign_fork()
+            self.count_forgotten()
 
     # -- the caller's side ---------------------------------------------------------------------------------------
 
@@ -239,10 +252,13 @@ class Outbox:
         self._wake_up()
 
     def _wake_for(self, pending: Pending) -> None:
-        if self._look_for_foreign_fork(ours=1):
-            self.put(pending)
-        else:
+        if self._pid == os.getpid():
             self._wake_up()
+            return
+        with suppress(ValueError, IndexError):  # another thread of this child has found it out first
+            self._items.remove(pending)
+        self._look_for_foreign_fork()
+        self.put(pending)
 
     def _wake_up(self) -> None:
         self._asleep = False

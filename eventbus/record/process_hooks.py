@@ -218,10 +218,7 @@ def _after_fork_in_parent() -> None:
 
 
 def after_fork_in_child() -> None:
-    """Begin anew: default signals until the first event, empty broadcasters, no lock of the parent's.
-
-    Also where C code has forked: then nothing was prepared.
-    """
+    """Begin anew: default signals until the first event, empty broadcasters, no lock of the parent's."""
     global _fork_lock, _said_unarmed, _started
     _fork_lock = threading.RLock()
     _undo.clear()
@@ -234,6 +231,13 @@ def after_fork_in_child() -> None:
     _unblock()
     for broadcaster in list(_ALL):
         broadcaster.after_fork()
+
+
+def after_fork_by_c() -> None:
+    """Do the same late, in a child that C code has forked, and count the events that it recorded until now as lost."""
+    after_fork_in_child()
+    for broadcaster in list(_ALL):
+        broadcaster.count_forgotten()
 
 
 if hasattr(os, "register_at_fork"):

@@ -176,7 +176,7 @@ ROWS = [
         Fate.TOLD,
         still=True,
         flush_s=0.5,
-        said="events lost: waiting when this process, forked by C code, found out that it is one",
+        said="events lost: waiting when this process, forked by C code, noticed the fork",
     ),
     Row("`os.fork`, then `os._exit`", "forks_then_os_exit", Fate.LOST, still=True),
     Row(

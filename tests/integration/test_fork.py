@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import multiprocessing
 import os
@@ -11,12 +12,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eventbus.broker.connection.connect import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.event import Event
 from eventbus.record import default as wiring
@@ -55,9 +58,9 @@ def say(recorder: EventRecorder, *texts: str) -> None:
         recorder.event(POD, "Normal", "Said", text)
 
 
-def in_child(work: Callable[[], object]) -> None:
+def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> None:
     """Run *work* in a fork that ends without any cleaning up; fail if it fails or hangs."""
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         _end_by_itself()
         try:
@@ -160,6 +163,68 @@ def _sockets() -> set[str]:
         except OSError:
             continue
     return {link for link in links if link.startswith("socket:")}
+
+
+# -- forks in C, of which Python is not told ------------------------------------------------------------------------
+
+#: With the GIL held, as an extension module forks.
+fork_in_c: Callable[[], int] = ctypes.PyDLL(None).fork
+
+
+@contextmanager
+def a_round_under_way(server: EmbeddedServer, *broadcasters: EventBroadcaster) -> Iterator[None]:
+    """The flushers wait for the server, so that in a child `put` has nobody to wake."""
+    for broadcaster in broadcasters:
+        say(broadcaster.new_recorder("c"), "parent 0")
+        assert broadcaster.flush(60)
+    with frozen(server.pid):
+        for broadcaster in broadcasters:
+            say(broadcaster.new_recorder("c"), "parent 1")
+        eventually(lambda: all(_is_sending(broadcaster) for broadcaster in broadcasters))
+        yield
+
+
+def _is_sending(broadcaster: EventBroadcaster) -> bool:
+    outbox = broadcaster._outbox
+    return not outbox._items and outbox._sender.pending == 1
+
+
+def test_a_flush_in_a_child_forked_in_c_says_once_that_events_are_lost(short_path: Path, settings: Settings) -> None:
+    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
+
+        def child() -> bool:
+            recorder = broadcaster.new_recorder("c")
+            say(recorder, *"12345")
+            assert not broadcaster.flush(60)
+            assert broadcaster.losses.counts == {"lost": 5}
+            os.kill(server.pid or 0, signal.SIGCONT)
+            say(recorder, "child")
+            return broadcaster.flush(60)
+
+        with a_round_under_way(server, broadcaster):
+            in_child(child, fork_in_c)
+        assert broadcaster.flush(60)
+        assert sorted(messages(read_incoming(server.url or "", settings))) == ["child", "parent 0", "parent 1"]
+
+
+def test_each_broadcaster_of_a_child_forked_in_c_counts_its_own_events_as_lost(
+    short_path: Path, settings: Settings
+) -> None:
+    with (
+        own_server(short_path) as server,
+        EventBroadcaster(server.url, settings=settings) as one,
+        EventBroadcaster(server.url, settings=settings) as two,
+    ):
+
+        def child() -> None:
+            say(one.new_recorder("c"), *"12345")
+            say(two.new_recorder("c"), *"123")
+            assert not one.shutdown(60)
+            assert not two.shutdown(60)
+            assert (one.losses.counts, two.losses.counts) == ({"lost": 5}, {"lost": 3})
+
+        with a_round_under_way(server, one, two):
+            in_child(child, fork_in_c)
 
 
 @pytest.mark.parametrize("forks", one([5, 50]))
