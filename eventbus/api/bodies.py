@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from eventbus.api import status
 from eventbus.api.negotiation import JSON, YAML
 from eventbus.decodable import decodable
 from eventbus.encoding.plain_yaml import plain_loader
+from eventbus.store.storage import MAX_BYTES
 
 T = TypeVar("T")
 
@@ -23,6 +25,8 @@ T = TypeVar("T")
 BODY_S: Final = 30.0
 #: Bytes of a body, as the API server has it.
 MAX_BODY: Final = 3 * 1024 * 1024
+#: Bytes of a patch and of its result: an object has at most half of it. The work of a patch may grow with its square.
+MAX_PATCH: Final = 2 * MAX_BYTES
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 READ: Final = (JSON, YAML, PROTOBUF)
@@ -33,6 +37,9 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 #: Bytes of YAML, for which PyYAML takes a second; what is JSON in a YAML body may be larger.
 MAX_YAML: Final = 256 * 1024
+#: Double keys that are reported of one body, as by the API server, and characters of each key in their paths.
+MOST_DOUBLES: Final = 100
+_SHOWN: Final = 256
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _MEDIA_TYPE: Final = re.compile(rf'\s*+({_TOKEN}/{_TOKEN})\s*+(?:;\s*+{_TOKEN}=(?:{_TOKEN}|"[^"]*+")\s*+)*+;?\s*+')
@@ -100,11 +107,14 @@ class Body(msgspec.Struct, frozen=True):
             raise ValueError("nested too deeply") from None
 
     def doubles(self) -> list[str]:
-        """The paths of keys that an object of this JSON has twice. Raises: Refusal: 400: it is nested too deeply."""
+        """The paths of keys that an object of this JSON has twice, `MOST_DOUBLES` at the most.
+
+        Raises: Refusal: 400: it is nested too deeply.
+        """
         if self.media_type != JSON:
             return []
         try:
-            return list(_doubles(json.loads(self.data, object_pairs_hook=_Object)))
+            return list(islice(_doubles(json.loads(self.data, object_pairs_hook=_Object)), MOST_DOUBLES))
         except RecursionError:  # later than where `value` has read it
             raise status.bad_request("the body is nested too deeply") from None
 
@@ -121,9 +131,9 @@ class _Object(dict[str, Any]):
 def _doubles(value: Any, path: str = "") -> Iterator[str]:
     if isinstance(value, _Object):
         below = f"{path}." if path else ""
-        yield from (below + key for key in value.twice)
+        yield from (below + key[:_SHOWN] for key in value.twice)
         for key, inner in value.items():
-            yield from _doubles(inner, below + key)
+            yield from _doubles(inner, below + key[:_SHOWN])
     elif isinstance(value, list):
         for place, inner in enumerate(value):
             yield from _doubles(inner, f"{path}[{place}]")
@@ -164,6 +174,7 @@ __all__ = [
     "BODY_S",
     "JSON_PATCH",
     "MAX_BODY",
+    "MAX_PATCH",
     "MERGE_PATCH",
     "PATCHES",
     "PROTOBUF",

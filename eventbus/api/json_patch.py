@@ -1,4 +1,7 @@
-"""JSON patches (RFC 6902): read, and applied to a copy."""
+"""JSON patches (RFC 6902): read, and applied to a copy.
+
+The body bounds a patch. Only `copy` makes more of it, in k steps up to 2^k times, so copies are bounded too.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,21 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 #: Operations in one patch; the API server's own bound.
 MOST: Final = 10_000
+#: Bytes of JSON that all copies of one patch may add: an object has no more. The API server allows 3 MiB.
+MAX_COPIED: Final = 256 * 1024
 _MISSING: Final = object()
 
 
 class PatchFailed(ValueError):
     """The patch does not fit the object."""
+
+
+class PatchTooLarge(ValueError):
+    """The patch has too many operations, or its copies add too many bytes."""
 
 
 class Operation(NamedTuple):
@@ -25,11 +36,14 @@ class Operation(NamedTuple):
 
 
 def read_patch(value: Any) -> list[Operation]:
-    """The steps of a patch that was JSON. Raises: ValueError: it is none. PatchFailed: a step is none."""
+    """The steps of a patch that was JSON.
+
+    Raises: ValueError: it is no patch. PatchTooLarge: it has too many steps. PatchFailed: a step is no operation.
+    """
     if not isinstance(value, list):
         raise ValueError(f"json: cannot unmarshal {sort_of(value)} into Go value of type jsonpatch.Patch")
     if len(value) > MOST:
-        raise ValueError(f"The allowed maximum operations in a JSON patch is {MOST}, got {len(value)}")
+        raise PatchTooLarge(f"The allowed maximum operations in a JSON patch is {MOST}, got {len(value)}")
     for step in value:
         if step is not None and not isinstance(step, Mapping):
             raise ValueError(f"json: cannot unmarshal {sort_of(step)} into Go value of type jsonpatch.Operation")
@@ -37,8 +51,12 @@ def read_patch(value: Any) -> list[Operation]:
 
 
 def apply_patch(target: Any, operations: Sequence[Operation]) -> Any:
-    """A copy of *target* with all *operations* done. Raises: PatchFailed: one cannot be."""
+    """A copy of *target* with all *operations* done.
+
+    Raises: PatchFailed: an operation does not fit. PatchTooLarge: copies add more than `MAX_COPIED`.
+    """
     root: Any = {"": copy.deepcopy(target)}
+    copied = 0
     for step in operations:
         path, origin = ("", *step.path), ("", *step.origin)
         match step.op:
@@ -54,7 +72,11 @@ def apply_patch(target: Any, operations: Sequence[Operation]) -> Any:
                     raise PatchFailed("a value cannot be moved into itself")
                 _add(root, path, _remove(root, origin))
             case "copy":
-                _add(root, path, copy.deepcopy(_get(root, origin)))
+                value = _get(root, origin)
+                copied += len(msgspec.json.encode(value))
+                if copied > MAX_COPIED:
+                    raise PatchTooLarge(f"The copies of a JSON patch may add {MAX_COPIED} bytes, these add {copied}")
+                _add(root, path, copy.deepcopy(value))
             case "test":
                 if not _same(_found(root, path), step.value):
                     raise PatchFailed(f"testing value /{'/'.join(step.path)} failed")
@@ -151,4 +173,4 @@ def sort_of(value: Any) -> str:
     return next((name for sort, name in sorts if isinstance(value, sort)), "number")
 
 
-__all__ = ["Operation", "PatchFailed", "apply_patch", "read_patch", "sort_of"]
+__all__ = ["Operation", "PatchFailed", "PatchTooLarge", "apply_patch", "read_patch", "sort_of"]

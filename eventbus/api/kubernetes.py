@@ -14,7 +14,17 @@ from aiohttp import web
 from eventbus.api import deletes, status, verbs
 from eventbus.api.access import Role
 from eventbus.api.app_keys import API, USER, Api
-from eventbus.api.bodies import APPLY_PATCH, BODY_S, MAX_BODY, PATCHES, READ, Body, media_type_of, read_body
+from eventbus.api.bodies import (
+    APPLY_PATCH,
+    BODY_S,
+    MAX_BODY,
+    MAX_PATCH,
+    PATCHES,
+    READ,
+    Body,
+    media_type_of,
+    read_body,
+)
 from eventbus.api.desk import THREADS, Desk
 from eventbus.api.doors import is_from_browser
 from eventbus.api.limits import Limits, is_long
@@ -125,7 +135,7 @@ class KubernetesApi:
         accepted = PATCHES if asked.verb == "patch" else READ
         media_type = _body_type(request, accepted)
         options = write_options(request.query, _OPTIONS[asked.verb], applied=media_type == APPLY_PATCH)
-        body = await typed_body(request, accepted)
+        body = await typed_body(request, accepted, most=MAX_PATCH if asked.verb == "patch" else MAX_BODY)
         do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": verbs.patch}[
             asked.verb
         ]

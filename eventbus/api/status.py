@@ -157,8 +157,12 @@ def already_exists(resource: str, name: str) -> Refusal:
 
 def too_large(limit: int) -> Refusal:
     """413. *limit* in bytes of the body."""
-    message = f"Request entity too large: limit is {limit} bytes"
-    return Refusal(413, "RequestEntityTooLarge", message, details={})
+    return too_much(f"limit is {limit} bytes")
+
+
+def too_much(problem: str) -> Refusal:
+    """413. *problem*: the bound, and what is beyond it."""
+    return Refusal(413, "RequestEntityTooLarge", f"Request entity too large: {problem}", details={})
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> Refusal:
@@ -309,6 +313,7 @@ __all__ = [
     "response",
     "too_large",
     "too_many",
+    "too_much",
     "unauthorized",
     "unavailable",
     "unsupported_media_type",

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from eventbus.api import status
-from eventbus.api.bodies import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Body
+from eventbus.api.bodies import APPLY_PATCH, JSON_PATCH, MAX_PATCH, STRATEGIC_PATCH, Body
 from eventbus.api.config_rules import check_base64
 from eventbus.api.desk import Desk
-from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch, sort_of
+from eventbus.api.json_patch import PatchFailed, PatchTooLarge, apply_patch, read_patch, sort_of
 from eventbus.api.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
 from eventbus.api.object_bodies import bad_patch, object_of, warnings_of
 from eventbus.api.object_rules import check_rules, invalid_object
@@ -252,13 +252,15 @@ def _patch_of(body: Body) -> Any:
 def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
     """Return the function that patches an object's JSON.
 
-    Raises: Refusal: 400, it is no patch; when called 422, it does not fit.
+    Raises: Refusal: 400, it is no patch; 413, it is too large; when called 422, it does not fit.
     """
     if media_type == JSON_PATCH:
         try:
             steps = read_patch(value)
         except PatchFailed:
             raise _unfit() from None
+        except PatchTooLarge as error:
+            raise status.too_much(str(error)) from None
         except ValueError as error:
             raise status.bad_request(str(error)) from None
         return lambda plain: _fitting(lambda: apply_patch(plain, steps))
@@ -271,12 +273,19 @@ def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _fitting(apply: Callable[[], Any]) -> Any:
+    """The result of a patch, bounded in bytes and in depth. Raises: Refusal: 400, 413, 422."""
     try:
-        return apply()
+        result = apply()
+        size = len(msgspec.json.encode(result))
     except PatchFailed:
         raise _unfit() from None
+    except PatchTooLarge as error:
+        raise status.too_much(str(error)) from None
     except (BadDirective, RecursionError, TypeError) as error:
         raise status.bad_request(f"the patch cannot be applied: {error}") from None
+    if size > MAX_PATCH:
+        raise status.too_much(f"the result of a patch may have {MAX_PATCH} bytes, this one has {size}")
+    return result
 
 
 def _unfit() -> status.Refusal:

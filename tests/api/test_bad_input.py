@@ -269,6 +269,28 @@ def test_a_patch_with_a_field_that_nobody_knows_is_invalid_where_that_is_asked(w
     assert worker.call("DELETE", f"{EVENTS}/p").status == 200
 
 
+@pytest.mark.parametrize(
+    ("media_type", "patch"),
+    [
+        ("json-patch", [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(24)]),
+        ("json-patch", [{"op": "test", "path": "/reason", "value": ""}] * 10_001),
+        ("json-patch", [{"op": "add", "path": "/message", "value": "x" * 600_000}]),
+        ("merge-patch", {"message": "x" * 600_000}),
+        ("strategic-merge-patch", {"message": "x" * 600_000}),
+        ("strategic-merge-patch", {"metadata": {"ownerReferences": [{"uid": "1", f"{n}": 0} for n in range(2000)]}}),
+    ],
+    ids=["copies", "steps", "JSON patch", "merge patch", "strategic patch", "strategic lists"],
+)
+def test_a_patch_that_is_large_or_makes_something_large_is_refused(
+    worker: ApiWorker, media_type: str, patch: Any
+) -> None:
+    about = {"metadata": {"name": "bomb"}, "involvedObject": {"namespace": "default"}}
+    assert worker.call("POST", EVENTS, about).status == 201
+    answer = worker.call("PATCH", f"{EVENTS}/bomb", patch, Content_Type=f"application/{media_type}+json")
+    assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
+    assert worker.call("DELETE", f"{EVENTS}/bomb").status == 200
+
+
 def test_a_body_without_an_end_is_answered_and_cut_off(worker: ApiWorker) -> None:
     where, answer = urlsplit(worker.url), b""
     head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()

@@ -23,3 +23,11 @@ def test_keys_that_are_nested_deeper_than_can_be_looked_at_are_refused(begin: by
     body = Body(begin * 100_000 + b"1" + end * 100_000, JSON)
     with pytest.raises(Refusal, match="nested too deeply"):
         body.doubles()
+
+
+def test_double_keys_below_a_long_key_are_told_in_few_bytes() -> None:
+    """Told whole, each of 3 000 would bring the megabyte of the key above it: 3 GB, and a client could send more."""
+    twice = b",".join(b'"%d":0,"%d":0' % (number, number) for number in range(3000))
+    told = Body(b'{"' + b"k" * 1_000_000 + b'":{' + twice + b"}}", JSON).doubles()
+    assert len(told) == 100
+    assert sum(map(len, told)) < 100_000

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.api.json_patch import PatchFailed, apply_patch, read_patch
+from eventbus.api.json_patch import PatchFailed, PatchTooLarge, apply_patch, read_patch
 from eventbus.api.strategic_merge import BadDirective, strategic_merge
 
 OWNERS = [{"uid": "1", "name": "a"}, {"uid": "2", "name": "b"}]
@@ -104,3 +104,45 @@ def test_an_item_without_its_key_and_an_unknown_directive_are_refused() -> None:
         strategic_merge({}, {"metadata": {"ownerReferences": [{"name": "a"}]}})
     with pytest.raises(BadDirective):
         strategic_merge({}, {"$patch": "upset"})
+
+
+def test_copies_of_an_object_into_itself_are_refused_before_they_fill_the_memory() -> None:
+    """Each step doubles the object: these 24, a patch of 1 KB, would make 16 million of it."""
+    steps = [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(24)]
+    with pytest.raises(PatchTooLarge, match="The copies"):
+        apply_patch({"a": "b"}, read_patch(steps))
+
+
+def test_copies_that_an_object_may_have_are_made() -> None:
+    steps = [{"op": "copy", "from": "/a", "path": f"/{number}"} for number in range(250)]
+    assert len(apply_patch({"a": "x" * 1000}, read_patch(steps))) == 251
+
+
+def test_a_json_patch_has_at_most_ten_thousand_steps() -> None:
+    steps = [{"op": "test", "path": "/a", "value": 1}] * 10_000
+    assert apply_patch({"a": 1}, read_patch(steps)) == {"a": 1}
+    with pytest.raises(PatchTooLarge, match="10000, got 10001"):
+        read_patch([*steps, steps[0]])
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"metadata": {"ownerReferences": [{"uid": "1", f"field{number}": 0} for number in range(3000)]}},
+        {"spec": {"containers": [{"name": "a", "env": [{"name": str(number)}]} for number in range(3000)]}},
+    ],
+    ids=["an item that grows", "a list in an item that grows"],
+)
+def test_a_merge_that_names_one_key_thousands_of_times_is_refused(patch: Any) -> None:
+    """Each time it handles what the times before have made: the work grows with the square."""
+    with pytest.raises(PatchTooLarge, match="name one key too often"):
+        strategic_merge({}, patch)
+
+
+def test_a_merge_of_large_lists_handles_each_item_a_few_times() -> None:
+    finalizers = [f"a/{number}" for number in range(40_000)]
+    merged = strategic_merge(
+        {"metadata": {"finalizers": finalizers}},
+        {"metadata": {"finalizers": [*finalizers, "b"], "$deleteFromPrimitiveList/finalizers": finalizers[1:]}},
+    )
+    assert merged["metadata"]["finalizers"] == ["a/0", *finalizers[1:], "b"]
