@@ -270,6 +270,34 @@ def test_a_rate_holds_for_a_sink_that_takes_many_at_once(
     assert Counter(round(each - begun) for each in times) == {0: 5, 1: 5, 2: 5, 3: 5, 4: 3}
 
 
+def test_the_lag_is_the_number_of_changes_in_the_stream_though_versions_jump(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    exporter = exporter_of(MemorySink())
+    partition.record(about(0))
+    run_until_idle(exporter)
+    position = partition.version()
+    partition.record(*[about(number, f"large {number}") for number in range(40)])
+    for jump in range(3):
+        forget_the_newest_version(partition)
+        for number in range(30):  # a call each
+            partition.record(about(number, f"{jump} {number}"))
+    assert len(partition.raw_changes()) == 1 + 40 + 3 * 30
+    assert status_of(partition.bus).lag == 40 + 3 * 30
+    assert exporter._store.lag(partition.version()).events == 0
+    partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=70, approximate=False)
+    assert exporter._store.lag(position).events == 70, "those that were trimmed away are listed, not read"
+    partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=0, approximate=False)
+    assert exporter._store.lag(position).events == 0
+
+
+def forget_the_newest_version(partition: Partition) -> None:
+    """Let the next version jump, as after a restart of the server."""
+    key = partition.keys.version_of("events")
+    version, _, added = partition.admin.get(key).decode().partition(" ")
+    partition.admin.set(key, f"{int(version) - 1} {added}")
+
+
 # -- outages -------------------------------------------------------------------------------------------------------
 
 

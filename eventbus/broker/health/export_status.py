@@ -70,7 +70,7 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
     """Read the status of every sink that ever had a worker, by name. Raises: BusUnavailable: call again.
 
-    Redis: HGETALL, TIME, ZCARD, XLEN, XREVRANGE, XRANGE; on each partition a round trip, and two more a sink.
+    Redis: HGETALL, TIME, ZCARD, XREVRANGE, XRANGE; on each partition a round trip, and two more a sink; one a jump.
     """
     parts: dict[str, list[SinkPart]] = {}
     modes: dict[str, str] = {}
