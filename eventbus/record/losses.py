@@ -12,6 +12,8 @@ from eventbus.text import cut_bytes, printable
 
 #: One line a cause in so many seconds: a flood of losses must not become a flood of lines.
 TELL_EVERY_S = 10.0
+#: Causes that are logged and not reported to Redis: watchers of this process missed the events, and the bus has them.
+LOCAL_CAUSES = frozenset({"missed"})
 #: Kinds of mistakes that are told at once; a caller with more of them has told enough.
 MOST_MISTAKES = 100
 #: bytes of a line's detail: enough for the field, what is wrong and the cure
@@ -56,7 +58,8 @@ class Losses:
             self._counts[cause] += n
             untold = self._untold.setdefault(cause, _Untold())
             untold.add(n, detail)
-            self._unreported[cause] += n
+            if cause not in LOCAL_CAUSES:
+                self._unreported[cause] += n
             now = self._clock.monotonic()
             if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S and not is_new:
                 return

@@ -170,3 +170,13 @@ def test_a_log_filter_that_raises_is_nothing_to_who_counts(losses: Losses) -> No
         logger.removeFilter(raises)
     assert losses.counts == {"dropped": 2}
     assert losses.lines_left() == []
+
+
+def test_what_only_local_watchers_missed_is_logged_and_not_reported_to_the_bus(
+    losses: Losses, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses.count("missed", 3)
+    losses.count("dropped", 2)
+    assert [record.message for record in caplog.records] == ["3 events missed", "2 events dropped"]
+    assert losses.counts == {"missed": 3, "dropped": 2}
+    assert losses.take_unreported() == (("dropped", 2),)
