@@ -12,6 +12,7 @@ from eventbus.api.metadata_rules import LABEL_RULE, invalid
 from eventbus.api.status import Cause, quoted
 from eventbus.names import is_dns_label
 from eventbus.objects.pod import STAYS, PodSpec
+from eventbus.objects.volume import FILE_MODE_RULE
 
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
@@ -37,6 +38,12 @@ def pod_causes(spec: PodSpec, former: PodSpec | None) -> Iterator[Cause]:
         supported = ", ".join(map(quoted, _RESTART_POLICIES))
         problem = f"Unsupported value: {quoted(spec.restart_policy)}: supported values: {supported}"
         yield Cause("FieldValueNotSupported", problem, "spec.restartPolicy")
+    if former is None or former.volumes != spec.volumes:
+        for place, volume in enumerate(spec.volumes):
+            for field, mode in volume.bad_modes():
+                shown = quoted(mode) if isinstance(mode, str) else mode
+                problem = f"Invalid value: {shown}: {FILE_MODE_RULE}"
+                yield Cause("FieldValueInvalid", problem, f"spec.volumes[{place}].{field}")
 
 
 __all__ = ["pod_causes"]

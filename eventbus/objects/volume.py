@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
 from eventbus.event import Int32
 from eventbus.frozen import FrozenStruct
+
+#: The rule of a file's mode, as the API server words it: a setuid file of a root agent would make its reader root.
+FILE_MODE_RULE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
+_MODES: Final = ("mode", "defaultMode")
 
 
 class EmptyDirVolumeSource(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -80,8 +85,42 @@ class Volume(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
         return next((said for name, said in names if name not in known and getattr(self, name) is not None), "")
 
+    def bad_modes(self) -> Iterator[tuple[str, object]]:
+        """Yield the modes of files that break FILE_MODE_RULE, each with its field, as `configMap.defaultMode`.
+
+        Source: kubernetes `pkg/apis/core/validation/validation.go` fileModeErrorMsg.
+        """
+        sources = {
+            "configMap": self.config_map,
+            "secret": self.secret,
+            "downwardAPI": self.downward_api,
+            "projected": self.projected,
+        }
+        for field, source in sources.items():
+            for where, mode in _modes(msgspec.to_builtins(source), field):
+                if not _is_file_mode(mode):
+                    yield where, mode
+
+
+def _is_file_mode(mode: object) -> bool:
+    """Return True if *mode* holds permissions alone: neither setuid, setgid nor sticky."""
+    return isinstance(mode, int) and not isinstance(mode, bool) and 0 <= mode <= 0o777
+
+
+def _modes(source: object, where: str) -> Iterator[tuple[str, object]]:
+    if isinstance(source, dict):
+        for name, value in source.items():
+            if name in _MODES and value is not None:
+                yield f"{where}.{name}", value
+            else:
+                yield from _modes(value, f"{where}.{name}")
+    elif isinstance(source, list | tuple):
+        for place, value in enumerate(source):
+            yield from _modes(value, f"{where}[{place}]")
+
 
 __all__ = [
+    "FILE_MODE_RULE",
     "ConfigMapVolumeSource",
     "EmptyDirVolumeSource",
     "HostPathVolumeSource",

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -327,6 +328,25 @@ def test_a_volume_that_is_not_there_is_named(world: RuntimeWorld, tmp_path: Path
     assert 'volume "a" : configmap "none" not found' in said
     assert "hostPath type check failed" in said
     assert "volumes of the sort nfs do not exist here" in said
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"configMap": {"name": "c", "defaultMode": 0o4755}},
+        {"secret": {"secretName": "s", "defaultMode": 0o2755}},
+        {"configMap": {"name": "c", "items": [{"key": "a", "path": "a", "mode": 0o4755}]}},
+        {"secret": {"secretName": "s", "items": [{"key": "a", "path": "a", "mode": -1}]}},
+    ],
+)
+def test_no_file_of_a_volume_has_more_than_permissions(world: RuntimeWorld, source: dict[str, Any]) -> None:
+    world.configs.config_maps["c"] = ConfigMap(data={"a": "#!/bin/sh"})
+    world.configs.secrets["s"] = Secret(data={"a": "IyE="})
+    pod = make_pod("true", volumes=[{"name": "v", **source}])
+
+    with pytest.raises(MountFailed, match=r"[mM]ode: -?\d+ must be a number between 0 and 0777 \(octal\)"):
+        world.runtime.volumes.mount(pod)
+    assert not list((world.folder / "pods" / UID).rglob("a"))
 
 
 def test_a_key_may_not_lead_out_of_its_volume(world: RuntimeWorld) -> None:

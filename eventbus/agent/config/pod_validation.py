@@ -8,6 +8,7 @@ from eventbus.errors import InvalidObject
 from eventbus.names import is_dns_label, is_dns_subdomain
 from eventbus.objects.container import Container, Lifecycle, LifecycleHandler, Probe
 from eventbus.objects.pod import Pod
+from eventbus.objects.volume import FILE_MODE_RULE
 from eventbus.quantity import parse_quantity
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -32,6 +33,9 @@ def _problems(pod: Pod) -> Iterator[str]:
         yield "spec.terminationGracePeriodSeconds: Invalid value: must be greater than or equal to 0"
     if not spec.containers:
         yield "spec.containers: Required value"
+    for place, volume in enumerate(spec.volumes):
+        for field, mode in volume.bad_modes():
+            yield f"spec.volumes[{place}].{field}: Invalid value: {mode!r}: {FILE_MODE_RULE}"
     names: set[str] = set()
     volumes = {volume.name for volume in spec.volumes}
     for field, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):

@@ -15,7 +15,7 @@ from eventbus.agent.runtime.folders import PodFolders
 from eventbus.objects.configmap import ConfigMap
 from eventbus.objects.pod import Pod
 from eventbus.objects.secret import Secret
-from eventbus.objects.volume import HostPathVolumeSource, KeyToPath, Volume
+from eventbus.objects.volume import FILE_MODE_RULE, HostPathVolumeSource, KeyToPath, Volume
 
 #: Permissions of files, unless the volume says others. Of a secret nobody but its owner may read.
 CONFIG_MODE, SECRET_MODE = 0o644, 0o400
@@ -71,6 +71,8 @@ class PodVolumes:
         namespace = pod.metadata.namespace
         if volume.foreign:
             raise MountFailed(f"volumes of the sort {volume.foreign} do not exist here")
+        for field, mode in volume.bad_modes():  # nobody has checked a pod that was written to the bus without the API
+            raise MountFailed(f"{field}: {mode} {FILE_MODE_RULE}")
         if volume.host_path is not None:
             _check_host_path(volume.host_path)
         elif source := volume.config_map:

@@ -188,6 +188,13 @@ def test_a_probe_or_hook_without_a_command_is_refused_by_its_field(field: str, c
     assert refused(["true"]) == ""
 
 
+def test_a_mode_that_would_make_a_setuid_file_is_refused_by_its_field() -> None:
+    text = WEB + "  volumes: [{name: v, configMap: {name: c, defaultMode: 2541}}]\n"
+    problem = r"spec\.volumes\[0\]\.configMap\.defaultMode: Invalid value: 2541: must be"
+    with pytest.raises(InvalidObject, match=problem):
+        read_pods(text.encode(), "a.yaml", node="n1", source=Source.FILE)
+
+
 def test_json_and_lists_are_read_as_well() -> None:
     pod = '{"kind": "Pod", "metadata": {"name": "%s"}, "spec": {"containers": [{"name": "m", "command": ["a"]}]}}'
     text = f'{{"kind": "List", "items": [{pod % "a"}, {pod % "b"}]}}'
