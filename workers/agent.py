@@ -64,6 +64,14 @@ from eventbus.workers.options import metrics_option, worker_help
     "--allow-user", "allow_users", multiple=True, type=int, metavar="UID", help="Pods may run as this user as well."
 )
 @click.option(
+    "--allow-group",
+    "allow_groups",
+    multiple=True,
+    type=int,
+    metavar="GID",
+    help="Pods may have this group as well; may be repeated. That of an allowed user's number is allowed.",
+)
+@click.option(
     "--max-pods",
     type=click.IntRange(min=0),
     default=110,

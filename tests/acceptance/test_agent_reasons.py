@@ -30,6 +30,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "selector": ({"nodeSelector": {"disk": "fast"}}, "NodeSelectorMismatching"),
     "command": ({"container": {"command": ["/no/such/program"]}}, "CommandNotFound"),
     "user": ({"securityContext": {"runAsUser": 12345}}, "UserNotPermitted"),
+    "group": ({"securityContext": {"supplementalGroups": [12345]}}, "GroupNotPermitted"),
     "privileged": ({"container": {"securityContext": {"privileged": True}}}, "PrivilegedNotPermitted"),
 }
 #: Those of which something runs, or is tried.

@@ -100,7 +100,7 @@ def open_pods(
         node_name=machine.name,
         machinery=_machinery(runtime, recorder, clock),
         node=lambda: machine.offer,
-        permission=Permission(options.allow_commands, options.allow_users, options.allow_env),
+        permission=Permission(options.allow_commands, options.allow_users, options.allow_env, options.allow_groups),
         events=recorder,
         clock=clock,
         bus_side=bus_side,

@@ -33,6 +33,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_commands: tuple[str, ...] = ()
     allow_env: tuple[str, ...] = ()
     allow_users: tuple[int, ...] = ()
+    allow_groups: tuple[int, ...] = ()
     leave_pods: bool = False
     pressure_thresholds: str = ""
     max_pods: int = MOST_PODS

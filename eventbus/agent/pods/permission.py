@@ -32,6 +32,8 @@ class Permission:
 
     Args:   allow_commands: patterns of absolute paths: `*` stands for anything within a folder, `**` for folders too.
             allow_users: ids that a pod may run as besides our own.
+            allow_groups: ids of groups that a pod may have besides our own and those of allowed users, of the same
+            number. Our own group root is for files' pods alone, unless it is named here.
             allow_env: patterns of variables that such a pod may set, like `JOB_*`: by many a name (LD_PRELOAD,
             BASH_ENV, MAKEFLAGS, …) an allowed program can be made to run another.
     Raises: ConfigError: a pattern is no absolute path, or none of names.
@@ -42,6 +44,7 @@ class Permission:
         allow_commands: Sequence[str] = (),
         allow_users: Collection[int] = (),
         allow_env: Sequence[str] = (),
+        allow_groups: Collection[int] = (),
     ) -> None:
         for pattern in allow_commands:
             if not pattern.startswith("/") or os.path.normpath(pattern) != pattern:
@@ -52,10 +55,16 @@ class Permission:
                 raise ConfigError(f"--allow-env {pattern!r}: give a pattern of names of variables, as 'JOB_*'")
         self._variables = [_compiled(pattern) for pattern in allow_env]
         self._users = frozenset((*allow_users, os.geteuid()))
+        if os.geteuid() == 0:
+            self._groups = frozenset((*allow_groups, *(user for user in allow_users if user)))
+            self._own_groups = frozenset((os.getegid(),))
+        else:  # which can give a process no other group
+            self._groups = frozenset[int]()
+            self._own_groups = frozenset((os.getegid(), *os.getgroups()))
 
     def problem(self, pod: Pod, *, from_file: bool) -> Problem | None:
         """Return the first thing that *pod* may not; None: it may run."""
-        problems = [*self._rights(pod), *_commands_present(pod)]
+        problems = [*self._rights(pod), *self._pod_groups(pod, from_file=from_file), *_commands_present(pod)]
         if not from_file:
             problems = [*self._foreign(pod), *problems]
         return next(iter(problems), None)
@@ -71,6 +80,17 @@ class Permission:
                 yield Problem("UserNotPermitted", "pod must not run as root, and the agent does")
             if getattr(context, "privileged", None):
                 yield Problem("PrivilegedNotPermitted", "pod asks to be privileged, and no agent can make it so")
+
+    def _pod_groups(self, pod: Pod, *, from_file: bool) -> Iterator[Problem]:
+        """Yield groups that were not named."""
+        allowed = self._groups | (self._own_groups if from_file else self._own_groups - {0})
+        shared = pod.spec.security_context
+        contexts = [shared, *(one.security_context for one in pod.spec.every_container)]
+        asked = [context.run_as_group for context in contexts if context is not None]
+        cure = "see --allow-group" if os.geteuid() == 0 else "an agent that is not root can give no other than its own"
+        for group in (*asked, *(shared.supplemental_groups if shared is not None else ())):
+            if group is not None and group not in allowed:
+                yield Problem("GroupNotPermitted", f"pod may not run with group {group} ({cure})")
 
     def _foreign(self, pod: Pod) -> Iterator[Problem]:
         for where, path in _paths(pod):

@@ -40,6 +40,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "FailedPreStopHook": (RUNTIME, "test_a_pre_stop_hook_that_fails_is_told"),
     "FailedSync": (REASONS_PY, SAYS_WHY),
     "FailedValidation": (REASONS_PY, SAYS_WHY),
+    "GroupNotPermitted": (REASONS_PY, SAYS_WHY),
     "HostPortConflict": (REASONS_PY, TOO_MANY),
     "InspectFailed": (ARTIFACTS, "test_an_image_that_is_no_archive_is_explained"),
     "Killing": (RUNTIME, "test_killing_asks_first"),

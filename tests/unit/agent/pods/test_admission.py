@@ -10,11 +10,21 @@ import pytest
 from eventbus.agent.pods.admission import SYSTEM_CRITICAL, Admission, Node
 from eventbus.agent.pods.permission import Permission
 from eventbus.errors import ConfigError
-from eventbus.objects.container import Container, EnvVar, ExecAction, HTTPGetAction, Probe, SecurityContext
+from eventbus.objects.container import (
+    Container,
+    EnvVar,
+    ExecAction,
+    HTTPGetAction,
+    PodSecurityContext,
+    Probe,
+    SecurityContext,
+)
 from eventbus.objects.pod import Pod
 from eventbus.objects.volume import HostPathVolumeSource, Volume
 from tests.unit.agent.pods.pods import a_pod
 
+#: What is allowed by name has to be what a link leads to as well.
+SLEEP = os.path.realpath("/bin/sleep")
 NODE = Node({"cpu": "2", "memory": "1Gi", "pods": "3"}, {"zone": "a"})
 
 
@@ -121,6 +131,55 @@ def test_a_user_that_is_named_is_permitted() -> None:
     )
     pod = a_pod(source="file", containers=(container,))
     assert refused(pod, permission=Permission(allow_users=[os.geteuid() + 1])) is None
+
+
+def with_group(group: int, source: str = "file") -> list[Pod]:
+    """Return pods that ask for *group* in each way there is."""
+    named = SecurityContext(run_as_group=group)
+    container = Container(name="main", command=(SLEEP, "1"), security_context=named)
+    plain = Container(name="main", command=(SLEEP, "1"))
+    contexts = (PodSecurityContext(run_as_group=group), PodSecurityContext(supplemental_groups=(group,)))
+    return [
+        a_pod(source=source, containers=(container,)),
+        *(a_pod(source=source, containers=(plain,), security_context=context) for context in contexts),
+    ]
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an agent that is root, and of its group."""
+    for name in ("geteuid", "getegid"):
+        monkeypatch.setattr(os, name, lambda: 0)
+
+
+@pytest.mark.usefixtures("root")
+def test_another_group_is_refused_even_to_own_files_unless_it_is_named() -> None:
+    for pod in with_group(12):
+        assert refused(pod) == ("GroupNotPermitted", "pod may not run with group 12 (see --allow-group)")
+        assert refused(pod, permission=Permission(allow_groups=[12])) is None
+        assert refused(pod, permission=Permission(allow_users=[12])) is None, "its group by default"
+
+
+@pytest.mark.usefixtures("root")
+def test_the_group_root_is_for_own_files_alone_unless_it_is_named() -> None:
+    for pod in with_group(0):
+        assert refused(pod) is None
+    for pod in with_group(0, source="api"):
+        assert reason_of(refused(pod, permission=Permission([SLEEP], allow_users=[0]))) == "GroupNotPermitted"
+        assert refused(pod, permission=Permission([SLEEP], allow_groups=[0])) is None
+
+
+def test_an_agent_that_is_not_root_refuses_a_group_that_it_cannot_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("geteuid", "getegid"):
+        monkeypatch.setattr(os, name, lambda: 1000)
+    monkeypatch.setattr(os, "getgroups", lambda: [5])
+    permission = Permission(allow_groups=[12])
+    for own in (5, 1000):
+        assert [refused(pod, permission=permission) for pod in with_group(own)] == [None] * 3
+    for pod in with_group(12):
+        found = refused(pod, permission=permission)
+        assert found is not None
+        assert "an agent that is not root can give no other than its own" in found[1]
 
 
 def test_a_pod_of_the_bus_runs_only_what_a_pattern_allows() -> None:
