@@ -343,6 +343,7 @@ class Outbox:
                 with self._turnstile:
                     pass  # whoever is about to fork goes first
                 if self._keeper is not None:
+                    self._sender.begin_round()
                     self._keeper.watch()
                 with self._round_lock:
                     sent = self._sender.round(self._closed_at)

@@ -106,14 +106,18 @@ class Sender:
         wanted_at = self._wanted_at(closed_at)
         return min((producer.check_in_s(wanted_at) for producer in self.producers), default=math.inf)
 
+    def begin_round(self) -> None:
+        """Note that a round is to be done, before the keeper of the spool is woken: it sleeps only if none is."""
+        if self.busy_since is None:
+            self.busy_since = self._clock.monotonic()
+
     def round(self, closed_at: float = -math.inf) -> bool:
         """Connect if need be, pack what the buffer holds, check acks that are due, publish what waits.
 
         Returns: whether anything was sent; False where all that waits is for partitions that are left alone.
         Raises: BusUnavailable, BusRefused, ConfigError: what was not acknowledged waits; call again.
         """
-        if self.busy_since is None:
-            self.busy_since = self._clock.monotonic()
+        self.begin_round()
         with self.lock:
             if self._transport is None:
                 self.open()

@@ -50,7 +50,11 @@ class SpoolKeeper:
         self._adopter.start()
 
     def watch(self) -> None:
-        """Note that a round begins. The flusher's; costs next to nothing while this is awake."""
+        """Wake the thread, if it sleeps, after `begin_round` of the sender. Called by the flusher at each round.
+
+        1. the flusher sets `busy_since`; 2. it reads `_asleep`. The thread, before it sleeps: 1. sets `_asleep`;
+        2. reads `busy_since`. So at least one of the two sees what the other has set.
+        """
         if self._asleep:
             self._asleep = False
             self._rouse()
@@ -79,7 +83,7 @@ class SpoolKeeper:
         while not self._stopping.happened:
             if sender.busy_since is None and not self.spool.unsynced:
                 self._asleep = True
-                if sender.busy_since is None:  # a round that began in between has seen that this sleeps, or is seen
+                if sender.busy_since is None:  # see `watch`
                     self._wake.acquire()
                 self._asleep = False
             self._stopping.wait(LOOK_S)

@@ -25,7 +25,7 @@ from eventbus.record.spool.wiring import make_keeper
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from tests.builders import make_reference
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 PARTITIONS = 3
 NOW_NS = 1_763_719_000_000_000_000
@@ -143,6 +143,51 @@ def test_what_was_spooled_before_the_bus_was_reached_is_sent_when_it_is_there_th
     there.set()
     eventually(lambda: bus.accepted == said)
     assert outbox.close(5)
+
+
+class SlowBus(MemoryBus):
+    """Answers a `publish` once *go* is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = Event()
+
+    def publish(
+        self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
+    ) -> list[PublishReply | EventBusError]:
+        self.go.wait(PATIENCE_S)
+        return super().publish(requests, meanwhile)
+
+
+def test_a_round_that_begins_as_the_spools_thread_falls_asleep_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flusher goes on only when the thread has fallen asleep after the wake-up, or has written."""
+    bus, losses, clock = SlowBus(), Losses(SystemClock()), SystemClock()
+    settings = Settings(spool=str(tmp_path / "spool"))
+    keeper = make_keeper(
+        url="redis://a:1/0",
+        settings=settings,
+        open_bus=lambda: pytest.fail("nothing is left to adopt"),
+        connect=lambda: bus,
+        clock=clock,
+        losses=losses,
+    )
+    wake = keeper.watch
+
+    def wake_early() -> None:
+        wake()
+        eventually(lambda: keeper._asleep or keeper.spool.in_use)
+
+    monkeypatch.setattr(keeper, "watch", wake_early)
+    outbox = Outbox(connect=lambda: bus, settings=settings, clock=clock, losses=losses, make_keeper=lambda: keeper)
+    said = record(outbox, 10)
+    try:
+        eventually(lambda: keeper.spool.in_use)
+    finally:
+        bus.go.set()
+        assert outbox.close(60)
+    assert bus.accepted == said
 
 
 def test_a_round_has_as_many_batches_of_a_partition_as_the_bus_allows_and_all_partitions() -> None:
