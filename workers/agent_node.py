@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,19 +68,20 @@ def _installed(signals: Signals) -> Signals:
 
 def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, signals: Signals, *, metrics: str) -> int:
     settings = Settings.from_environ(os.environ)
+    started = threading.Event()
     if settings.url:
         from eventbus.workers.api_agent import run_through_api
 
         def build_remote(reached: Reached) -> Part:
             options.check_bus(reached.address)
-            node = _node(flags, options, reached.address, SystemClock(), reached.ending)
+            node = _node(flags, options, reached.address, SystemClock(), reached.ending, started)
             return _with_pods(node, pods, RemoteStore(reached.address), settings, reached.ending)
 
         return run_through_api(build_remote, settings, metrics=metrics, signals=signals)
 
     def build(context: Context) -> Part:
         options.check_bus(context.bus)
-        node = _node(flags, options, context.bus, context.clock, context.ending, context.on_change)
+        node = _node(flags, options, context.bus, context.clock, context.ending, started, context.on_change)
         store = ObjectStore(context.bus, context.bus.client(name="eventbus-agent-pods"))
         return _with_pods(node, pods, store, settings, context.ending)
 
@@ -92,6 +94,7 @@ def _node(
     bus: Bus | ApiAddress,
     clock: Clock,
     ending: Callable[[], bool],
+    started: threading.Event,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> Part:
     return open_agent(
@@ -106,6 +109,7 @@ def _node(
         max_pods=options.max_pods,
         # Begun anew after other options, it is the same node as before.
         keep_node=lambda: flags.keep_node or not ending(),
+        started=started,
         on_change=on_change,
     )
 

@@ -35,6 +35,8 @@ class Agent:
 
     Args: node_status_funcs: what finds the status, in this order.
           keep_node: a clean end leaves node and lease, so that the node falls silent like one that died.
+          started: set once `Starting` is recorded. An agent that is built again after a change of options gets the
+          one of the agent before, because its process did not start again.
           closing: called last, in `stop`.
     """
 
@@ -53,6 +55,7 @@ class Agent:
         node_status_funcs: Sequence[NodeStatusFunc],
         status_every_s: float = STATUS_EVERY_S,
         keep_node: Callable[[], bool],
+        started: threading.Event | None = None,
         closing: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
@@ -66,7 +69,7 @@ class Agent:
         self._writer = NodeStatusWriter(
             nodes=nodes, clock=clock, name=name, labels=labels, status_of=self._round.run, tell=self._tell
         )
-        self._started = False
+        self._started = started or threading.Event()
         self._registered = threading.Event()
         self._stopped = False
         self._transitions = self._failures = 0
@@ -157,8 +160,8 @@ class Agent:
 
     def _register(self) -> None:
         node = self._writer.register()
-        if not self._started:
-            self._started = True
+        if not self._started.is_set():
+            self._started.set()
             identity = f"{node.metadata.uid}/Starting/{os.urandom(8).hex()}"
             self._occurrences.record(identity, _reference(node), NORMAL, "Starting", "Starting agent.")
             log.info("node %s is registered", self.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -84,13 +85,14 @@ def open_agent(
     thresholds: Thresholds = USUAL,
     max_pods: int = MOST_PODS,
     keep_node: Callable[[], bool] = lambda: False,
+    started: threading.Event | None = None,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> Agent:
     """An agent for the machine that this process runs on; nothing is sent before its `start`.
 
     Args:   name: of the node; "": the host's.  labels: besides the host's name, system and architecture.
             node_status_funcs: run behind the default ones; behind them those of the entry points.
-            state_dir: the folder whose disk is watched; None: the current one's.
+            state_dir: the folder whose disk is watched; None: the current one's.  started: see `Agent`.
     Raises: ConfigError: psutil is missing, or *name* is no name of a node.
     """
     clock = clock or SystemClock()
@@ -127,6 +129,7 @@ def open_agent(
         node_status_funcs=[*setters.in_order(), *node_status_funcs, *registered_node_status_funcs()],
         status_every_s=status_every_s,
         keep_node=keep_node,
+        started=started,
         closing=reached.close,
     )
 

@@ -118,6 +118,18 @@ def lose_n1(fleet: Fleet, silence: Callable[[], object], grace_s: float) -> None
         assert silent_s <= 46 or not QUIET, "the issue's own bound"
 
 
+def test_a_change_of_options_is_no_start_of_the_agent(env: dict[str, str], fleet: Fleet, tmp_path: Path) -> None:
+    options = ("--node-name", "n1", "--keep-node", "--node-status-update-frequency", "0.05")
+    with Program("worker", "agent", *options, env=env, folder=tmp_path) as agent:
+        eventually(lambda: fleet.reasons("n1")["Starting"] == 1)
+        assert run("options", "set", "burst=50", env=env).returncode == 0
+        eventually(lambda: "restarting the consumers" in agent.err)
+        before = fleet.renewed("n1")
+        eventually(lambda: fleet.renewed("n1") > before)  # it is registered again
+        assert agent.stop() == 0
+    assert fleet.reasons("n1")["Starting"] == 1
+
+
 quick_and_real = pytest.mark.parametrize(
     ("of_agent", "of_worker", "grace_s"),
     [pytest.param(*QUICK, 3.0, id="quick"), pytest.param((), (), 40.0, id="real", marks=pytest.mark.volume)],
