@@ -94,7 +94,7 @@ def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
     `eventbus get nodes` shows it and `eventbus describe node` all that it tells: addresses, capacity, versions, and the
     conditions Ready, MemoryPressure, DiskPressure, PIDPressure and NetworkUnavailable. What an installed package has
     registered under eventbus.node_status is told as well. When the machine falls silent a lifecycle worker says so. A
-    clean end takes the node away. Needs psutil: pip install 'eventbus[agent]'.
+    clean end takes the node away. Needs pip install 'eventbus[agent]'.
 
     With --manifests or --procfile it runs pods: groups of processes that are started and ended together, watched by
     probes, and started again with back-off. They run whether or not there is a bus, and go on when the agent is

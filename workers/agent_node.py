@@ -15,6 +15,7 @@ from eventbus.agent.pods.options import PodOptions
 from eventbus.agent.thresholds import parse_thresholds
 from eventbus.broker.bus import Bus
 from eventbus.clock import Clock, SystemClock
+from eventbus.extras import extra_needed
 from eventbus.remote.address import ApiAddress
 from eventbus.remote.store import RemoteStore
 from eventbus.settings import Settings
@@ -44,10 +45,12 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     options.check(settings, standalone=flags.standalone)
     if flags.standalone and not options.any:
         raise click.UsageError("--standalone needs --manifests, --procfile or --manifest-url: what is it to run?")
+    with extra_needed("agent"):
+        import psutil  # noqa: F401
+
+        from eventbus.agent.pods.opening import open_pods
     if not options.any:
         return _run_node(flags, options, None, _installed(Signals()), metrics=metrics)
-    from eventbus.agent.pods.opening import open_pods
-
     pods = open_pods(options, settings, node=flags.node_name, labels=flags.labels, standalone=flags.standalone)
     if flags.standalone:
         from eventbus.workers.pods import run_alone

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from eventbus.errors import ConfigError
+from eventbus.extras import extra_needed
 from eventbus.workers.options import metrics_option
 
 _FILE = click.Path(path_type=Path)
@@ -83,6 +83,7 @@ def api(metrics: str, **given: Any) -> None:
     Without users (--token-file, --authentication-config, --client-ca) it serves only processes of your own user on
     this machine, as admins. With users, every client must sign in, except over the unix socket. --grant says who may
     do what; the group system:masters is admin. An address that others reach needs TLS and users.
+    Needs pip install 'eventbus[api]'.
 
     \b
     Examples:
@@ -96,8 +97,6 @@ def api(metrics: str, **given: Any) -> None:
       2      this bus, or these settings, will not do
       128+n  ended at once by a second signal n: 130 Ctrl-C, 143 SIGTERM
     """
-    try:
+    with extra_needed("api"):
         from eventbus.workers.api_server import ApiFlags, serve
-    except ImportError as error:
-        raise ConfigError(f"worker api needs {error.name}: pip install 'eventbus[api]'") from error
     sys.exit(serve(ApiFlags(**given), metrics=metrics))

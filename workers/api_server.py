@@ -24,6 +24,7 @@ from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files
 from eventbus.broker.embedded.server import default_directory
 from eventbus.errors import ConfigError
+from eventbus.extras import extra_needed
 from eventbus.workers.worker import Context, Part, run
 
 if TYPE_CHECKING:
@@ -108,11 +109,9 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
 
 
 def _jwt_users(path: Path) -> JwtUsers:
-    """Raises: ConfigError: the file will not do, or PyJWT is missing."""
-    try:
+    """Raises: ConfigError: the file will not do, or eventbus[oidc] is not installed."""
+    with extra_needed("oidc", "--authentication-config"):
         from eventbus.api.oidc.tokens import JwtUsers
-    except ImportError as error:
-        raise ConfigError(f"--authentication-config needs {error.name}: pip install 'eventbus[oidc]'") from error
     return JwtUsers(path)
 
 

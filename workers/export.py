@@ -65,6 +65,8 @@ def export(metrics: str, **given: Any) -> None:
     stdout:                          JSON Lines
     scheme:…                         a sink that an installed package has registered
 
+    The first three need an extra: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]'.
+
     counts=shown in the URL's query writes the counts that `eventbus get events` shows, with repeats that were held
     back; otherwise a sink gets the counts that client-go would have written.
 

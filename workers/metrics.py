@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
+from eventbus.extras import extra_needed
 from eventbus.log import log
 
 if TYPE_CHECKING:
@@ -186,10 +187,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _renderer(component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -> Callable[[], bytes]:
-    try:
+    with extra_needed("metrics", "--metrics-port"):
         from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-    except ImportError as error:
-        raise ConfigError("--metrics-port needs prometheus-client: pip install 'eventbus[metrics]'") from error
     registry = CollectorRegistry()
     registry.register(_Collector(component, loop_health))
     ProcessCollector(registry=registry)

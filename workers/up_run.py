@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +21,7 @@ from eventbus.clock import SystemClock
 from eventbus.consume.group_consumer import consumer_name
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.event import ObjectReference
+from eventbus.extras import has_extra, is_needed
 from eventbus.process.prefixed import PrefixedOutput
 from eventbus.process.procfile import RESERVED, ports_of
 from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
@@ -36,8 +36,8 @@ from eventbus.workers.worker import NAMESPACE, WorkerEvents
 
 COMPONENT = "eventbus-up"
 WORKERS = ("log", "sink", "lifecycle", "agent")
-#: The machine is a node only where it can be measured (pip install 'eventbus[agent]').
-NEEDS = {"agent": "psutil"}
+#: Extra → what there is not without it.
+OPTIONAL = {"api": "no page and no API", "agent": "no node, so this machine is not measured"}
 API = "api"
 SERVER = ObjectReference("Process", NAMESPACE, "server")
 #: Of `--api`: no API at all.
@@ -135,6 +135,8 @@ class UpRun:
         Raises:  KeyboardInterrupt: a second signal; everything was killed.
         """
         workers, lines = self._make_lines()
+        for extra in missing_extras(self._commands, self._api):
+            self._tell(f"{OPTIONAL[extra]}: {is_needed(extra)}")
         try:
             self._pods.add([*workers, *lines])
         except EventBusError as error:
@@ -162,9 +164,11 @@ class UpRun:
         """Make the workers, and the lines of the Procfile; a line that is named as a worker is one."""
         environ = environment(os.environ, self._url)
         python = (sys.executable, "-P", "-m", "eventbus", "worker")
-        workers = {name: (*python, name, *self._ports[name]) for name in WORKERS if _can_run(name)}
+        workers = {name: (*python, name, *self._ports[name]) for name in WORKERS}
         if self._api is not None:
             workers[API] = (*python, API, *self._api)
+        for extra in missing_extras(self._commands, self._api):
+            workers.pop(extra, None)
         lines = [
             Line(name, ("/bin/sh", "-c", command), environ | {"PORT": self._line_ports[name]})
             for name, command in self._commands.items()
@@ -220,15 +224,19 @@ class _OnOutput(Screen):
         self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
 
-def _can_run(name: str) -> bool:
-    """True if what the worker *name* needs besides ourselves is installed."""
-    return name not in NEEDS or find_spec(NEEDS[name]) is not None
+def missing_extras(commands: Mapping[str, str], api: Sequence[str] | None) -> list[str]:
+    """Return the extras that are not installed, of the workers that `up` then leaves out."""
+    return [
+        name for name in OPTIONAL if name not in commands and not has_extra(name) and (name != API or api is not None)
+    ]
 
 
 def metrics_options(metrics: str) -> dict[str, list[str]]:
     """Return each worker's own `--metrics-port`, one number after the other. Raises: ConfigError."""
     if not metrics:
         return {name: [] for name in WORKERS}
+    if not has_extra("metrics"):
+        raise ConfigError(f"--metrics-port: {is_needed('metrics')}")
     host, first = parse_address(metrics)
     # 0 is any free port, also for the next one.
     ports = {name: first and first + place for place, name in enumerate(WORKERS)}
@@ -239,9 +247,11 @@ def metrics_options(metrics: str) -> dict[str, list[str]]:
 
 
 def api_options(api: str) -> list[str] | None:
-    """Return the options of the worker api; None: it is not wanted, or its extra is not installed."""
-    if api == NO_API or (not api and find_spec("aiohttp") is None):
+    """Return the options of the worker api; None: it is not wanted. Raises: ConfigError."""
+    if api == NO_API:
         return None
+    if api and not has_extra(API):
+        raise ConfigError(f"--api {api}: {is_needed(API)}")
     return ["--listen", api] if api else ["--any-port"]
 
 

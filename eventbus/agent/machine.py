@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from eventbus.errors import ConfigError
+from eventbus.extras import extra_needed
 
 #: Where Linux says what it can bear; elsewhere nothing is known of it.
 _LOADS, _THREADS_MAX = Path("/proc/loadavg"), Path("/proc/sys/kernel/threads-max")
@@ -56,14 +56,12 @@ class LocalMachine:
     """The machine this process runs on.
 
     Args:   state_dir: the folder whose disk is looked at.
-    Raises: ConfigError: psutil is missing.
+    Raises: ConfigError: eventbus[agent] is not installed.
     """
 
     def __init__(self, state_dir: Path) -> None:
-        try:
+        with extra_needed("agent"):
             import psutil
-        except ImportError as error:
-            raise ConfigError("the agent needs psutil: pip install 'eventbus[agent]'") from error
         self._psutil = psutil
         self._state_dir = state_dir
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from eventbus.errors import ConfigError
+from eventbus.extras import extra_needed
 
 #: Bytes that asyncio holds for reading of each connection: its own 256 KiB are 600 MB for 2 000 watches.
 READ_BUFFER: Final = 16 * 1024
@@ -71,12 +72,10 @@ def own_files(folder: Path, names: Sequence[str]) -> Files:
 
     Workers that share the folder share the CA. Blocks for a moment.
 
-    Raises: ConfigError: the folder cannot be written, or `cryptography` is missing.
+    Raises: ConfigError: the folder cannot be written, or eventbus[api] is not installed.
     """
-    try:
+    with extra_needed("api", "--tls"):
         import cryptography  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("--tls makes certificates with cryptography: pip install 'eventbus[api]'") from error
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(folder):

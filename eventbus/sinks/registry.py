@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 import msgspec
 
 from eventbus.errors import ConfigError
+from eventbus.extras import extra_needed
 from eventbus.settings import read_secret
 from eventbus.sinks.contract import EventSink
 
@@ -214,9 +215,11 @@ def _split(url: str) -> SplitResult:
 def _load(place: str, extra: str) -> Any:
     module, _, attribute = place.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        if not extra:
+            return getattr(import_module(module), attribute)
+        with extra_needed(extra, "this sink"):
+            return getattr(import_module(module), attribute)
     except ImportError as error:
-        cure = f"pip install 'eventbus[{extra}]'" if extra else f"check that {module} can be imported"
-        raise ConfigError(f"this sink cannot be loaded ({error}): {cure}") from error
+        raise ConfigError(f"this sink cannot be loaded ({error}): check that {module} can be imported") from error
     except AttributeError as error:
         raise ConfigError(f"{module} has no {attribute!r}") from error

@@ -1,15 +1,26 @@
-"""eventbus as a user installs it, from its wheel: nothing but the package `eventbus` comes with it."""
+"""eventbus as a user installs it, from its wheel: alone, with each extra alone, and with all of them.
+
+The environments are made without a network, of the packages of the running one: see `tests/support/installed.py`.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import tarfile
+import tomllib
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.installed import Installed, build, install
+from eventbus.extras import EXTRAS
+from tests.acceptance.programs import environment
+from tests.support.installed import ROOT, Installed, build, install
+from tests.support.kubeconfig import write_kubeconfig
 
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -20,8 +31,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install(wheel, tmp_path_factory.mktemp("installed") / "venv")
+def with_extras(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Installed]:
+    made: dict[tuple[str, ...], Installed] = {}
+
+    def make(*extras: str) -> Installed:
+        if extras not in made:
+            made[extras] = install(wheel, tmp_path_factory.mktemp("-".join(extras) or "none") / "venv", *extras)
+        return made[extras]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def installed(with_extras: Callable[..., Installed]) -> Installed:
+    return with_extras()
 
 
 def test_it_installs_the_package_eventbus_and_nothing_beside_it(wheel: Path) -> None:
@@ -66,3 +89,152 @@ def test_workers_of_the_user_and_ours_do_not_meet(installed: Installed, kind: st
         ours = run(*program, "worker", "sink", "--help")
         assert (ours.returncode, ours.stderr) == (0, "")
         assert "Usage: eventbus worker sink" in ours.stdout
+
+
+# -- extras ----------------------------------------------------------------------------------------------------------
+
+#: Package or module → the extras with which it can be imported; the first that fits.
+NEED = {
+    "eventbus.api.oidc": ("oidc",),
+    "eventbus.api": ("api", "oidc"),
+    "eventbus.workers.api_server": ("api", "oidc"),
+    "eventbus.agent": ("agent",),
+    "eventbus.workers.pods": ("agent",),
+    "eventbus.sinks.kubernetes": ("kubernetes",),
+    "eventbus.sinks.postgres": ("postgres",),
+    "eventbus.sinks.webhook": ("webhook",),
+}
+#: Packages of others that no extra installs.
+OTHERS = ("eventbus.contrib.kopf", "eventbus.testing.plugin")
+
+IMPORT_ALL = """
+import importlib, pkgutil, eventbus
+for module in pkgutil.walk_packages(eventbus.__path__, "eventbus."):
+    try:
+        module.name.endswith("__main__") or importlib.import_module(module.name)
+    except ModuleNotFoundError:
+        print(module.name)
+"""
+
+
+def test_each_extra_is_known_and_all_has_every_one() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert declared.pop("all") == [f"eventbus[{','.join(sorted(declared))}]"]
+    assert {*declared} == {*EXTRAS}
+
+
+@pytest.mark.parametrize("extra", ["none", *EXTRAS, "all"])
+def test_a_module_can_be_imported_unless_an_extra_that_it_needs_is_missing(
+    extra: str, with_extras: Callable[..., Installed]
+) -> None:
+    ours = with_extras(*[extra][: extra != "none"])
+    done = subprocess.run(
+        [ours.python, "-c", IMPORT_ALL], cwd=ours.folder, env={}, capture_output=True, text=True, check=True
+    )
+    failed = [module for module in done.stdout.split() if module not in OTHERS]
+    for module in failed:
+        enough = next((extras for name, extras in NEED.items() if module.startswith(name)), ())
+        assert enough, f"{module} needs a package that eventbus alone does not install"
+        assert extra not in (*enough, "all"), f"{module} needs more than {extra}"
+
+
+OIDC = """{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [{
+  "issuer": {"url": "https://127.0.0.1:1", "audiences": ["us"]},
+  "claimMappings": {"username": {"claim": "sub", "prefix": "oidc:"}}}]}"""
+
+API = "worker api --listen 127.0.0.1:0"
+#: Extra, a command that needs it, and the option that asks for it; each is run without the extra, and with it alone.
+COMMANDS = [
+    ("agent", "worker agent", ""),
+    ("agent", "worker agent --manifests {folder}", ""),
+    ("agent", "worker agent --standalone --manifests {folder}", ""),
+    ("agent", "worker agent --manifest-url https://localhost:1/ --allow-command /opt/jobs/*", ""),
+    ("api", API, ""),
+    ("api", f"{API} --tls", ""),
+    ("oidc", f"{API} --tls --authentication-config {{folder}}/users.yaml", "--authentication-config: "),
+    ("kubernetes", "worker export --to kubernetes:", "this sink: "),
+    ("postgres", "worker export --to postgresql://role@127.0.0.1:1/none", "this sink: "),
+    ("webhook", "worker export --to https://127.0.0.1:1/", "this sink: "),
+    *(("metrics", f"worker {name} --metrics-port 0", "--metrics-port: ") for name in ("log", "lifecycle")),
+    ("metrics", "worker sink --metrics-port 0", "--metrics-port: "),
+    ("metrics", "up --api none --metrics-port 0", "--metrics-port: "),
+    ("api", "up --api 127.0.0.1:0", "--api 127.0.0.1:0: "),
+]
+
+
+@pytest.fixture
+def env(embedded_url: str, prefix: str, tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "users.yaml").write_text(OIDC)
+    return environment(embedded_url, prefix, state_dir=str(tmp_path / "state"), manifest_allow_hosts="localhost") | {
+        "KUBECONFIG": str(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1")),
+        "EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1",
+        "PYTHONPATH": "",
+    }
+
+
+def start(ours: Installed, words: str, env: dict[str, str], folder: Path) -> subprocess.Popen[str]:
+    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "bufsize": 1}
+    (folder / "pods").mkdir(exist_ok=True)
+    command = [part.format(folder=folder / "pods" if "manifests" in words else folder) for part in words.split()]
+    return subprocess.Popen([ours.eventbus, *command], cwd=folder, env=env, **given)
+
+
+def lines(program: subprocess.Popen[str]) -> Iterator[str]:
+    assert program.stdout is not None
+    yield from iter(program.stdout.readline, "")
+
+
+@pytest.mark.parametrize(("extra", "words", "option"), COMMANDS, ids=lambda value: value.replace("/", "|"))
+def test_a_command_without_its_extra_names_it(
+    extra: str, words: str, option: str, env: dict[str, str], with_extras: Callable[..., Installed], tmp_path: Path
+) -> None:
+    ours = with_extras(*(["api"] if extra == "oidc" else []))
+    with start(ours, words, env, tmp_path) as program:
+        said = [*lines(program)]
+    error = f"error: {option}eventbus[{extra}] is needed: pip install 'eventbus[{extra}]'\n"
+    assert (program.returncode, said) == (2, [error])
+
+
+@pytest.mark.parametrize(("extra", "words", "option"), COMMANDS, ids=lambda value: value.replace("/", "|"))
+def test_a_command_runs_with_its_extra_alone(
+    extra: str, words: str, option: str, env: dict[str, str], with_extras: Callable[..., Installed], tmp_path: Path
+) -> None:
+    with start(with_extras(extra), words, env, tmp_path) as program:
+        try:
+            said = lines(program)
+            begun = next((line for line in said if " works on " in line or "runs its pods alone" in line), "")
+        finally:
+            program.send_signal(signal.SIGTERM)
+            rest = [*said]
+    assert begun, rest
+    assert program.returncode == 0, rest
+    assert not [line for line in (begun, *rest) if "Traceback" in line or "is needed" in line]
+
+
+@pytest.mark.parametrize(
+    ("extra", "missing"),
+    [("none", ["api", "agent"]), ("api", ["agent"]), ("agent", ["api"]), ("all", [])],
+)
+def test_up_says_in_a_line_each_what_is_missing_and_how_to_get_it(
+    extra: str, missing: list[str], env: dict[str, str], with_extras: Callable[..., Installed], tmp_path: Path
+) -> None:
+    ours = with_extras(*[extra][: extra != "none"])
+    what = {"api": "no page and no API", "agent": "no node, so this machine is not measured"}
+    workers = {"eventbus-log", "eventbus-sink", "eventbus-lifecycle"} | {
+        f"eventbus-{name}" for name in what if name not in missing
+    }
+    with start(ours, "up", env | {"PATH": os.defpath}, tmp_path) as program:
+        said: list[str] = []
+        try:
+            for line in lines(program):
+                said.append(line)
+                workers -= {name for name in workers if f" INFO {name} " in line and "works on" in line}
+                if not workers:
+                    break
+        finally:
+            program.send_signal(signal.SIGTERM)
+            said += lines(program)
+    assert (program.returncode, workers) == (0, set()), said
+    assert [line.partition("| ")[2].strip() for line in said if "is needed" in line] == [
+        f"{what[name]}: eventbus[{name}] is needed: pip install 'eventbus[{name}]'" for name in missing
+    ]

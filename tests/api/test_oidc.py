@@ -202,6 +202,8 @@ def test_without_the_extra_the_cure_is_named_and_others_do_not_import_it(
     (tmp_path / "lacking" / "jwt.py").write_text('raise ModuleNotFoundError("No module named \'jwt\'", name="jwt")\n')
     env = environment(embedded_url, prefix) | {"PYTHONPATH": str(tmp_path / "lacking")}
     ran = run("worker", "api", "--authentication-config", str(path), env=env, afresh=True)
-    assert (ran.returncode, "needs jwt: pip install 'eventbus[oidc]'" in ran.stderr) == (2, True), ran.stderr
+    assert (ran.returncode, "eventbus[oidc] is needed: pip install 'eventbus[oidc]'" in ran.stderr) == (2, True), (
+        ran.stderr
+    )
     with api_worker(embedded_url, prefix, tmp_path) as worker:
         assert worker.call("GET", EVENTS).status == 200

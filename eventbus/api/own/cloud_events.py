@@ -16,6 +16,7 @@ from eventbus.api.own.record import Recording
 from eventbus.encoding.event_json import from_core
 from eventbus.errors import EventBusError, InvalidEvent, InvalidObject
 from eventbus.event import Event, EventSource, EventType, ObjectReference
+from eventbus.extras import is_needed
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_COMPONENT, MAX_REASON
 
@@ -65,7 +66,7 @@ def _read(request: web.Request, body: bytes) -> list[_Received]:
         from cloudevents.core.formats.json import JSONFormat
         from cloudevents.core.v1.event import CloudEvent
     except ImportError:
-        message = "this API worker cannot read CloudEvents: install eventbus[webhook] where it runs"
+        message = f"this API worker cannot read CloudEvents: where it runs, {is_needed('webhook')}"
         raise status.Refusal(501, "NotImplemented", message, details={}) from None
     headers = {name.lower(): value.encode(errors="replace").decode() for name, value in request.headers.items()}
     form = JSONFormat()

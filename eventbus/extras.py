@@ -1,0 +1,47 @@
+"""Optional packages: a command that needs one names the extra that installs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Final
+
+from eventbus.errors import ConfigError
+
+#: Extra → a module that only this extra installs.
+EXTRAS: Final = {
+    "agent": "psutil",
+    "api": "aiohttp",
+    "kubernetes": "lightkube",
+    "metrics": "prometheus_client",
+    "oidc": "jwt",
+    "postgres": "psycopg",
+    "webhook": "cloudevents",
+}
+
+
+def has_extra(extra: str) -> bool:
+    """Return True if *extra* is installed; nothing is imported."""
+    return find_spec(EXTRAS[extra]) is not None
+
+
+def is_needed(extra: str) -> str:
+    """Return the words of an error: *extra* is missing, and how to install it."""
+    return f"eventbus[{extra}] is needed: pip install 'eventbus[{extra}]'"
+
+
+@contextmanager
+def extra_needed(extra: str, asks: str = "") -> Iterator[None]:
+    """Import the packages of *extra* in the block. *asks* is what needs them, if a command can do without.
+
+    Raises: ConfigError: a package is missing, or cannot be loaded.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "eventbus":
+            raise  # a fault of ours
+        who = f"{asks}: " if asks else ""
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        raise ConfigError(f"{who}{is_needed(extra)}{why}", cure=f"pip install 'eventbus[{extra}]'") from error
