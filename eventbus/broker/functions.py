@@ -196,7 +196,10 @@ class Functions:
         return bool(self._call("eb2_export_retry", (keys.dead, keys.later + sink.encode()), dead))
 
     def claim(self, group: str, consumer: str, dead: str, beats: str, limit: int = 64) -> dict[bytes, int]:
-        """Take over up to *limit* entries of a dead consumer. Returns deaths by entry id, oldest first."""
+        """Take over up to *limit* entries of a consumer that is dead, or has left: *beats* "", which counts no death.
+
+        Returns deaths by entry id, oldest first.
+        """
         keys = self._keys
         reply = self._call(
             "eb2_claim",

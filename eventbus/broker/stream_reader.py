@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -151,22 +151,12 @@ class GroupReader:
         return {row["message_id"] for row in rows} & set(ids)
 
     def claim(self, consumer: str, beats: str) -> list[Delivery]:
-        """Take over entries of a *consumer* that is dead, its counter at *beats*; or has left, and died of none."""
+        """Take over entries of a *consumer* that is dead, its counter at *beats*, or that has left ("", no counter)."""
         deaths = self.functions.claim(self.group, self.consumer, consumer, beats)
         if deaths:
             failpoint("claim")
         with redis_errors():
-            if deaths and not beats:
-                self._count_no_death(deaths)
             return self._ours(self._fetch(list(deaths)))
-
-    def _count_no_death(self, deaths: Mapping[bytes, int]) -> None:
-        """Take back the last of *deaths*, by entry. Killed before it, this worker leaves one too many: three accuse."""
-        before = {entry: died - 1 for entry, died in deaths.items() if died > 1}
-        if never := deaths.keys() - before.keys():
-            self._client.execute_command("HDEL", self._attempts, *never)
-        if before:
-            self._client.hset(self._attempts, mapping=before)
 
     def isolate(self, entry: bytes, position: int) -> bool:
         """Note that *position* is about to be worked alone and those before it are done. False: taken over."""

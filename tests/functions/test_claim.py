@@ -48,9 +48,16 @@ def test_a_worker_that_has_moved_meanwhile_keeps_what_it_holds(
     assert changed(before, partition.state()) == set()
 
 
-def test_a_worker_that_never_beat_is_taken_over_as_well(partition: Partition) -> None:
-    (delivery,) = partition.deliver([make_event()], consumer="dead")
-    assert partition.call.claim("sink", "one", "dead", "") == {delivery.id: 1}
+def test_what_a_worker_left_pending_when_it_left_is_taken_over_without_a_death(partition: Partition) -> None:
+    """It has no counter: it took that away itself."""
+    first, second = partition.deliver([make_event()], [make_event()], consumer="gone")
+    partition.admin.hset(partition.keys.attempts + b"sink", first.id, 2)
+    before = partition.state()
+
+    assert partition.call.claim("sink", "one", "gone", "") == {first.id: 2, second.id: 0}
+
+    assert partition.pending() == [(first.id, "one"), (second.id, "one")]
+    assert changed(before, partition.state()) == {"workers"}
 
 
 def test_with_nothing_left_the_dead_is_forgotten(partition: Partition) -> None:
@@ -82,8 +89,9 @@ def test_the_living_of_the_group_keep_theirs(partition: Partition) -> None:
 
 def test_entries_are_taken_over_when_memory_is_full(partition: Partition) -> None:
     (delivery,) = partition.deliver([make_event()], consumer="dead")
+    partition.admin.hset(partition.keys.workers, "sink/dead", 7)
     with partition.memory_full():
-        assert partition.call.claim("sink", "one", "dead", "") == {delivery.id: 1}
+        assert partition.call.claim("sink", "one", "dead", "7") == {delivery.id: 1}
 
 
 def test_a_beat_raises_the_workers_counter_also_when_memory_is_full(partition: Partition) -> None:
