@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def log(form: str, output: str | None, metrics: str, take_over_s: float) -> None:
     """Write every event of the bus as a line that carries its uid.
 
-    A FILE gets each event exactly once, though workers may die at any time (repeats are found in its last 256 MiB);
-    standard output gets it at least once. Entries that cannot be read go into the dead letter. The worker waits for a
-    full disk.
+    A FILE gets each event exactly once, though workers may die and Redis may lose its last writes at any time (repeats
+    are found in its last 256 MiB); standard output gets it at least once. Entries that cannot be read go into the dead
+    letter. The worker waits for a full disk.
 
     \b
     Examples:

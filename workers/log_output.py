@@ -20,8 +20,8 @@ from eventbus.errors import EventBusError
 from eventbus.log import log
 from eventbus.workers.log_lines import begins_like_ours, uid_of_line
 
-#: How far back a redelivered batch is looked for. At 200 bytes a line this is a million events: more than come in the
-#: 15 s until a dead worker's batches are taken over.
+#: How far back lines are looked for that may be there already. At 200 bytes a line this is a million events: more than
+#: come in the 15 s until a dead worker's batches are taken over.
 TAIL_BYTES = 256 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
 #: How long another worker may hold the file: less than a living worker's pause, more than any write.
@@ -50,14 +50,23 @@ class Batch(NamedTuple):
     lines: Sequence[Line]
 
 
+class Owned(NamedTuple):
+    """The ids of the batches that are still ours, in case another worker took them over while this process was paused.
+
+    *sent_again*: Redis may have lost writes a while ago, so producers may have sent events again that have lines.
+    """
+
+    ids: Set[bytes]
+    sent_again: bool = False
+
+
 class Output(Protocol):
     """Takes batches of lines. Any thread."""
 
-    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Set[bytes]]) -> list[bytes]:
+    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Owned]) -> list[bytes]:
         """Write whole batches, in order.
 
-        Args:    again: some of their lines may be there already.  owned: which of the batches are still ours, in case
-                 somebody has taken them over because this process stood still.
+        Args:    again: some of their lines may be there already.  owned: asked once the output is locked.
         Returns: ids of what is there now, to be acknowledged.
         Raises:  OutputUnavailable: how much was written is unknown; give the same batches again, *again* set.
                  ReaderGone: it is over.
@@ -75,7 +84,7 @@ class StreamOutput:
         self._lock = threading.Lock()
         self._torn = False
 
-    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Set[bytes]]) -> list[bytes]:
+    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Owned]) -> list[bytes]:
         with self._lock:
             for batch in batches:
                 self._write(b"".join(line.text for line in batch.lines))
@@ -108,24 +117,41 @@ class FileOutput:
         self._path = path
         self._lock = threading.Lock()
         self._descriptor = -1
+        self._written: _WrittenUids | None = None
 
     def open(self) -> None:
         """Open or make the file. Raises: OutputUnavailable."""
         with self._lock, _explained(self._path):
             self._reopen()
 
-    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Set[bytes]]) -> list[bytes]:
+    def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Owned]) -> list[bytes]:
         """Append the batches that are still owned, each event once; return their ids. Locks the file."""
-        with self._lock, _explained(self._path), self._locked() as descriptor:
-            self._repair(descriptor)
-            # Asked under the lock: who has taken a batch over cannot write it before we let go.
-            still = owned()
-            ours = [batch for batch in batches if batch.id in still]
-            there: Set[str] = frozenset()
-            if again:
-                there = _find_uids(descriptor, {line.uid for batch in ours for line in batch.lines})
-            for batch in ours:
-                self._append(descriptor, b"".join(line.text for line in batch.lines if line.uid not in there))
+        with self._lock, _explained(self._path):
+            while True:
+                with self._locked() as descriptor:
+                    self._repair(descriptor)
+                    # Asked under the lock: who has taken a batch over cannot write it before we let go.
+                    still = owned()
+                    self._written = (self._written or _WrittenUids()) if still.sent_again else None
+                    if self._written is None or self._written.unread(descriptor) <= CHUNK_BYTES:
+                        return self._append_new(descriptor, batches, still, again)
+                # To read 256 MiB takes seconds, in which other workers go on.
+                self._written.read(descriptor)
+
+    def _append_new(self, descriptor: int, batches: Sequence[Batch], still: Owned, again: bool) -> list[bytes]:
+        ours = [batch for batch in batches if batch.id in still.ids]
+        wanted = {line.uid for batch in ours for line in batch.lines}
+        there: Set[str] = frozenset()
+        if self._written is not None:
+            self._written.read(descriptor)
+            there = {uid for uid in wanted if uid in self._written}
+        elif again:
+            there = _find_uids(descriptor, wanted)
+        for batch in ours:
+            lines = [line for line in batch.lines if line.uid not in there]
+            self._append(descriptor, b"".join(line.text for line in lines))
+            if self._written is not None:
+                self._written.appended(lines)
         return [batch.id for batch in ours]
 
     def close(self) -> None:
@@ -192,6 +218,74 @@ class FileOutput:
             os.ftruncate(descriptor, end)
         else:
             os.write(descriptor, b"\n")  # not ours to remove
+
+
+class _WrittenUids:
+    """The uids of a file's last TAIL_BYTES and of all that is appended to it from then on.
+
+    A producer numbers its events, so most of them are a few ranges. What was rotated away is still known.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, list[list[int]]] = {}  #: producer -> first and last number, ascending
+        self._others: set[str] = set()
+        self._file = (-1, -1)
+        self._at = 0  #: how much of the file was read, always up to the end of a line
+
+    def __contains__(self, uid: str) -> bool:
+        producer, number = _numbered(uid)
+        if number is None:
+            return uid in self._others
+        return any(first <= number <= last for first, last in reversed(self._ranges.get(producer, ())))
+
+    def unread(self, descriptor: int) -> int:
+        """Return how many bytes `read` would read."""
+        there = os.fstat(descriptor)
+        if self._file != (there.st_dev, there.st_ino) or there.st_size < self._at:
+            self._file, self._at = (there.st_dev, there.st_ino), max(0, there.st_size - TAIL_BYTES)
+        return there.st_size - self._at
+
+    def read(self, descriptor: int) -> None:
+        """Add the lines that were appended since the last call."""
+        left, rest = self.unread(descriptor), b""
+        while left > 0 and (chunk := os.pread(descriptor, min(left, CHUNK_BYTES), self._at + len(rest))):
+            left -= len(chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._at += len(line) + 1
+                if uid := uid_of_line(line):
+                    self._add(uid)
+
+    def appended(self, lines: Sequence[Line]) -> None:
+        """Add lines that were appended right behind those that were read."""
+        for line in lines:
+            self._at += len(line.text)
+            self._add(line.uid)
+
+    def _add(self, uid: str) -> None:
+        producer, number = _numbered(uid)
+        if number is None:
+            self._others.add(uid)
+            return
+        ranges = self._ranges.setdefault(producer, [])
+        place = len(ranges)
+        while place and ranges[place - 1][0] > number:
+            place -= 1
+        if place and number <= ranges[place - 1][1]:
+            return
+        if place and ranges[place - 1][1] == number - 1:
+            ranges[place - 1][1] = number
+        else:
+            ranges.insert(place, [number, number])
+            place += 1
+        if place < len(ranges) and ranges[place][0] == number + 1:
+            ranges[place - 1][1] = ranges.pop(place)[1]
+
+
+def _numbered(uid: str) -> tuple[str, int | None]:
+    """Split a recorder's uid, `producer:number`; None: it is of another shape."""
+    producer, _, number = uid.rpartition(":")
+    return (producer, int(number)) if number.isascii() and number.isdecimal() and len(number) < 20 else (uid, None)
 
 
 def open_output(path: str | None) -> Output:

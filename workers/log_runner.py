@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume.group_loops import GroupLoops
 from eventbus.consume.group_runner import GroupRunner
@@ -16,8 +17,12 @@ from eventbus.failpoints import failpoint
 from eventbus.log import log
 from eventbus.workers.log_lines import Format, formatter, line_uid
 from eventbus.workers.log_output import Batch as Lines
-from eventbus.workers.log_output import Line, Output, ReaderGone
+from eventbus.workers.log_output import Line, Output, Owned, ReaderGone
 from eventbus.workers.worker import Context
+
+#: How long after a restart or failover of Redis, and after a start, each uid is looked for in the file: producers send
+#: again what Redis has lost, most within a minute; a producer that is silent for longer is forgotten by Redis.
+SENT_AGAIN_S = PRODUCER_LIFE_MS / 1000
 
 
 class LogRunner(GroupRunner):
@@ -50,6 +55,9 @@ class _LogHandler:
         self._form = form
         self._format = formatter(form)
         self._end = context.end
+        self._clock = context.clock
+        self._datasets: dict[int, str] = {}  #: partition -> the server and its history that the last write was from
+        self._sent_again_until = 0.0  #: monotonic
 
     def handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
         """Write every delivery. Raises: OutputUnavailable: nothing is acknowledged; it is handed out again."""
@@ -66,10 +74,18 @@ class _LogHandler:
             return ()
         ids = [lot.id for lot in lots]
         try:
-            return self._output.write(lots, again=again, owned=lambda: reader.still_own(ids))
+            return self._output.write(lots, again=again, owned=lambda: self._owned(reader, ids))
         except ReaderGone:
             self._end(1)
             return ()
+
+    def _owned(self, reader: GroupReader, ids: Sequence[bytes]) -> Owned:
+        """Return what is still ours, and whether the server may have lost writes lately."""
+        still, now = reader.still_own(ids), self._clock.monotonic()
+        if self._datasets.get(reader.keys.partition) != reader.dataset:
+            self._datasets[reader.keys.partition] = reader.dataset
+            self._sent_again_until = now + SENT_AGAIN_S
+        return Owned(still, now < self._sent_again_until)
 
     def _open(self, reader: GroupReader, delivery: Delivery) -> Lines | None:
         try:

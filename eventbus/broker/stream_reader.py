@@ -13,6 +13,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import beat_command
+from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import name_text
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
@@ -73,6 +74,9 @@ class GroupReader:
         self.functions = bus.functions(client, partition)
         self.steps = 0  #: how far the work of this consumer has come; it stands still if that hangs
         self.buried = 0  #: entries of the dead letter that this consumer has made
+        #: The server and its history, as of the last `still_own`. It is another one after a restart or failover, which
+        #: may have lost the last writes.
+        self.dataset = ""
         self._waiting = BlockingRead(client, self.keys.incoming)
         self._noted: set[bytes] = set()  #: entries given to us of which `attempts` says something
 
@@ -143,11 +147,17 @@ class GroupReader:
                 return found
 
     def still_own(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Return those of *ids* (oldest first) still pending for this consumer; the others are done or taken over."""
+        """Return those of *ids* (oldest first) still pending for this consumer; the others are done or taken over.
+
+        Redis: XPENDING on incoming, and INFO for `dataset`, in one round trip.
+        """
+        node = node_of(self._client, self.keys.incoming)
+        pipe = node.pipeline(transaction=False)
+        pipe.xpending_range(self.keys.incoming, self.group, ids[0], ids[-1], 1000, consumername=self.consumer)
+        pipe.execute_command("INFO", "server", "replication")
         with redis_errors():
-            rows: Any = self._client.xpending_range(
-                self.keys.incoming, self.group, ids[0], ids[-1], 1000, consumername=self.consumer
-            )
+            rows, facts = pipe.execute()
+        self.dataset = f"{facts.get('run_id', '')} {facts.get('master_replid', '')}"
         return {row["message_id"] for row in rows} & set(ids)
 
     def claim(self, consumer: str, beats: str) -> list[Delivery]:

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.workers.log_lines import json_line
-from tests.acceptance.programs import Program
+from tests.acceptance.programs import Program, environment
+from tests.support.harness import append_only_bytes, lose_tail, own_server
 from tests.waiting import eventually
 
 ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
@@ -186,3 +188,40 @@ def test_a_worker_that_stood_still_writes_nothing_that_was_taken_over(
             eventually(lambda: (time.monotonic() - woken) * 1000 > idle_ms(client, bus, frozen))
             assert [frozen.stop(), other.stop()] == [0, 0]
     assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
+
+
+@pytest.mark.parametrize("reader", ["same worker", "other worker", "new worker"])
+def test_after_redis_has_lost_its_tail_no_line_is_repeated(
+    short_path: Path, settings: Settings, prefix: str, file: Path, reader: str
+) -> None:
+    with own_server(short_path, appendfsync="always") as server, ExitStack() as stack:
+        url = server.url or ""
+        env = environment(url, prefix)
+        broadcaster = stack.enter_context(EventBroadcaster(url, settings=settings))
+        first = stack.enter_context(worker(file, env, "--take-over-s", "1"))
+        eventually(lambda: "works on" in first.err)
+        record(broadcaster, 1_000)
+        eventually(lambda: file.read_bytes().count(b'"component":"test"') == 1_000)
+        kept = append_only_bytes(short_path)
+        if reader == "other worker":  # it has read nothing of what is lost
+            stack.enter_context(other := worker(file, env, "--take-over-s", "1"))
+            eventually(lambda: "works on" in other.err)
+            kept = append_only_bytes(short_path)
+            other.signal(signal.SIGSTOP)
+        for number in range(1_000, 2_000, 100):
+            record(broadcaster, 100, number)
+            assert broadcaster.flush(60)
+        eventually(lambda: file.read_bytes().count(b'"component":"test"') == 2_000)
+        if reader != "same worker":
+            first.kill()
+        lose_tail(server, short_path, keep=kept)
+        if reader == "other worker":
+            other.signal(signal.SIGCONT)
+        elif reader == "new worker":
+            stack.enter_context(worker(file, env, "--take-over-s", "1"))
+        record(broadcaster, 100, 2_000)
+        assert broadcaster.flush(60)
+        eventually(lambda: file.read_bytes().count(b'"component":"test"') >= 2_100)
+        record(broadcaster, 1, 2_100)
+        eventually(lambda: b"message 2100" in file.read_bytes())
+        assert sorted(messages(file)) == sorted(f"message {number}" for number in range(2_101))

@@ -106,6 +106,23 @@ def frozen(pid: int | None) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+def lose_tail(server: EmbeddedServer, directory: Path, *, keep: int) -> None:
+    """Restart with an append-only file that ends behind its first *keep* bytes: what a kill, or a failover, leaves.
+
+    Of a call that was cut, the server takes back the whole.
+    """
+    kill_server(server)
+    (log,) = directory.glob("*/appendonlydir/*.incr.aof")
+    os.truncate(log, keep)
+    server.start()
+
+
+def append_only_bytes(directory: Path) -> int:
+    """How many bytes the append-only file has; all that was answered, if the server writes always."""
+    (log,) = directory.glob("*/appendonlydir/*.incr.aof")
+    return log.stat().st_size
+
+
 def kill_server(server: EmbeddedServer) -> None:
     """kill -9, and wait until it is gone."""
     os.kill(server.pid or 0, signal.SIGKILL)

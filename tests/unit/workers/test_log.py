@@ -24,6 +24,7 @@ from eventbus.workers.log_output import (
     FileOutput,
     Line,
     OutputUnavailable,
+    Owned,
     ReaderGone,
     StreamOutput,
     open_output,
@@ -88,10 +89,12 @@ def test_a_line_of_logfmt_quotes_what_needs_it() -> None:
     )
 
 
-def write(output: FileOutput, *batches: Sequence[Line], again: bool = False, lost: int = 0) -> list[bytes]:
+def write(
+    output: FileOutput, *batches: Sequence[Line], again: bool = False, lost: int = 0, sent_again: bool = False
+) -> list[bytes]:
     """*lost*: so many batches from the first have been taken over meanwhile."""
     packed = [Batch(b"%d-0" % number, batch) for number, batch in enumerate(batches)]
-    return output.write(packed, again=again, owned=lambda: {batch.id for batch in packed[lost:]})
+    return output.write(packed, again=again, owned=lambda: Owned({batch.id for batch in packed[lost:]}, sent_again))
 
 
 @pytest.fixture
@@ -175,6 +178,30 @@ def test_long_files_are_searched_back_across_chunks(
     assert uids(path) == [line.uid for line in found]
 
 
+@pytest.mark.parametrize("form", Format)
+def test_events_that_producers_send_again_have_one_line_whoever_wrote_it(
+    form: Format, output: FileOutput, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventbus.workers.log_output, "CHUNK_BYTES", 100)
+    other = open_output(str(path))
+    assert isinstance(other, FileOutput)
+    found = lines(form, *(f"p:{n}" for n in range(20)), "7a/b", "p:20", "q:1")
+    write(other, found[3:6])
+    write(output, found[:3], sent_again=True)
+    write(other, found[6:12])
+    write(output, found[10:], found[:3], found[4:11], sent_again=True)
+    write(output, found, sent_again=True)
+    other.close()
+    assert sorted(uid or "" for uid in uids(path)) == sorted(line.uid for line in found)
+
+
+def test_lines_that_were_rotated_away_meanwhile_are_not_written_again(output: FileOutput, path: Path) -> None:
+    write(output, lines(Format.TEXT, "p:1", "p:2"), sent_again=True)
+    path.rename(path.with_suffix(".1"))
+    write(output, lines(Format.TEXT, "p:2", "p:3"), sent_again=True)
+    assert uids(path) == ["p:3"]
+
+
 def test_a_rename_is_followed(output: FileOutput, path: Path) -> None:
     write(output, lines(Format.TEXT, "p:1"))
     path.rename(path.with_suffix(".1"))
@@ -235,5 +262,7 @@ def test_a_reader_that_went_away_is_noticed() -> None:
     read, written = os.pipe()
     os.close(read)
     with pytest.raises(ReaderGone):
-        StreamOutput(written).write([Batch(b"1-0", lines(Format.TEXT, "p:1"))], again=False, owned=set)
+        StreamOutput(written).write(
+            [Batch(b"1-0", lines(Format.TEXT, "p:1"))], again=False, owned=lambda: Owned(frozenset())
+        )
     os.close(written)
