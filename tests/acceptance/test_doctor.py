@@ -144,6 +144,33 @@ def test_a_server_that_evicts_is_named_though_no_bus_opens_on_it(env: dict[str, 
     assert "noeviction" in found["eviction"]["cure"]
 
 
+def test_a_default_user_that_cannot_load_the_file_is_named(env: dict[str, str], tmp_path: Path) -> None:
+    as_metrics = {**env, "EVENTBUS_REDIS_URL": make_user(env, "metrics", tmp_path)}
+    configure(env, requirepass="shut")
+    assert look(as_metrics)[1]["user"]["severity"] == "ok"
+    with make_client(env["EVENTBUS_REDIS_URL"].replace("unix://", "unix://:shut@")) as admin:
+        admin.execute_command("ACL", "SETUSER", "default", "resetkeys")
+        code, found = look(as_metrics)
+        assert (code, found["user"]["severity"]) == (1, "warning")
+        assert "a restart loses the events" in found["user"]["message"]
+        assert "user default off ~* &* +@all" in found["user"]["cure"]
+        admin.execute_command("CONFIG", "SET", "appendonly", "no")
+        assert look(as_metrics)[1]["user"]["severity"] == "ok", "nothing is loaded then"
+
+
+def test_a_server_that_has_refused_part_of_its_file_is_named(env: dict[str, str], server: EmbeddedServer) -> None:
+    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
+        admin.set("text", "x")
+    server.stop()
+    (file,) = server.directory.glob("*/appendonlydir/*.incr.aof")
+    with file.open("ab") as appended:
+        appended.write(b"*3\r\n$5\r\nLPUSH\r\n$4\r\ntext\r\n$1\r\nx\r\n")
+    server.start()
+    code, found = look(env)
+    assert (code, found["persistence"]["severity"]) == (2, "error")
+    assert "refused 1 commands when it loaded its append-only file" in found["persistence"]["message"]
+
+
 def test_events_that_wait_without_a_worker_are_named(env: dict[str, str]) -> None:
     with EventBroadcaster(env["EVENTBUS_REDIS_URL"], settings=Settings(prefix=env["EVENTBUS_PREFIX"])) as broadcaster:
         broadcaster.new_recorder("test").event(ObjectReference("Pod", "default", "web-0"), "Normal", "Tested", "x")

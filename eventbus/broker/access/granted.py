@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from eventbus.broker.access.authenticated import DEFAULT_USER
 from eventbus.broker.access.function_commands import Function, Use, functions_used
-from eventbus.broker.access.roles import Role, name_of, role_functions, role_uses, uses_of
+from eventbus.broker.access.roles import READS, Role, name_of, role_functions, role_uses, uses_of
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.partition_status import execute, node_of
@@ -86,6 +87,37 @@ def check_rights(client: Client, prefix: str, role: Role | None) -> Finding:
             f"eventbus acl --role {nearest} prints the line that makes such a user",
         )
     return ok("acl", f"{user} may do all that is needed of: {', '.join(filled)}")
+
+
+def check_replay(node: Any, prefix: str) -> list[Finding]:
+    """Check that the user `default` may do what the append-only file holds; no finding: it may, or there is no file.
+
+    When Redis 7.0 loads its file it checks each transaction against the rights of `default`, even if that user is off.
+    It skips a transaction that `default` may not run, logs that, and goes on. Functions write in transactions. Later
+    versions do not check (redis#14545, valkey#3984), but a server does not say which kind it is.
+    """
+    try:
+        with redis_errors():
+            if not node.info("persistence").get("aof_enabled"):
+                return []
+            denied = _denied(node, DEFAULT_USER, _replayed(Keys(prefix, 0), prefix))
+    except BusRefused:  # `check_rights` names a user who may not ask
+        return []
+    if not denied:
+        return []
+    return [
+        warning(
+            "user",
+            f"the user `{DEFAULT_USER}` lacks rights to this bus: Redis 7.0 loads its append-only file with the "
+            "rights of that user, so a restart loses the events",
+            f"write `user {DEFAULT_USER} off ~* &* +@all` into the ACL file (it lets nobody log in), then ACL LOAD",
+        )
+    ]
+
+
+def _replayed(keys: Keys, prefix: str) -> list[_Right]:
+    uses = {use for function in functions_used().values() for use in function.uses if use.keys}
+    return _rights_of(keys, prefix, sorted(use for use in uses if use.command not in READS))
 
 
 def read_rights(client: Client, prefix: str) -> Rights:

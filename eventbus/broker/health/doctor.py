@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from eventbus.broker.access.granted import check_rights
+from eventbus.broker.access.granted import check_replay, check_rights
 from eventbus.broker.access.roles import Role
 from eventbus.broker.connection.connect import connect, primaries, safe_url
 from eventbus.broker.health.bus_checks import check_bus
@@ -32,6 +32,7 @@ def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]
         findings = [ok("connection", safe_url(url)), check_tls(url), check_default_user(url)]
         for node in primaries(client):
             findings += _guarded("server", partial(check_server_of, node))
+            findings += _guarded("user", partial(check_replay, node, settings.prefix))
         findings += _guarded("functions", lambda: [check_functions(client, settings.prefix)])
         findings += _guarded("bus", lambda: check_bus(client, url, settings))
         findings += _guarded("keys", lambda: check_keys(client, settings.prefix))

@@ -64,8 +64,17 @@ def check_eviction(info: dict[str, Any]) -> Finding:
 
 
 def check_persistence(info: dict[str, Any], config: dict[str, str]) -> Finding:
-    """Check that acknowledged events outlive a restart."""
+    """Check that acknowledged events outlive a restart, and that they outlived the last one."""
     aof, fsync = info.get("aof_enabled"), config.get("appendfsync")
+    # Counted when a server refuses commands of the file that it loads, or of its primary. Only its log says more.
+    if refused := info.get("unexpected_error_replies"):
+        return error(
+            "persistence",
+            f"the server refused {refused} commands when it loaded its append-only file or followed its primary: "
+            "events are missing",
+            "find CRITICAL in the server's log, correct the cause, and restart the server before it rewrites its file; "
+            "or restore a backup (docs/production.md)",
+        )
     if "err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")):
         return error(
             "persistence", "the server could not write its last file", "free space on its disk, and look into its log"
