@@ -211,7 +211,7 @@ class PodWorkers:
             return
         worker.retry = None
         if done.over:
-            self._finish(worker, work.pod)
+            self._finish(worker, work)
             return
         resync_s = RESYNC_S * (1 + RESYNC_JITTER * (2 * self._chance() - 1))
         self.look_again(worker.uid, resync_s if done.again_s is None else min(done.again_s, resync_s))
@@ -229,11 +229,15 @@ class PodWorkers:
                 self.update(work)
         return rest
 
-    def _finish(self, worker: _Worker, pod: Pod) -> None:
+    def _finish(self, worker: _Worker, work: PodWork) -> None:
+        """End the worker, unless a kill came while the pod completed: only a kill lets a deleted pod go."""
         with self._lock:
+            waiting = worker.waiting
+            if waiting is not None and waiting.kind is Work.KILL and work.kind is not Work.KILL:
+                return
             worker.phase, worker.waiting = Phase.FINISHED, None
             self._due.pop(worker.uid, None)
-            name = full_name(pod)
+            name = full_name(work.pod)
             if self._names.get(name) == worker.uid:
                 del self._names[name]
             queue = self._queued.pop(name, [])

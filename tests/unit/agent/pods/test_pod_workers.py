@@ -69,6 +69,21 @@ def test_a_kill_that_waits_is_never_replaced_and_may_only_get_shorter() -> None:
     assert len(slow.done) == 2
 
 
+def test_a_kill_that_comes_while_the_pod_completes_is_done() -> None:
+    done: list[Work] = []
+
+    def perform(work: PodWork) -> Done:
+        done.append(work.kind)
+        if work.kind is Work.CREATE:
+            workers.update(PodWork(Work.KILL, a_pod()))  # deleted in the instant in which it completes
+        return Done(over=True)
+
+    workers = PodWorkers(perform, clock=FakeClock(), inline=True)
+    workers.update(PodWork(Work.CREATE, a_pod()))
+    assert done == [Work.CREATE, Work.KILL]
+    assert workers.is_finished("uid-web")
+
+
 def test_a_pod_is_looked_at_again_after_a_minute_more_or_less() -> None:
     for chance, seconds in ((0.0, 30.0), (0.5, 60.0), (1.0, 90.0)):
         clock = FakeClock()
