@@ -330,6 +330,16 @@ def test_a_volume_that_is_not_there_is_named(world: RuntimeWorld, tmp_path: Path
     assert "volumes of the sort nfs do not exist here" in said
 
 
+def test_logs_of_the_two_newest_runs_of_a_container_are_kept(world: RuntimeWorld) -> None:
+    logs = world.folder / "pods" / UID / "logs" / "main"
+    for attempt in range(4):
+        world.sync(make_pod(f"echo {attempt}; exec sleep 1000"))  # another definition, which restarts it at once
+        eventually(lambda attempt=attempt: world.log() == f"{attempt}\n")  # type: ignore[misc]
+        (logs / f"{attempt}.log.1").write_text("an older piece")
+    assert {path.name for path in logs.iterdir()} == {"2.log", "2.log.1", "3.log", "3.log.1"}
+    assert world.log(previous=True) == "an older piece2\n"
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -37,6 +37,13 @@ class PodFolder(NamedTuple):
         """The file of what one run of a container prints; *attempt* counts its restarts."""
         return self.root / "logs" / checked(name) / f"{attempt}.log"
 
+    def remove_old_logs(self, name: str, attempt: int) -> None:
+        """Remove the logs of a container's runs, but those of *attempt* and of the run before. Raises: OSError."""
+        kept = {str(attempt), str(attempt - 1)}
+        for piece in self.log(name, attempt).parent.iterdir():
+            if piece.name.partition(".")[0] not in kept:
+                piece.unlink()
+
     def make(self) -> None:
         """Make it, and those above it. Raises: OSError."""
         for folder in (self.root.parent, self.root, self.root / "containers", self.root / "logs", self.volumes):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from eventbus.agent.runtime.about import about_container, pod_name
@@ -133,6 +134,8 @@ class ContainerStarter:
             "cgroup": process["cgroup"],
         }
         reply: dict[str, Any] = call(folder.root, {"op": "start", "run": run, "process": process})["run"]
+        with suppress(OSError):  # the next start tries again
+            folder.remove_old_logs(container.name, attempt)
         return reply
 
     def _back_off(self, pod: Pod, container: Container, run: ContainerRuntimeStatus | None) -> StartFailure | None:
