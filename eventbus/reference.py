@@ -1,11 +1,16 @@
-"""Makes an ObjectReference of what a caller gives for an object, and an event's name of the object's."""
+"""Makes an ObjectReference of what a caller gives for an object, and an event's name of the object's.
+
+The one place that knows how an object is written: recorders, commands, the API and the page all come here.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from eventbus.errors import InvalidEvent
 from eventbus.event import ObjectReference
@@ -31,6 +36,102 @@ _FROM_METADATA: Final = ("namespace", "name", "uid", "resource_version")
 
 _KIND: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
+#: kubectl's short names of what is built in.
+_SHORT: Final = {
+    "cj": "cronjob",
+    "cm": "configmap",
+    "crd": "customresourcedefinition",
+    "crds": "customresourcedefinition",
+    "csr": "certificatesigningrequest",
+    "deploy": "deployment",
+    "ds": "daemonset",
+    "ep": "endpoints",
+    "ev": "event",
+    "hpa": "horizontalpodautoscaler",
+    "ing": "ingress",
+    "limits": "limitrange",
+    "netpol": "networkpolicy",
+    "no": "node",
+    "ns": "namespace",
+    "pc": "priorityclass",
+    "pdb": "poddisruptionbudget",
+    "po": "pod",
+    "pv": "persistentvolume",
+    "pvc": "persistentvolumeclaim",
+    "quota": "resourcequota",
+    "rc": "replicationcontroller",
+    "rs": "replicaset",
+    "sa": "serviceaccount",
+    "sc": "storageclass",
+    "sts": "statefulset",
+    "svc": "service",
+}
+
+#: How the kinds are spelled that people type in lower case.
+_SPELLED: Final = {
+    kind.lower(): kind
+    for kind in (
+        "ConfigMap",
+        "CronJob",
+        "CustomResourceDefinition",
+        "DaemonSet",
+        "Deployment",
+        "Endpoints",
+        "Event",
+        "HorizontalPodAutoscaler",
+        "Ingress",
+        "Job",
+        "Lease",
+        "LimitRange",
+        "Namespace",
+        "NetworkPolicy",
+        "Node",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "Pod",
+        "PodDisruptionBudget",
+        "PriorityClass",
+        "ReplicaSet",
+        "ReplicationController",
+        "ResourceQuota",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+        "StatefulSet",
+        "StorageClass",
+    )
+}
+
+#: Kinds of Kubernetes, in lower case, whose objects are in no namespace.
+_CLUSTER_SCOPED: Final = frozenset(
+    {
+        "apiservice",
+        "certificatesigningrequest",
+        "clusterrole",
+        "clusterrolebinding",
+        "componentstatus",
+        "csidriver",
+        "csinode",
+        "customresourcedefinition",
+        "flowschema",
+        "ingressclass",
+        "mutatingwebhookconfiguration",
+        "namespace",
+        "node",
+        "persistentvolume",
+        "prioritylevelconfiguration",
+        "priorityclass",
+        "runtimeclass",
+        "storageclass",
+        "validatingwebhookconfiguration",
+        "volumeattachment",
+    }
+)
+
+#: Where an object is that is written without its namespace, and is in one.
+DEFAULT_NAMESPACE: Final = "default"
+
+_FORMS: Final = "KIND/NAME, like Pod/web-0, or NAMESPACE/KIND/NAME, like shop/Pod/web-0"
 _WAYS_OUT: Final = (
     "pass an ObjectReference, KIND/NAME, a mapping with kind and name, an object's manifest, "
     "or an object with the attributes kind and metadata"
@@ -39,50 +140,65 @@ _WAYS_OUT: Final = (
 _Get = Callable[[str], Any]
 
 
-def reference_to(obj: object) -> ObjectReference:
-    """Return the reference that names *obj*.
+def reference_to(obj: object, namespace: str = DEFAULT_NAMESPACE) -> ObjectReference:
+    """Return the reference that names *obj*, in *namespace* if *obj* does not say which.
 
-    An ObjectReference is used as it is, even with empty fields. A string is `Pod/web-0`, of the namespace `default`, or
-    `shop/Pod/web-0`. A mapping is either a reference itself (kind, name,
-    namespace, uid, apiVersion, resourceVersion, fieldPath) or a manifest (kind, apiVersion, metadata). Of anything
-    else the attributes kind, apiVersion and metadata are read; metadata has attributes or is a mapping. Keys and
-    attributes may be camelCase or snake_case; None and absent mean empty. Whether a kind and a name came out is
-    for `validation.validate_recorded` to say.
+    A string is `Order/7` or `shop/Order/7`; kubectl's words are spelled as kinds are: `pod`, `po` and `pods` are `Pod`.
+    A mapping is either a reference itself (kind, name, namespace, uid, apiVersion, resourceVersion, fieldPath) or a
+    manifest (kind, apiVersion, metadata). Of anything else but an ObjectReference the attributes kind, apiVersion and
+    metadata are read; metadata has attributes or is a mapping. Keys and attributes may be camelCase or snake_case; None
+    and absent mean empty.
+
+    An object without a namespace stays in none if its kind is one of Kubernetes' cluster-scoped kinds, like Node, or if
+    it has a uid, which says that a server knows it as it is. Whether a kind and a name came out is for
+    `validation.validate_recorded` to say.
 
     Raises:   InvalidEvent: *obj* is None, of no such shape, a string of another form, has an unknown key or a value
               that is not a string.
-    Source:   client-go tools/reference. Departure: there is no scheme, so an object without kind gives none.
+    Source:   client-go tools/reference. Departures: there is no scheme, so an object without kind gives none; and
+              *namespace*, which client-go's callers set themselves.
     """
     if isinstance(obj, ObjectReference):
-        return obj
+        return obj if obj.namespace else _placed(obj, namespace)
     if obj is None:
         raise InvalidEvent(_FIELD, "can't reference a nil object")
     if isinstance(obj, str):
-        return _from_string(obj)
+        return _from_string(obj, namespace)
     if isinstance(obj, Mapping):
-        return _from_manifest(obj.get, obj["metadata"]) if "metadata" in obj else _from_keys(obj)
-    if isinstance(obj, bytes) or not (hasattr(obj, "kind") and hasattr(obj, "metadata")):
+        found = _from_manifest(obj.get, obj["metadata"]) if "metadata" in obj else _from_keys(obj)
+    elif isinstance(obj, bytes) or not (hasattr(obj, "kind") and hasattr(obj, "metadata")):
         raise InvalidEvent(_FIELD, f"can't reference a {type(obj).__name__}; {_WAYS_OUT}")
-    return _from_manifest(_attributes_of(obj), getattr(obj, "metadata", None))
+    else:
+        found = _from_manifest(_attributes_of(obj), getattr(obj, "metadata", None))
+    return found if found.namespace else _placed(found, namespace)
 
 
-def reference_from_text(text: str, namespace: str = "") -> ObjectReference:
-    """Return the reference that a person means by KIND/NAME, like pod/web-0.
+def reference_from_text(text: str) -> ObjectReference:
+    """Return the object that a person means by KIND/NAME or NAMESPACE/KIND/NAME, to look for it.
 
-    The kind is kept as typed. *namespace* empty means a cluster-scoped object.
+    The kind is kept as typed, for `meant_kinds`; the namespace is empty if it was not typed.
 
-    Raises:   InvalidEvent: not exactly one slash, an empty or too long part, characters no kind or name has; in words
-              for whoever typed it.
+    Raises:   InvalidEvent: another number of slashes, an empty or too long part, characters no kind or name has; in
+              words for whoever typed it.
     """
-    kind, slash, name = text.partition("/")
-    if not (slash and kind and name):
-        raise InvalidEvent("object", f"{_quoted(text)} is not of the form KIND/NAME, like pod/web-0")
-    if "/" in name:
-        problem = f"{_quoted(text)} has more than one slash; the form is KIND/NAME, like pod/web-0"
-        raise InvalidEvent("object", f"{problem}, and the namespace is given apart, like -n shop")
+    first, *others = text.split("/")
+    if len(others) not in (1, 2):
+        more = "; a name with a slash in it is given apart from its kind" if len(others) > 2 else ""
+        raise InvalidEvent("object", f"{_quoted(text)} is not of the form {_FORMS}{more}")
+    namespace = first if len(others) == 2 else ""
+    kind, name = (first, *others)[-2:]
+    if not (kind and name) or (len(others) == 2 and not namespace):
+        raise InvalidEvent("object", f"{_quoted(text)} is not of the form {_FORMS}")
+    return named_reference(kind, name, namespace)
+
+
+def named_reference(kind: str, name: str, namespace: str = "") -> ObjectReference:
+    """Return the reference of these parts, the kind as typed. Raises: InvalidEvent: as `reference_from_text`."""
     if _KIND.fullmatch(kind) is None or len(kind) > MAX_KIND:
         problem = f"{_quoted(kind)} is not a kind (at most {MAX_KIND} letters, digits, '-', '_', '.')"
         raise InvalidEvent("kind", problem)
+    if not name:
+        raise InvalidEvent("name", f"is empty; the form is {_FORMS}")
     if name != name.strip() or name != printable(name):
         raise InvalidEvent("name", f"{_quoted(name)} has white space around it or control characters in it")
     if byte_length(name) > MAX_NAME:
@@ -90,6 +206,42 @@ def reference_from_text(text: str, namespace: str = "") -> ObjectReference:
     if namespace and not is_dns_label(namespace):
         raise InvalidEvent("namespace", f"{_quoted(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
     return ObjectReference(kind=kind, namespace=namespace, name=name)
+
+
+def spelled_kind(typed: str) -> str:
+    """Return *typed* as its kind is spelled: `pod`, `po`, `pods` and `deployments.apps` are kubectl's words for kinds.
+
+    Any other stays as it is, and so does a word like `No`: a short name or plural is all lower case.
+    """
+    known = _SPELLED.get(typed.lower())
+    if known is None and typed.islower():
+        known = next((_SPELLED[kind] for kind in meant_kinds(typed) if kind in _SPELLED), None)
+    return known or typed
+
+
+def is_cluster_scoped(kind: str) -> bool:
+    """Return True if objects of *kind*, in any case, are in no namespace in Kubernetes."""
+    return kind.lower() in _CLUSTER_SCOPED
+
+
+def known_kinds() -> list[str]:
+    """Return the kinds that people type, in lower case."""
+    return sorted(_SPELLED)
+
+
+def meant_kinds(typed: str) -> Iterator[str]:
+    """Yield the kinds, in lower case, that *typed* may mean, the likeliest first. A group behind a dot is ignored."""
+    word = typed.lower()
+    yield word
+    plain = word.partition(".")[0]
+    if plain != word:
+        yield plain
+    if plain in _SHORT:
+        yield _SHORT[plain]
+    # English in reverse: policies → policy, ingresses → ingress, pods → pod.
+    for ending, singular in (("ies", "y"), ("ses", "s"), ("xes", "x"), ("ches", "ch"), ("s", "")):
+        if plain.endswith(ending) and len(plain) > len(ending):
+            yield plain.removesuffix(ending) + singular
 
 
 def event_name(object_name: str, time_ns: int) -> str:
@@ -107,11 +259,21 @@ def event_name(object_name: str, time_ns: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _from_string(text: str) -> ObjectReference:
-    namespace, slash, rest = text.partition("/")
-    if slash and "/" in rest:
-        return reference_from_text(rest, namespace)
-    return reference_from_text(text, "default")
+def _from_string(text: str, namespace: str) -> ObjectReference:
+    typed = reference_from_text(text)
+    found = msgspec.structs.replace(typed, kind=spelled_kind(typed.kind))
+    if found.namespace:
+        return found
+    if namespace and not is_dns_label(namespace):
+        raise InvalidEvent("namespace", f"{_quoted(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
+    return _placed(found, namespace)
+
+
+def _placed(found: ObjectReference, namespace: str) -> ObjectReference:
+    """Return what came without a namespace in *namespace*, unless it is in none."""
+    if found.uid or not found.name or is_cluster_scoped(found.kind):
+        return found
+    return msgspec.structs.replace(found, namespace=namespace)
 
 
 # A recorder names few objects many times.

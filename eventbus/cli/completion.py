@@ -126,7 +126,7 @@ def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: s
 def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Offer `pod/web-0`, and behind the word `pod` its names; where none is known, kinds."""
     from eventbus.cli.bus_names import ask_bus
-    from eventbus.cli.input.kind_names import known_kinds, meant_kinds
+    from eventbus.reference import known_kinds, meant_kinds
 
     namespace = ctx.params.get("namespace") or "default"
     before = ctx.params.get(parameter.name or "")

@@ -129,14 +129,13 @@ class Recording:
 
 def object_of(about: str | None, namespace: str, command: str) -> ObjectReference:
     """Return what the events are about: KIND/NAME, or the command itself. Raises: InvalidEvent."""
-    from eventbus.cli.input.kind_names import recorded_reference
-    from eventbus.reference import reference_from_text
+    from eventbus.reference import named_reference, reference_to
     from eventbus.text import cut_bytes
     from eventbus.validation import MAX_NAME
 
     if about is not None:
-        return recorded_reference(about, namespace)
-    checked = reference_from_text("Command/command", namespace)
+        return reference_to(about, namespace)
+    checked = named_reference("Command", "command", namespace)
     return ObjectReference(kind=checked.kind, namespace=checked.namespace, name=cut_bytes(command, MAX_NAME))
 
 

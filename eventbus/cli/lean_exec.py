@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-#: A part of what `recorded_reference` takes; anything else is judged there.
+#: A part of what `reference_to` takes; anything else is judged there.
 _OBJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,60}/[A-Za-z0-9](?:[A-Za-z0-9._-]{0,200}[A-Za-z0-9])?")
 _NAMESPACE: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)?")
 

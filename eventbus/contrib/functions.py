@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
+from eventbus.event import ObjectReference
 from eventbus.log import log
 from eventbus.record.default import make_event_recorder
 from eventbus.record.recorder import EventRecorder
-from eventbus.reference import reference_from_text
+from eventbus.reference import reference_to
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_NEW_MESSAGE
 
@@ -29,16 +30,16 @@ def recorded(
     Also for `async def`. The exception goes on unchanged, and its text is in the message. Nothing is recorded of a
     call that is cancelled or interrupted, for nobody knows what it did. Never blocks, and never raises by itself.
 
-    Args:     object: what the events are about: anything `EventRecorder.event` takes, or KIND/NAME, or a callable that
-              makes either of the call's arguments, before the call.
+    Args:     object: what the events are about: anything `EventRecorder.event` takes, or a callable that makes it of
+              the call's arguments, before the call.
               reason: CamelCase.
               recorder: None is `make_event_recorder` of the function's module, made at the first call; where none
               can be made, for a setting is wrong, the log says so once and nothing is recorded.
-              namespace: for KIND/NAME.
+              namespace: of an object that does not say its own.
     Raises:   TypeError: when decorating a generator, which is not done when its call is.
-              InvalidEvent: when decorating: *object* is a string, and not of the form KIND/NAME.
+              InvalidEvent: when decorating: *object* is a string or a mapping that names no object.
     """
-    about = reference_from_text(object, namespace) if isinstance(object, str) else object
+    about = _placed(object, namespace)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -73,8 +74,7 @@ class _Calls:
         if not callable(self._about):
             return self._about
         try:
-            about: object = self._about(*args, **kwargs)
-            return reference_from_text(about, self._namespace) if isinstance(about, str) else about
+            return _placed(self._about(*args, **kwargs), self._namespace)
         except Exception as error:  # it is the caller's, and must not keep the function from being called
             log.error("no event for a call of %s: its object cannot be made: %r", self._name, error)
             return None
@@ -100,6 +100,11 @@ class _Calls:
                 self._gave_up = True
                 log.error("no events for calls of %s: no recorder can be made: %s", self._name, described(error))
         return self._recorder
+
+
+def _placed(about: object, namespace: str) -> object:
+    # Other objects are read when the event is recorded: they may change until then.
+    return reference_to(about, namespace) if isinstance(about, str | Mapping | ObjectReference) else about
 
 
 def described(error: BaseException) -> str:

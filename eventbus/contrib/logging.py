@@ -9,7 +9,7 @@ import threading
 from eventbus.clock import Clock, SystemClock
 from eventbus.contrib.functions import described
 from eventbus.record.recorder import EventRecorder
-from eventbus.reference import reference_from_text, reference_to
+from eventbus.reference import reference_to
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_NEW_MESSAGE, MAX_REASON
 
@@ -38,7 +38,7 @@ class EventHandler(logging.Handler):
     after 2 s, or when the handler is flushed or closed. What eventbus itself logs is left out, so that trouble with the
     bus makes no events.
 
-    Args:   object: anything `EventRecorder.event` takes, or KIND/NAME.  namespace: for KIND/NAME.
+    Args:   object: anything `EventRecorder.event` takes.  namespace: of an object that does not say its own.
             level: below it nothing is recorded.  clock: for tests.
     Raises: InvalidEvent: *object* names nothing.
     """
@@ -54,7 +54,7 @@ class EventHandler(logging.Handler):
     ) -> None:
         super().__init__(level)
         self._recorder = recorder
-        self._about = reference_from_text(object, namespace) if isinstance(object, str) else reference_to(object)
+        self._about = reference_to(object, namespace)
         self._limit = _Limit(clock or SystemClock())
         self._timer: threading.Timer | None = None
 

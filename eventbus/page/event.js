@@ -39,8 +39,8 @@ function textOf(event) {
     Object.entries(map ?? {}).map(([key, value]) => `${key}=${value}`),
   );
   return [
-    event.reason, event.message, event.type, event.action, metadata.name, metadata.namespace,
-    `${about.kind}/${about.name}`, about.namespace, about.uid, about.fieldPath, about.apiVersion,
+    event.reason, event.message, event.type, event.action, metadata.name,
+    `${metadata.namespace}/${about.kind}/${about.name}`, about.namespace, about.uid, about.fieldPath, about.apiVersion,
     source.component, source.host, event.reportingComponent, event.reportingInstance,
     ...pairs, ...(related ? [`${related.kind}/${related.name}`] : []),
   ].filter(Boolean).join("\n");

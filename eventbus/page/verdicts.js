@@ -12,8 +12,11 @@ const LOOK_MS = 1000, ANEW_MS = 10_000;
 /** A verdict as the API answers it, with its times as numbers. */
 export function read(verdict) {
   const place = verdict.object.namespace || "default";
-  return { ...verdict, key: `${place}/${verdict.object.kind}/${verdict.object.name}`, place, since: parse(verdict.since), last: parse(verdict.last), on: verdict.still === "goes-on" };
+  return { ...verdict, key: keyOf(place, verdict.object), place, since: parse(verdict.since), last: parse(verdict.last), on: verdict.still === "goes-on" };
 }
+
+/** Of one object: its kind in any case. */
+const keyOf = (place, { kind, name }) => `${place}/${(kind ?? "").toLowerCase()}/${name}`;
 
 /** The uids of the Warnings that go on. */
 export const goingOn = (verdicts) => new Set(verdicts.flatMap(({ goesOn }) => goesOn));
@@ -56,7 +59,7 @@ function objectsOf(rows) {
   const found = new Map();
   for (const { warning, namespace, kind, name, about, last, count } of rows) {
     if (!warning) continue;
-    const key = `${namespace || "default"}/${about.kind}/${about.name}`, before = found.get(key);
+    const key = keyOf(namespace || "default", about), before = found.get(key);
     if (!before) found.set(key, { about, last, count });
     else [before.last, before.count] = [Math.max(before.last, last), before.count + count];
   }

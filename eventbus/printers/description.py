@@ -16,6 +16,7 @@ from eventbus.printers.local_time import local_time
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.output import core_of
 from eventbus.printers.stored_object import Line, Stored, stored_lines, stored_sections
+from eventbus.story.times import first_seen
 from eventbus.text import printable
 
 #: The events by which the store itself says what it held back.
@@ -85,11 +86,19 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def describe_objects(events: Iterable[Event], stored: Iterable[Stored] = ()) -> list[Description]:
-    """Make one description for each object: namespace, kind and name."""
+    """Make one description for each object: namespace, kind in any case, and name.
+
+    The kind is shown as it was written first."""
     about: dict[tuple[str, str, str], list[Event]] = {}
     itself = {one.identity: one for one in stored}
-    for event in by_last_seen(events):
-        about.setdefault(_identity(event), []).append(event)
+    spelled = {(namespace, kind.lower(), name): kind for namespace, kind, name in itself}
+    ordered = by_last_seen(events)
+    for event in sorted(ordered, key=first_seen):
+        namespace, kind, name = _identity(event)
+        spelled.setdefault((namespace, kind.lower(), name), kind)
+    for event in ordered:
+        namespace, kind, name = _identity(event)
+        about.setdefault((namespace, spelled[namespace, kind.lower(), name], name), []).append(event)
     return [
         Description(kind, namespace, name, tuple(about.get(identity, ())), itself.get(identity))
         for identity in sorted(about.keys() | itself.keys())

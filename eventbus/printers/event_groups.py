@@ -32,7 +32,7 @@ def _group_events(events: Iterable[Event]) -> list[Group]:
     groups: dict[tuple[str, str, str], Group] = {}
     for event in events:
         about = event.involved_object
-        key = (event.type, event.reason, about.kind)
+        key = (event.type, event.reason, about.kind.lower())
         group = groups.pop(key, None) or Group(type=event.type, reason=event.reason, kind=about.kind)
         groups[key] = group
         group.events += 1

@@ -78,8 +78,14 @@ def _has_words(event: Event, words: Sequence[str]) -> bool:
         return True
     about, related = event.involved_object, event.related
     texts = [
-        *(event.reason, event.message, event.type, event.action, event.metadata.name, event.metadata.namespace),
-        *(f"{about.kind}/{about.name}", about.namespace, about.uid, about.field_path, about.api_version),
+        *(event.reason, event.message, event.type, event.action, event.metadata.name),
+        *(
+            f"{event.metadata.namespace}/{about.kind}/{about.name}",
+            about.namespace,
+            about.uid,
+            about.field_path,
+            about.api_version,
+        ),
         *(event.source.component, event.source.host, event.reporting_component, event.reporting_instance),
         *(f"{key}={value}" for key, value in event.metadata.labels.items()),
         *(f"{key}={value}" for key, value in event.metadata.annotations.items()),

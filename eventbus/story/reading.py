@@ -172,14 +172,14 @@ def _as_stored(found: Iterable[_Placed]) -> Sequence[Event]:
 
 
 def _as_recorded(about: ObjectReference, events: Sequence[Event]) -> ObjectReference:
-    """Spell the kind as its events do, else as the store does.
+    """Spell the kind as it was written first, else as the store does.
 
     A namespace that was asked for stays: events of what is in none lie in one, and only what is there was asked for.
     """
     if events:
-        newest = events[-1].involved_object
+        first, newest = events[0].involved_object, events[-1].involved_object
         namespace = about.namespace or newest.namespace
-        return ObjectReference(newest.kind, namespace, newest.name, newest.uid, newest.api_version)
+        return ObjectReference(first.kind, namespace, newest.name, newest.uid, newest.api_version)
     kind = KINDS.named(about.kind)
     return about if kind is None else msgspec.structs.replace(about, kind=kind.name)
 

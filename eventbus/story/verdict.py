@@ -74,7 +74,7 @@ def verdict_of(events: Iterable[Event], now: datetime) -> Verdict | None:
         newest = {event.reason: event for event in sorted(telling, key=_last)}.values()
         goes_on = tuple(event.metadata.uid for event in newest if now - _last(event) <= patience(telling))
     return Verdict(
-        object=worst.involved_object,
+        object=msgspec.structs.replace(worst.involved_object, kind=min(events, key=first_seen).involved_object.kind),
         reason=worst.reason,
         message=worst.message,
         times=often[worst.reason],
@@ -93,7 +93,7 @@ def verdicts_of(events: Iterable[Event], now: datetime) -> list[Verdict]:
     by_object: dict[tuple[str, str, str], list[Event]] = {}
     for event in events:
         about = event.involved_object
-        by_object.setdefault((about.namespace or "default", about.kind, about.name), []).append(event)
+        by_object.setdefault((about.namespace or "default", about.kind.lower(), about.name), []).append(event)
     found = [verdict for of_one in by_object.values() if (verdict := verdict_of(of_one, now))]
     return sorted(found, key=lambda one: (one.still is Still.GOES_ON, one.times, one.last), reverse=True)
 

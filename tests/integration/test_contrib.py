@@ -258,7 +258,7 @@ def test_an_object_may_be_made_of_the_arguments(recorder: EventRecorder, events:
 
     bill("eve", amount=5)
     said(events, 1)
-    assert events[0].involved_object == ObjectReference("User", "", "eve")
+    assert events[0].involved_object == ObjectReference("User", "default", "eve")
 
 
 def test_an_object_may_be_written_as_kind_and_name(recorder: EventRecorder, events: list[Event]) -> None:

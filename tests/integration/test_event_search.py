@@ -67,6 +67,8 @@ def test_events_are_found_by_words_selectors_and_period_the_newest_first(
     assert seen == sorted(seen, key=lambda time: time or now, reverse=True)
     assert not everything.more
     assert reasons(search(bus, client, store, text="pod/web CODE 1:")) == ["Failed"]
+    assert reasons(search(bus, client, store, text="Shop/pod/web CODE 1:")) == ["Failed"]
+    assert reasons(search(bus, client, store, text="other/pod/web CODE 1:")) == []
     assert reasons(search(bus, client, store, text="app=web kubelet", namespace="shop"))[:1] == ["Failed"]
     assert reasons(search(bus, client, store, text="txt.exe")) == ["Odd"]
     assert reasons(search(bus, client, store, text='src=x "')) == []

@@ -95,6 +95,32 @@ def test_one_event_is_completed_and_recorded(bus: Bus, url: str) -> None:
     assert event.first_timestamp is not None
 
 
+def test_the_same_object_however_it_is_written_is_one(bus: Bus, url: str) -> None:
+    written = (
+        {"kind": "Order", "name": "7"},
+        {"kind": "Order", "name": "7", "namespace": "default"},
+        "default/Order/7",
+    )
+    events: list[dict[str, Any]] = [{"involvedObject": about, "reason": "Paid"} for about in (*written, "Order/7")]
+    events.append({"apiVersion": "events.k8s.io/v1", "regarding": "Order/7", "reason": "Paid"})
+    answer = post(url, events)
+    assert said(answer) == {"accepted": 5, "refused": []}
+    assert {event.involved_object for event in stored(bus)} == {ObjectReference("Order", "default", "7")}
+
+
+def test_the_namespace_of_an_event_is_that_of_an_object_without_one(bus: Bus, url: str) -> None:
+    shop = {"metadata": {"namespace": "shop"}, "reason": "Paid", "message": "m"}
+    post(url, [shop | {"involvedObject": about} for about in ("Order/7", {"kind": "Order", "name": "7"})])
+    assert {event.involved_object for event in stored(bus)} == {ObjectReference("Order", "shop", "7")}
+
+
+def test_an_object_in_no_namespace_stays_in_none_and_its_event_lies_in_default(bus: Bus, url: str) -> None:
+    post(url, [{"involvedObject": about, "reason": "R"} for about in ("node/n1", {"kind": "Node", "name": "n1"})])
+    found = stored(bus)
+    assert {event.involved_object for event in found} == {ObjectReference("Node", "", "n1")}
+    assert {event.metadata.namespace for event in found} == {"default"}
+
+
 def test_a_list_may_hold_more_than_one_batch_and_keeps_its_order_for_each_object(bus: Bus, url: str) -> None:
     assert said(post(url, backups(300))) == {"accepted": 300, "refused": []}
     events = stored(bus)

@@ -97,6 +97,14 @@ def test_the_api_tells_the_same_and_hides_other_namespaces_from_who_may_not_read
         assert around(fetched) == around(story)
         assert [event.message for event in fetched.events] == [event.message for event in story.events]
         assert connection.request("GET", "/eventbus/v1/why?kind=Pod").status == 400
+        for asked in (
+            "object=shop/po/web-7f-a",
+            "object=pod/web-7f-a&namespace=shop",
+            "kind=pods&namespace=shop&name=web-7f-a",
+        ):
+            answer = json.loads(connection.request("GET", f"/eventbus/v1/why?{asked}").body)
+            assert len(answer["events"]) == len(story.events), asked
+        assert connection.request("GET", "/eventbus/v1/why?object=shop").status == 400
         assert connection.request("GET", "/eventbus/v1/why?kind=Pod&name=x&before=soon").status == 400
         connection.close()
     tokens = tmp_path / "tokens.csv"
@@ -246,6 +254,30 @@ def test_the_command_shows_it_as_a_page_and_as_json(bus: Bus, client: Any, embed
     assert run("why", "pod/nobody", "--before", "never", env=env).returncode == 2
     begun = run("why", "pod", "web-7f", "-n", "shop", env=env)
     assert "web-7f-a" in begun.stdout + begun.stderr
+
+
+def test_the_commands_find_an_object_however_it_is_written_and_show_its_kind_as_it_was_first_written(
+    bus: Bus, client: Any, embedded_url: str, prefix: str
+) -> None:
+    now, env = datetime.now(UTC), environment(embedded_url, prefix)
+    with ObjectStore(bus, client) as store:
+        for about, reason, s in (
+            ("Order/shop/7", "Paid", 30),
+            ("order/shop/7", "Packed", 20),
+            ("ORDER/shop/7", "Lost", 1),
+        ):
+            store.objects(EVENT).create(make_one(about, reason, "m", now - timedelta(seconds=s)))
+    for words in (("shop/order/7",), ("shop/Order/7", "-n", "other"), ("Order/7", "-n", "shop")):
+        story = run("why", *words, env=env)
+        assert story.returncode == 0, story.stderr
+        assert story.stdout.startswith("Order/7: no Warning")
+        for reason in ("Paid", "Packed", "Lost"):
+            assert reason in story.stdout
+        for command in (("describe", *words), ("events", "--for", *words), ("get", "events", "--for", *words)):
+            shown = run(*command, env=env)
+            assert all(reason in shown.stdout for reason in ("Paid", "Packed", "Lost")), (command, shown)
+    described = run("describe", "shop/order/7", "-o", "json", env=env)
+    assert [json.loads(described.stdout)[key] for key in ("kind", "namespace", "name")] == ["Order", "shop", "7"]
 
 
 def test_texts_are_printable(bus: Bus, client: Any) -> None:

@@ -93,7 +93,7 @@ def test_a_reference_is_used_as_it_is_even_when_empty() -> None:
 
 def test_a_flat_reference_keeps_its_field_path() -> None:
     obj = {"kind": "Pod", "name": "web-0", "fieldPath": "spec.containers{web}"}
-    assert reference_to(obj) == ObjectReference(kind="Pod", name="web-0", field_path="spec.containers{web}")
+    assert reference_to(obj) == ObjectReference("Pod", "default", "web-0", field_path="spec.containers{web}")
 
 
 def test_list_metadata_gives_kind_version_and_resource_version() -> None:
@@ -106,9 +106,62 @@ def test_an_event_can_be_the_object_of_an_event() -> None:
     assert (reference.kind, reference.api_version, reference.name) == ("Event", "v1", "web-0.17a6101701650000")
 
 
-def test_a_string_names_an_object_with_or_without_its_namespace() -> None:
-    assert reference_to("Pod/web-0") == ObjectReference("Pod", "default", "web-0")
-    assert reference_to("shop/Pod/web-0") == ObjectReference("Pod", "shop", "web-0")
+@pytest.mark.parametrize(
+    "obj",
+    [
+        "Order/7",
+        "default/Order/7",
+        {"kind": "Order", "name": "7"},
+        {"kind": "Order", "metadata": {"name": "7"}},
+        {"kind": "Order", "metadata": {"name": "7", "namespace": None}},
+        SimpleNamespace(kind="Order", metadata=SimpleNamespace(name="7")),
+        ObjectReference(kind="Order", name="7"),
+    ],
+    ids=["text", "whole text", "keys", "manifest", "manifest with None", "attributes", "reference"],
+)
+def test_an_object_without_a_namespace_is_in_default_however_it_is_written(obj: object) -> None:
+    assert reference_to(obj) == ObjectReference("Order", "default", "7")
+
+
+@pytest.mark.parametrize(
+    "obj",
+    ["Order/7", {"kind": "Order", "name": "7"}, ObjectReference(kind="Order", name="7"), "shop/Order/7"],
+)
+def test_a_namespace_that_goes_with_the_object_is_taken_where_it_has_none(obj: object) -> None:
+    assert reference_to(obj, "shop") == reference_to("shop/Order/7", "audit") == ObjectReference("Order", "shop", "7")
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        "Node/n1",
+        "no/n1",
+        {"kind": "Node", "name": "n1"},
+        {"kind": "node", "name": "n1"},
+        ObjectReference(kind="Node", name="n1"),
+        {"kind": "Rack", "metadata": {"name": "r1", "uid": "3f2c"}},
+    ],
+)
+def test_an_object_of_a_cluster_scoped_kind_or_that_a_server_has_in_no_namespace_stays_in_none(obj: object) -> None:
+    assert reference_to(obj).namespace == reference_to(obj, "shop").namespace == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind"),
+    [
+        ("pod", "Pod"),
+        ("PODS", "PODS"),
+        ("POD", "Pod"),
+        ("po", "Pod"),
+        ("pods", "Pod"),
+        ("deployments.apps", "Deployment"),
+        ("order", "order"),
+        ("Order", "Order"),
+        ("No", "No"),
+    ],
+)
+def test_words_of_kubectl_are_spelled_as_its_kinds_and_all_others_as_they_are_written(typed: str, kind: str) -> None:
+    assert reference_to(f"{typed}/web").kind == kind
 
 
 def test_nil_is_refused_in_the_words_of_client_go() -> None:
@@ -120,9 +173,9 @@ def test_nil_is_refused_in_the_words_of_client_go() -> None:
 @pytest.mark.parametrize(
     ("obj", "field", "problem"),
     [
-        ("web-0", "object", "'web-0' is not of the form KIND/NAME, like pod/web-0"),
-        ("a/b/c/d", "object", "has more than one slash; the form is KIND/NAME, like pod/web-0"),
-        ("/Pod/", "object", "'Pod/' is not of the form KIND/NAME"),
+        ("web-0", "object", "'web-0' is not of the form KIND/NAME, like Pod/web-0"),
+        ("a/b/c/d", "object", "'a/b/c/d' is not of the form KIND/NAME, like Pod/web-0, or NAMESPACE/KIND/NAME"),
+        ("/Pod/", "object", "'/Pod/' is not of the form KIND/NAME"),
         ("My Shop/Pod/web-0", "namespace", "is not a DNS label"),
         (b"x", "involvedObject", "can't reference a bytes"),
         (7, "involvedObject", "can't reference a int"),
@@ -146,43 +199,50 @@ def test_what_names_no_object_is_refused_with_the_reason(obj: object, field: str
 
 
 @pytest.mark.parametrize(
-    ("text", "namespace", "reference"),
+    ("text", "reference"),
     [
-        ("pod/web-0", "shop", ObjectReference(kind="pod", name="web-0", namespace="shop")),
-        ("Worker/host-1:4711", "", ObjectReference(kind="Worker", name="host-1:4711")),
-        ("deployment.apps/web", "default", ObjectReference(kind="deployment.apps", name="web", namespace="default")),
-        ("Job/nightly backup für Zürich", "", ObjectReference(kind="Job", name="nightly backup für Zürich")),
+        ("pod/web-0", ObjectReference(kind="pod", name="web-0")),
+        ("shop/pod/web-0", ObjectReference(kind="pod", name="web-0", namespace="shop")),
+        ("Worker/host-1:4711", ObjectReference(kind="Worker", name="host-1:4711")),
+        ("deployment.apps/web", ObjectReference(kind="deployment.apps", name="web")),
+        ("Job/nightly backup für Zürich", ObjectReference(kind="Job", name="nightly backup für Zürich")),
     ],
 )
-def test_a_person_names_an_object_as_kind_and_name(text: str, namespace: str, reference: ObjectReference) -> None:
-    assert reference_from_text(text, namespace) == reference
+def test_a_person_names_an_object_as_kind_and_name(text: str, reference: ObjectReference) -> None:
+    assert reference_from_text(text) == reference
 
 
 @pytest.mark.parametrize(
-    ("text", "namespace", "problem"),
+    ("text", "problem"),
     [
-        ("", "", "is not of the form KIND/NAME"),
-        ("pod", "", "is not of the form KIND/NAME"),
-        ("pod/", "", "is not of the form KIND/NAME"),
-        ("/web-0", "", "is not of the form KIND/NAME"),
-        ("/", "", "is not of the form KIND/NAME"),
-        ("pod/web/0", "", "more than one slash"),
-        ("po d/web-0", "", "is not a kind"),
-        ("p\udcff/web-0", "", "is not a kind"),
-        ("k" * 64 + "/web-0", "", "is not a kind"),
-        ("pod/web\n0", "", "control characters"),
-        ("pod/ web-0", "", "white space"),
-        ("pod/\udcff", "", "control characters"),
-        ("pod/" + "ü" * 127, "", "more than 253 bytes"),
-        ("pod/web-0", "Default", "is not a DNS label"),
+        ("", "is not of the form KIND/NAME"),
+        ("pod", "is not of the form KIND/NAME"),
+        ("pod/", "is not of the form KIND/NAME"),
+        ("/web-0", "is not of the form KIND/NAME"),
+        ("/", "is not of the form KIND/NAME"),
+        ("/pod/web-0", "is not of the form KIND/NAME"),
+        ("shop/pod/web/0", "a name with a slash in it is given apart from its kind"),
+        ("po d/web-0", "is not a kind"),
+        ("p\udcff/web-0", "is not a kind"),
+        ("k" * 64 + "/web-0", "is not a kind"),
+        ("pod/web\n0", "control characters"),
+        ("pod/ web-0", "white space"),
+        ("pod/\udcff", "control characters"),
+        ("pod/" + "ü" * 127, "more than 253 bytes"),
+        ("Default/pod/web-0", "is not a DNS label"),
     ],
 )
-def test_a_bad_form_is_refused_with_the_good_one(text: str, namespace: str, problem: str) -> None:
+def test_a_bad_form_is_refused_with_the_good_one(text: str, problem: str) -> None:
     with pytest.raises(InvalidEvent, match=problem) as caught:
-        reference_from_text(text, namespace)
+        reference_from_text(text)
     assert caught.value.exit_code == 2
     assert "involvedObject" not in str(caught.value), "a field that nobody typed"
     str(caught.value).encode()
+
+
+def test_a_namespace_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidEvent, match="is not a DNS label"):
+        reference_to("pod/web-0", "Default")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.bodies import read_body
+from eventbus.api.own.intake import event_of
 from eventbus.api.own.record import Recording
-from eventbus.encoding.event_json import from_core
 from eventbus.errors import EventBusError, InvalidEvent, InvalidObject
 from eventbus.event import Event, EventSource, EventType, ObjectReference
 from eventbus.extras import is_needed
+from eventbus.reference import DEFAULT_NAMESPACE, reference_to
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_COMPONENT, MAX_REASON
 
@@ -108,7 +109,7 @@ def _received(attributes: Mapping[str, Any], data: Any) -> _Received:
 def _event(attributes: Mapping[str, Any], data: Any) -> Event:
     """An event of ours as it is; of any other: its subject, type and data in the place of object, reason, message."""
     if isinstance(data, Mapping) and "involvedObject" in data:
-        return from_core(data)
+        return event_of(data)
     source = str(attributes["source"])
     time = attributes.get("time")
     return Event(
@@ -124,13 +125,10 @@ def _event(attributes: Mapping[str, Any], data: Any) -> Event:
 
 def _subject(subject: str) -> ObjectReference:
     """NAMESPACE/KIND/NAME, KIND/NAME, or a name."""
-    parts = [part for part in subject.strip("/").split("/") if part]
-    match parts:
-        case [namespace, kind, name]:
-            return ObjectReference(kind=kind, namespace=namespace, name=name)
-        case [kind, name]:
-            return ObjectReference(kind=kind, namespace="default", name=name)
-    return ObjectReference(kind=SUBJECT_KIND, namespace="default", name=subject)
+    try:
+        return reference_to(subject.strip("/"))
+    except InvalidEvent:
+        return ObjectReference(kind=SUBJECT_KIND, namespace=DEFAULT_NAMESPACE, name=subject)
 
 
 def _reason(of: str) -> str:

@@ -15,7 +15,7 @@ from eventbus.encoding.json_read import load
 from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_event
 from eventbus.errors import InvalidEvent, InvalidObject
 from eventbus.event import Event, EventSource, EventType
-from eventbus.reference import event_name
+from eventbus.reference import DEFAULT_NAMESPACE, event_name, reference_to
 from eventbus.text import cut_bytes
 from eventbus.validation import MAX_COMPONENT, validate_recorded
 
@@ -62,7 +62,7 @@ def pack_events(
     refused: list[Refused] = []
     for index, plain in enumerate(found):
         try:
-            event = complete(_event(plain), user=user, time_ns=now_ns + index)
+            event = complete(event_of(plain), user=user, time_ns=now_ns + index)
             validate_recorded(event)
             if not may_record(event.metadata.namespace):
                 raise InvalidEvent("metadata.namespace", no_right(user, event.metadata.namespace))
@@ -79,8 +79,9 @@ def pack_events(
 
 def complete(event: Event, *, user: str, time_ns: int) -> Event:
     """*event* with what a recorder would have said besides: name, namespace, type, times, count, and who says it."""
-    meta, about = event.metadata, event.involved_object
-    namespace = meta.namespace or about.namespace or "default"
+    meta = event.metadata
+    about = reference_to(event.involved_object, meta.namespace or DEFAULT_NAMESPACE)
+    namespace = meta.namespace or about.namespace or DEFAULT_NAMESPACE
     name = meta.name or event_name(about.name, time_ns)
     component = event.source.component or event.reporting_component or cut_bytes(user, MAX_COMPONENT)
     now = _EPOCH + timedelta(microseconds=time_ns // 1000)
@@ -91,6 +92,7 @@ def complete(event: Event, *, user: str, time_ns: int) -> Event:
         metadata=msgspec.structs.replace(
             meta, name=name, namespace=namespace, uid="", resource_version="", creation_timestamp=None
         ),
+        involved_object=about,
         type=event.type or EventType.NORMAL.value,
         source=EventSource(component, event.source.host),
         first_timestamp=first,
@@ -101,15 +103,25 @@ def complete(event: Event, *, user: str, time_ns: int) -> Event:
     )
 
 
-def _event(plain: Any) -> Event:
-    """Raises: InvalidEvent."""
+def event_of(plain: Any) -> Event:
+    """Read an event as people write it; its object may be a text. Raises: InvalidEvent."""
     if isinstance(plain, InvalidEvent):
         raise plain
     if isinstance(plain, Event):
         return plain
-    if isinstance(plain, Mapping) and plain.get("apiVersion") == EVENTS_VERSION:
-        return from_events_v1(plain)
-    return from_core(plain)
+    is_new_style = isinstance(plain, Mapping) and plain.get("apiVersion") == EVENTS_VERSION
+    plain = _with_reference(plain, "regarding" if is_new_style else "involvedObject")
+    return from_events_v1(plain) if is_new_style else from_core(plain)
+
+
+def _with_reference(plain: Any, field: str) -> Any:
+    """Return *plain* with a reference in the place of a text like `shop/Order/7`. Raises: InvalidEvent."""
+    if not isinstance(plain, Mapping) or not isinstance(plain.get(field), str):
+        return plain
+    metadata = plain.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+    about = reference_to(plain[field], namespace if isinstance(namespace, str) and namespace else DEFAULT_NAMESPACE)
+    return {**plain, field: msgspec.to_builtins(about)}
 
 
 def _line(line: bytes) -> Any:
@@ -133,4 +145,14 @@ def spread(packed: Sequence[Packed]) -> Iterator[tuple[int, list[Packed]]]:
     yield from sorted(found.items())
 
 
-__all__ = ["MAX_EVENTS", "Packed", "Refused", "complete", "pack_events", "read_json", "read_lines", "spread"]
+__all__ = [
+    "MAX_EVENTS",
+    "Packed",
+    "Refused",
+    "complete",
+    "event_of",
+    "pack_events",
+    "read_json",
+    "read_lines",
+    "spread",
+]

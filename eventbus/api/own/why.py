@@ -15,8 +15,10 @@ from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import seconds_of
 from eventbus.api.rendering import versioned
 from eventbus.encoding.event_json import to_core
+from eventbus.errors import InvalidEvent
 from eventbus.event import ObjectReference
 from eventbus.kinds import EVENT, KINDS
+from eventbus.reference import DEFAULT_NAMESPACE, reference_to, spelled_kind
 from eventbus.story.reading import BEFORE, read_story
 from eventbus.story.story import story_to_json
 
@@ -26,15 +28,15 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 async def why(request: web.Request) -> web.Response:
-    """The story of *kind* and *name* in *namespace*; *before*: how long before its first Warning, as 10m.
+    """The story of *object*, as shop/Order/7, or of *kind* and *name* in *namespace*.
+
+    *before*: how long before its first Warning is looked at, as 10m.
 
     A watch of core/v1 events from its *resourceVersion* tells all that is newer.
     Its surroundings are other objects', so all of that namespace must be readable; of an object in none, all of all.
     """
-    namespace = request.query.get("namespace", "")
-    kind, name = request.query.get("kind", ""), request.query.get("name", "")
-    if not kind or not name:
-        raise status.bad_request("kind and name: of which object? why?kind=Pod&namespace=default&name=web-0")
+    about = _asked(request)
+    namespace, kind = about.namespace, about.kind
     user = require(request, "list", "events", namespace)
     before_s = seconds_of(request, "before", int(BEFORE.total_seconds()), MOST_S)
     access = request.app[API].access
@@ -44,7 +46,6 @@ async def why(request: web.Request) -> web.Response:
     shown = found_kind is not None and access.allowed(user, "get", found_kind.plural, place)
 
     def work(desk: Desk) -> bytes:
-        about = ObjectReference(kind=kind, namespace=namespace, name=name)
         reader = desk.objects(EVENT)
         version = str(reader.newest())
         story = read_story(desk.bus, desk.client, about, before=timedelta(seconds=before_s), reader=reader)
@@ -57,6 +58,23 @@ async def why(request: web.Request) -> web.Response:
         return _ENCODE(told | {"resourceVersion": versions.of_list(version)}) + b"\n"
 
     return await answer_json(request, work)
+
+
+def _asked(request: web.Request) -> ObjectReference:
+    """Raises: Refusal: 400."""
+    query = request.query
+    namespace = query.get("namespace", "")
+    if query.get("object"):
+        try:
+            return reference_to(query["object"], namespace or DEFAULT_NAMESPACE)
+        except InvalidEvent as error:
+            raise status.bad_request(str(error)) from None
+    kind, name = spelled_kind(query.get("kind", "")), query.get("name", "")
+    if not kind or not name:
+        raise status.bad_request("kind and name: of which object? why?kind=Pod&namespace=default&name=web-0")
+    known = KINDS.named(kind)
+    typed = ObjectReference(kind=kind, namespace=namespace, name=name)
+    return typed if known is not None and not known.namespaced else reference_to(typed)
 
 
 __all__ = ["why"]

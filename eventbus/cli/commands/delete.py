@@ -30,7 +30,7 @@ _NOT_WAITED_FOR = (
 
 
 @click.command()
-@click.argument("objects", nargs=-1, required=True, metavar="KIND/NAME...", shell_complete=complete_objects)
+@click.argument("objects", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME...", shell_complete=complete_objects)
 @namespace_option("Where the objects are.")
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
 @click.option(
@@ -72,17 +72,17 @@ def delete(
     from eventbus.printers.object_columns import object_name
 
     asked_s = _asked_s(grace_s, force=force)
-    found = [_meant(reference) for reference in objects_from_words(objects)]
+    found = [_meant(reference, namespace) for reference in objects_from_words(objects)]
     missing, gone = 0, []
     with open_session() as session:
-        for kind, name in found:
+        for kind, name, place in found:
             try:
-                _delete(session, kind, name, namespace, asked_s)
+                _delete(session, kind, name, place, asked_s)
             except NotFound as error:
                 missing += not ignore_not_found
                 if not ignore_not_found:
                     click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)
-                    _tell_line(kind, name, namespace)
+                    _tell_line(kind, name, place)
                 continue
             gone.append({"kind": kind.name, "apiVersion": kind.api_version, "name": name})
             if output != "json":
@@ -102,8 +102,8 @@ def _asked_s(grace_s: int, *, force: bool) -> int | None:
     return 0
 
 
-def _meant(reference: ObjectReference) -> tuple[Kind[Any], str]:
-    return demanded_kind(reference.kind), reference.name
+def _meant(reference: ObjectReference, namespace: str) -> tuple[Kind[Any], str, str]:
+    return demanded_kind(reference.kind), reference.name, reference.namespace or namespace
 
 
 def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_s: int | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import known_kinds, meant_kinds, object_from_words
+from eventbus.cli.input.kind_names import object_from_words
 from eventbus.cli.input.lookup import (
     elsewhere,
     find_stored,
@@ -24,6 +24,7 @@ from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, NotFound
 from eventbus.event import ObjectReference
 from eventbus.printers.output import dump_json, wants_colour, write
+from eventbus.reference import known_kinds, meant_kinds
 from eventbus.text import printable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("object", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@click.argument("object", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME", shell_complete=complete_objects)
 @namespace_option("Where the object is.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in every namespace.")
 @click.option("--show-events/--hide-events", default=True, show_default=True, help="The Events section.")
@@ -49,6 +50,7 @@ def describe(
     Examples:
       eventbus describe pod/web-0
       eventbus describe pod web-0 -n shop
+      eventbus describe shop/pod/web-0           # the same
       eventbus describe pods                     # all that events are about
       eventbus describe node n1
       eventbus describe deploy/web -o json
@@ -58,7 +60,8 @@ def describe(
         if len(object) == 1 and "/" not in object[0]:
             found = _find_kind(session, object[0], place)
         else:
-            found = _find(session, object_from_words(object), place)
+            reference = object_from_words(object)
+            found = _find(session, reference, reference.namespace or place)
         hints = [hint for hint in (_untaken(session, found), waiting(session)) if hint]
     _write(found, show_events=show_events, output=output)
     for hint in hints:

@@ -73,8 +73,10 @@ def events(
     from eventbus.kinds import EVENT
     from eventbus.printers.object_printer import PrintedChange
 
-    place = None if all_namespaces else namespace
     reference = None if about is None else object_from_words((about,))
+    place = None if all_namespaces else namespace
+    if reference is not None and reference.namespace:
+        place = reference.namespace
     asked = GetOptions(output=output, no_headers=no_headers, sort_by=sort_by)
     rows = _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
     printer: Printer = printer_option(EVENT, asked) if output else rows

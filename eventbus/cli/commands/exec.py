@@ -45,7 +45,10 @@ class Restart(StrEnum):
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--object", "about", metavar="KIND/NAME", help="What the events are about.  [default: Command/<its name>]"
+    "--object",
+    "about",
+    metavar="[NAMESPACE/]KIND/NAME",
+    help="What the events are about.  [default: Command/<its name>]",
 )
 @namespace_option("Of the object; '' is cluster-scoped.", may_be_empty=True)
 @click.option("--restart", type=click.Choice([str(way) for way in Restart]), default="never", show_default=True)

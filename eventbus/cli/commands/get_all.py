@@ -11,12 +11,12 @@ import msgspec
 
 from eventbus.cache.pager import list_all
 from eventbus.cli.input.get_options import GetOptions, common_options
-from eventbus.cli.input.kind_names import meant_kinds
 from eventbus.cli.input.lookup import demanded_kind, waiting
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.printers.output import write
+from eventbus.reference import meant_kinds
 from eventbus.text import printable
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from eventbus.cli.input.event_options import (
     about_option,
@@ -77,6 +78,8 @@ def get_events(
     if since is not None and until is not None and since > until:
         raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
     reference = None if about is None else object_from_words((about,))
+    if reference is not None and reference.namespace:
+        asked = msgspec.structs.replace(asked, namespace=reference.namespace, all_namespaces=False)
     request = Request(
         kind=EVENT,
         asked=asked,

@@ -12,6 +12,7 @@ import click
 
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.errors import EventBusError, NotFound
+from eventbus.reference import meant_kinds, reference_from_text
 from eventbus.text import printable
 
 if TYPE_CHECKING:
@@ -52,10 +53,12 @@ def logs(pod: str, container: str, follow: bool, previous: bool, tail: int | Non
     from eventbus.agent.pods.options import agent_folder
     from eventbus.settings import Settings
 
-    kind, slash, rest = pod.partition("/")
-    if slash and kind not in ("pod", "pods", "po"):
-        raise click.UsageError(f"there are logs of pods only, not of {kind!a}")
-    name = rest if slash else pod
+    name = pod
+    if "/" in pod:
+        typed = reference_from_text(pod)
+        if "pod" not in meant_kinds(typed.kind):
+            raise click.UsageError(f"there are logs of pods only, not of {typed.kind!a}")
+        name, namespace = typed.name, typed.namespace or namespace
     agents = agent_folder(Settings.from_environ(os.environ), os.environ)
     places = [LocalPods(folder.absolute()) for folder in (agents, *line_folders(agents.parent))]
     found_in = ((local, local.named(name, namespace)) for local in places)

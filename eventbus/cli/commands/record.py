@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import recorded_reference
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.since import instant_option
 from eventbus.cli.session import open_session
 from eventbus.clock import SystemClock
 from eventbus.errors import InvalidEvent
 from eventbus.event import EventType
+from eventbus.reference import reference_to
 from eventbus.text import is_clean
 
 TYPES = [kind.value for kind in EventType]
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @click.command()
-@click.argument("about", metavar="KIND/NAME", shell_complete=complete_objects)
+@click.argument("about", metavar="[NAMESPACE/]KIND/NAME", shell_complete=complete_objects)
 @namespace_option("Of the object; '' is cluster-scoped.", may_be_empty=True)
 @click.option(
     "--type",
@@ -57,11 +57,15 @@ def record(
 ) -> None:
     """Record one event about KIND/NAME, and wait until Redis has it.
 
+    pod, po and pods are Pod, and so on for the kinds of Kubernetes; objects of its cluster-scoped kinds, like Node, are
+    in no namespace.
+
     \b
     Examples:
       eventbus record Backup/nightly --reason Completed --message "42 GiB in 7 min"
       eventbus record Pod/web-0 -n shop --type Warning --reason BackOff --message "restarting failed container"
-      eventbus record Node/n1 -n '' --reason Rebooted --message "kernel update" --at 2024-01-01T12:00:00Z
+      eventbus record shop/Order/7 --reason Paid --message "17.00 EUR by card"
+      eventbus record Node/n1 --reason Rebooted --message "kernel update" --at 2024-01-01T12:00:00Z
     """
     from eventbus.cli.sending import send
     from eventbus.record.packing import Pending, pack
@@ -69,7 +73,7 @@ def record(
     _refuse_unclean(about=about, namespace=namespace, reason=reason, message=message, component=component)
     pending = Pending(
         (component, socket.gethostname()),
-        recorded_reference(about, namespace),
+        reference_to(about, namespace),
         str(kind),
         _required("reason", reason),
         message,

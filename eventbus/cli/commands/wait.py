@@ -36,7 +36,7 @@ Condition = Callable[[dict[str, Any] | None], bool]
 
 
 @click.command()
-@click.argument("objects", nargs=-1, required=True, metavar="KIND/NAME...", shell_complete=complete_objects)
+@click.argument("objects", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME...", shell_complete=complete_objects)
 @namespace_option("Where the objects are.")
 @click.option("--for", "wanted", required=True, metavar="WHAT", help=f"{FORMS}.")
 @click.option("--timeout", default="30s", show_default=True, metavar="30s", help="0s: look once; -1s: a week.")
@@ -75,8 +75,8 @@ def wait(
     deadline = time.monotonic() + timeout_s
     absent_is_fine = wanted in ("delete", "create")
     with open_session() as session:
-        for kind, name in _chosen(session, objects, namespace, selector, everything=everything):
-            place = namespace if kind.namespaced else ""
+        for kind, name, place in _chosen(session, objects, namespace, selector, everything=everything):
+            place = place if kind.namespaced else ""
             if not _wait(session, kind, (name, place), condition, deadline, absent_is_fine=absent_is_fine):
                 click.echo(f"error: timed out waiting for the condition on {kind.plural}/{printable(name)}", err=True)
                 sys.exit(1)
@@ -136,9 +136,9 @@ def _timeout_s(text: str) -> float:
 
 def _chosen(
     session: Session, words: Sequence[str], namespace: str, selector: str, *, everything: bool
-) -> list[tuple[Kind[Any], str]]:
+) -> list[tuple[Kind[Any], str, str]]:
     if not selector and not everything:
-        return [(_kind(one.kind), one.name) for one in objects_from_words(tuple(words))]
+        return [(_kind(one.kind), one.name, one.namespace or namespace) for one in objects_from_words(tuple(words))]
     if len(words) != 1 or "/" in words[0]:
         raise click.UsageError("--all and -l go with one kind, and no name")
     kind = _kind(words[0])
@@ -146,7 +146,7 @@ def _chosen(
     found = list_all(session.store.objects(kind), options)[0].items
     if not found:
         raise NotFound("no matching resources found")
-    return [(kind, one.metadata.name) for one in found]
+    return [(kind, one.metadata.name, namespace) for one in found]
 
 
 def _kind(word: str) -> Kind[Any]:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import meant_kinds, object_from_words, recorded_reference
+from eventbus.cli.input.kind_names import object_from_words
 from eventbus.cli.input.lookup import HINTS, waiting
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.since import seconds_option
@@ -18,6 +18,7 @@ from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.event import EventType, ObjectReference
 from eventbus.printers.output import dump_json, wants_colour, write
+from eventbus.reference import meant_kinds, reference_to, spelled_kind
 
 if TYPE_CHECKING:
     from eventbus.story.story import Story
@@ -27,7 +28,7 @@ _MOST_BEFORE_S: Final = 14 * 86_400
 
 
 @click.command()
-@click.argument("object", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@click.argument("object", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME", shell_complete=complete_objects)
 @namespace_option("Where the object is.")
 @click.option(
     "--before",
@@ -62,7 +63,7 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, output: str | 
     from eventbus.story.story import story_to_json
 
     typed = object_from_words(object)
-    about = recorded_reference(f"{typed.kind}/{typed.name}", namespace)
+    about = reference_to(msgspec.structs.replace(typed, kind=spelled_kind(typed.kind)), namespace)
     kind = KINDS.named(about.kind)
     if kind is not None and not kind.namespaced:
         about = msgspec.structs.replace(about, namespace="")
@@ -72,7 +73,7 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, output: str | 
             story = session.read_story(msgspec.structs.replace(about, name=others[0]), _before(before_s))
         hint = waiting(session)
     if not _is_known(story):
-        place = f" in namespace {namespace}" if about.namespace else ""
+        place = f" in namespace {about.namespace}" if about.namespace else ""
         meant = " or ".join(f"{typed.kind}/{name}" for name in others[:HINTS])
         cure = f"did you mean {meant}?" if meant else hint or "no event about it is stored"
         raise NotFound(f"nothing is known of {typed.kind}/{typed.name}{place}; {cure}")

@@ -8,11 +8,11 @@ from datetime import datetime
 import click
 
 from eventbus.cli.completion import complete_objects, complete_types
-from eventbus.cli.input.kind_names import meant_kinds
 from eventbus.cli.input.lookup import is_about
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.since import since_option
 from eventbus.event import Event, EventType, ObjectReference
+from eventbus.reference import meant_kinds
 
 
 def _parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) -> frozenset[str]:
@@ -31,8 +31,8 @@ all_namespaces_option = click.option("-A", "--all-namespaces", is_flag=True, hel
 about_option = click.option(
     "--for",
     "about",
-    metavar="KIND/NAME",
-    help="Events about one object: pod/web-0, po/web-0, pods/web-0.",
+    metavar="[NAMESPACE/]KIND/NAME",
+    help="Events about one object: pod/web-0, po/web-0, shop/Order/7.",
     shell_complete=complete_objects,
 )
 types_option = click.option(

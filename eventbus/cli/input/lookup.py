@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventbus.cli.input.kind_names import meant_kinds
 from eventbus.cli.session import Session
 from eventbus.errors import EventBusError, NotFound
 from eventbus.event import Event, ObjectReference
 from eventbus.list_watch import ListOptions
+from eventbus.reference import meant_kinds
 from eventbus.text import printable
 
 if TYPE_CHECKING:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.cli.input.kind_names import meant_kinds, object_from_words
+from eventbus.cli.input.kind_names import object_from_words
 from eventbus.errors import InvalidEvent
+from eventbus.event import ObjectReference
+from eventbus.reference import meant_kinds
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,14 @@ def test_the_kind_as_typed_comes_first() -> None:
 def test_both_forms_of_kubectl_name_the_object(words: tuple[str, ...]) -> None:
     found = object_from_words(words)
     assert (found.kind, found.name) == ("pod", "web-0")
+
+
+def test_a_namespace_may_stand_before_the_kind() -> None:
+    assert object_from_words(("shop/order/7",)) == ObjectReference("order", "shop", "7")
+
+
+def test_a_name_apart_from_its_kind_may_have_a_slash() -> None:
+    assert object_from_words(("image", "shop/web")) == ObjectReference("image", "", "shop/web")
 
 
 @pytest.mark.parametrize("words", [("web-0",), ("pod", "web-0", "web-1"), ("pod/", "web-0"), ("pod/web-0", "x")])
