@@ -114,15 +114,15 @@ class Session:
 
         return read_sources(self.bus, self.client)
 
-    def read_story(self, about: ObjectReference, before: timedelta) -> Story:
+    def read_story(self, about: ObjectReference, before: timedelta, *, system: bool = False) -> Story:
         """Return what is known of one object, and what happened around it. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
             from eventbus.story.fetching import fetch_story
 
-            return fetch_story(self.remote.connection, about, before=before)
+            return fetch_story(self.remote.connection, about, before=before, system=system)
         from eventbus.story.reading import read_story
 
-        return read_story(self.bus, self.client, about, before=before)
+        return read_story(self.bus, self.client, about, before=before, system=system)
 
     def event_ttl_s(self) -> int:
         """Return how long an event is kept after it was last seen."""

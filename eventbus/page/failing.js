@@ -7,7 +7,7 @@ import { MOST } from "./verdicts.js";
 const SHORT = 6;
 const WORDS = {
   "goes-on": () => html`<${State} good=${false}>goes on<//>`,
-  stopped: ({ endedBy }) => html`<${State} good=${true}>stopped<//>${endedBy && html` <span class="faint">${line(endedBy)} since</span>`}`,
+  stopped: ({ endedBy }) => html`<${State} good=${true}>recovered<//> <span class="faint">${line(endedBy || "no Warning")} since</span>`,
   once: () => html`<${State} good=${null}>once so far<//>`,
 };
 

@@ -10,6 +10,8 @@ import { duration, parse } from "./time.js";
 import { Timeline } from "./timeline.js";
 import { goingOn, read } from "./verdicts.js";
 
+/** Of objects that were started together, so many are named. */
+const MOST_NAMES = 5;
 const BEFORE = ["5m", "10m", "30m", "1h"];
 /** What a link to a machine, or on it, is called in the story of the machine itself. */
 const LINKS_OF_NODE = { change: "changed on it", trouble: "trouble on it" };
@@ -73,7 +75,7 @@ function Verdict({ verdict, rows, now }) {
 function stillWords({ still, endedBy }) {
   if (still === "once") return "not again so far";
   if (still === "goes-on") return "it goes on";
-  return endedBy ? `it has stopped: ${line(endedBy)} since` : "it has stopped";
+  return `it has recovered: ${line(endedBy || "no Warning")} since`;
 }
 
 function Relations({ found, now, onGo }) {
@@ -130,7 +132,7 @@ function silentWords(rhythm) {
 }
 
 function Around({ found, first, before, onBefore, now, onGo }) {
-  const near = found.around.map((one) => ({ link: one.link, row: rowOf(one.event) }));
+  const near = found.around.map((one) => ({ link: one.link, row: rowOf(one.event), also: one.also ?? [] }));
   const links = found.object.kind === "Node" ? { ...LINKS, ...LINKS_OF_NODE } : LINKS;
   const what = first?.warning ? "first Warning" : "first event";
   return html`<section class="around" aria-labelledby="around">
@@ -139,10 +141,13 @@ function Around({ found, first, before, onBefore, now, onGo }) {
     ${near.length
       ? html`<div class="list small"><table role="table" aria-labelledby="around">
           <thead role="rowgroup"><tr role="row">${["When", "Link", "Type", "Reason", "Object", "Message"].map((name) => html`<th role="columnheader" scope="col" key=${name}>${name}</th>`)}</tr></thead>
-          <tbody role="rowgroup">${near.map(({ link, row }) => html`<tr role="row" key=${row.key} class=${row.warning ? "row warns" : "row"}>
+          <tbody role="rowgroup">${near.map(({ link, row, also }) => html`<tr role="row" key=${row.key} class=${row.warning ? "row warns" : "row"}>
             <td role="cell" class="offset"><time datetime=${new Date(row.first).toISOString()} title=${new Date(row.first).toISOString()}>${row.first < first.first ? "−" : "+"}${duration(Math.abs(row.first - first.first) / 1000)}</time></td>
             <td role="cell">${links[link] ?? link}</td><td role="cell" class="type"><${Type} warning=${row.warning} type=${row.type} /></td><td role="cell">${row.reason}</td>
-            <td role="cell" class="object-cell"><${ObjectLink} about=${row.about} onGo=${onGo} /></td><td role="cell" class="message" title=${row.message}>${row.message}</td></tr>`)}</tbody></table></div>`
+            ${also.length
+              ? html`<td role="cell" class="object-cell">${row.kind} ×${number(also.length + 1)}</td>
+                <td role="cell" class="message">${number(also.length + 1)} started: ${[row.about, ...also].slice(0, MOST_NAMES).map((one) => html`<${ObjectLink} key=${one.name} about=${one} onGo=${onGo} /> `)}${also.length >= MOST_NAMES ? `and ${also.length + 1 - MOST_NAMES} more` : ""}</td>`
+              : html`<td role="cell" class="object-cell"><${ObjectLink} about=${row.about} onGo=${onGo} /></td><td role="cell" class="message" title=${row.message}>${row.message}</td>`}</tr>`)}</tbody></table></div>`
       : html`<p class="nothing">Nothing that is linked to it: not on its host, not of its owner, nobody else with the same reason.</p>`}
   </section>`;
 }

@@ -25,6 +25,10 @@ LINK_WORDS: Final = {
 }
 
 
+#: Of objects that were started together, so many are named.
+NAMES: Final = 5
+
+
 def format_story(story: Story, *, now: datetime, colour: bool = False) -> str:
     """Format the whole page; it ends with a newline."""
     parts = [verdict(story, now=now) + "\n"]
@@ -56,7 +60,7 @@ def _still(verdict: Verdict) -> str:
         return "it goes on"
     if verdict.still is Still.ONCE:
         return "not again so far"
-    return f"it has stopped: {printable(verdict.ended_by)} since" if verdict.ended_by else "it has stopped"
+    return f"it has recovered: {printable(verdict.ended_by or 'no Warning')} since"
 
 
 def _line(label: str, objects: Iterable[ObjectReference]) -> str:
@@ -111,8 +115,13 @@ def _around(one: Around, when: datetime, colour: bool) -> Row:
     event = one.event
     seconds = (first_seen(event) - when).total_seconds()
     offset = f"{'-' if seconds < 0 else '+'}{human_duration(abs(seconds))}"
-    about = f"{event.involved_object.kind}/{event.involved_object.name}"
-    return (offset, LINK_WORDS[one.link], type_cell(event, colour), event.reason, about, event.message.strip())
+    about, message = f"{event.involved_object.kind}/{event.involved_object.name}", event.message.strip()
+    if one.also:
+        names = [event.involved_object.name, *(other.name for other in one.also)]
+        more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+        about = f"{event.involved_object.kind} ×{len(names)}"
+        message = f"{len(names)} started: {', '.join(names[:NAMES])}{more}"
+    return (offset, LINK_WORDS[one.link], type_cell(event, colour), event.reason, about, message)
 
 
 __all__ = ["LINK_WORDS", "format_story", "verdict"]

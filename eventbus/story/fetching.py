@@ -14,10 +14,12 @@ from eventbus.story.reading import BEFORE
 from eventbus.story.story import Story, story_from_json
 
 
-def fetch_story(connection: ApiConnection, about: ObjectReference, *, before: timedelta = BEFORE) -> Story:
+def fetch_story(
+    connection: ApiConnection, about: ObjectReference, *, before: timedelta = BEFORE, system: bool = False
+) -> Story:
     """As `read_story`."""
     asked = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
-    query = urlencode({**asked, "before": f"{int(before.total_seconds())}s"})
+    query = urlencode({**asked, "before": f"{int(before.total_seconds())}s", "system": str(system).lower()})
     body = connection.call("GET", f"/eventbus/v1/why?{query}")
     try:
         return story_from_json(body)

@@ -34,6 +34,12 @@ _CHANGES: Final = re.compile(
     r"|Roll|Mount|Attach|Apply|Appli|Evict|Drain|Cordon|Successful|Replac|Renew)",
     re.IGNORECASE,
 )
+#: What of these is told as one line, if it happens to several objects of a kind within so long.
+_STARTS: Final = re.compile(r"^(Start|Creat|Pull|Sched)", re.IGNORECASE)
+TOGETHER: Final = timedelta(seconds=2)
+#: The namespace of what workers say of themselves, and the component of what `eventbus up` does with its pods.
+OWN_NAMESPACE: Final = "eventbus-system"
+_UP: Final = "eventbus-up"
 #: How long before the first Warning, and after it, is looked at.
 BEFORE: Final = timedelta(minutes=10)
 _AFTER: Final = timedelta(minutes=1)
@@ -49,9 +55,13 @@ def read_story(
     about: ObjectReference,
     *,
     before: timedelta = BEFORE,
+    system: bool = False,
     reader: ObjectReader[Event] | None = None,
 ) -> Story:
     """Read all that is known of *about*, and what happened around it from *before* its first Warning on.
+
+    What eventbus's own workers say of themselves and what `eventbus up` starts is left out of the latter, unless
+    *system*, or *about* is in that namespace. Starts of several objects at one time are one entry.
 
     *about* needs kind, name and, if it is in one, namespace; nothing known of it makes an empty story. One that has
     had no Warning is looked around from its first event. Versions of events are those that *reader* gives, else the
@@ -76,11 +86,15 @@ def read_story(
     since, until = (first_seen(start) - before, first_seen(start) + _AFTER) if start else (None, None)
     around: tuple[Around, ...] = ()
     if start is not None and since is not None and until is not None:
-        linker = _Linker((about, *owned), owners, hosts, start)
+        system = system or about.namespace == OWN_NAMESPACE
+        linker = _Linker((about, *owned), owners, hosts, start, system=system)
         walk = NewestFirst(bus=bus, client=client, since=since, wanted=linker.may_be_linked)
         near = (one for one in islice(walk.placed(), MOST_READ) if happened_in(one[1], since, until))
-        linked = _nearest(((linker.link(one[1]), one) for one in near), first_seen(start))
-        around = tuple(map(Around, (link for link, _ in linked), versioned([one for _, one in linked])))
+        linked = _nearest(_together((linker.link(one[1]), one) for one in near), first_seen(start))
+        found = versioned([one.placed for one in linked])
+        around = tuple(
+            Around(one.link, event, tuple(one.also.values())) for one, event in zip(linked, found, strict=True)
+        )
     return Story(
         object=about,
         stored=plain,
@@ -124,7 +138,10 @@ class _Linker:
         owners: Iterable[ObjectReference],
         hosts: Sequence[str],
         start: Event,
+        *,
+        system: bool,
     ) -> None:
+        self._system = system
         self._family = {_named(one) for one in family}
         self._owners = {_named(one) for one in owners}
         self._hosts = frozenset(hosts)
@@ -139,7 +156,7 @@ class _Linker:
     def link(self, event: Event) -> Link | None:
         about = event.involved_object
         named, warns = _named(about), event.type == EventType.WARNING
-        if named in self._family:
+        if named in self._family or not (self._system or _is_of_others(event)):
             return None
         if about.kind == "Node" and about.name in self._hosts:
             return Link.NODE
@@ -155,16 +172,67 @@ class _Linker:
         return None
 
 
-def _nearest(linked: Iterable[tuple[Link | None, _Placed]], when: datetime) -> list[tuple[Link, _Placed]]:
+def _is_of_others(event: Event) -> bool:
+    """Return False if eventbus's own workers, or `eventbus up`, say that something of theirs has started or ended."""
+    if event.metadata.namespace == OWN_NAMESPACE:
+        return False
+    return event.source.component != _UP or event.type == EventType.WARNING
+
+
+class _Linked(msgspec.Struct):
+    """An event with its link; *also*: other objects that were started together with its object."""
+
+    link: Link
+    placed: _Placed
+    also: dict[tuple[str, str, str], ObjectReference]
+
+    @property
+    def event(self) -> Event:
+        return self.placed[1]
+
+
+def _together(linked: Iterable[tuple[Link | None, _Placed]]) -> list[_Linked]:
+    """Make one of the starts of several objects of a kind, on one host, that began within `TOGETHER` of the first."""
+    ordered = sorted(((link, one) for link, one in linked if link), key=lambda one: first_seen(one[1][1]))
+    found: list[_Linked] = []
+    starts: dict[tuple[Link, str, str, str], list[_Linked]] = {}
+    for link, placed in ordered:
+        event = placed[1]
+        one = _Linked(link, placed, {})
+        if event.type == EventType.WARNING or not _STARTS.match(event.reason):
+            found.append(one)
+            continue
+        where = (link, event.metadata.namespace, event.involved_object.kind.lower(), event.source.host)
+        same = starts.setdefault(where, [])
+        if same and first_seen(event) - first_seen(same[0].event) > TOGETHER:
+            found += _merged(same)
+            same.clear()
+        same.append(one)
+    for same in starts.values():
+        found += _merged(same)
+    return found
+
+
+def _merged(same: list[_Linked]) -> list[_Linked]:
+    """Return one for all, if they are about several objects; a single object keeps all of its own."""
+    about = {_named(one.event.involved_object): one.event.involved_object for one in same}
+    if len(about) < 2:
+        return list(same)
+    # The last that is said of the first object: it was created, and has started.
+    first = _named(same[0].event.involved_object)
+    kept = [one for one in same if _named(one.event.involved_object) == first][-1]
+    return [_Linked(kept.link, kept.placed, {name: one for name, one in about.items() if name != first})]
+
+
+def _nearest(linked: Iterable[_Linked], when: datetime) -> list[_Linked]:
     """Keep, of each link, those that began nearest to *when*; in the order of their time."""
-    nearest = sorted((one for one in linked if one[0]), key=lambda one: abs(first_seen(one[1][1]) - when))
     told: Counter[Link] = Counter()
     kept = []
-    for link, placed in nearest:
-        if link is not None and told[link] < MOST_OF_A_LINK:
-            told[link] += 1
-            kept.append((link, placed))
-    return sorted(kept, key=lambda one: first_seen(one[1][1]))
+    for one in sorted(linked, key=lambda one: abs(first_seen(one.event) - when)):
+        if told[one.link] < MOST_OF_A_LINK:
+            told[one.link] += 1
+            kept.append(one)
+    return sorted(kept, key=lambda one: first_seen(one.event))
 
 
 def _as_stored(found: Iterable[_Placed]) -> Sequence[Event]:
@@ -197,4 +265,4 @@ def _sorted(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(sorted(events, key=first_seen))
 
 
-__all__ = ["BEFORE", "read_story", "read_verdicts"]
+__all__ = ["BEFORE", "OWN_NAMESPACE", "read_story", "read_verdicts"]

@@ -29,10 +29,14 @@ class Link(StrEnum):
 
 
 class Around(msgspec.Struct, frozen=True):
-    """An event about something else, near the object's first Warning, and its link to the object."""
+    """An event about something else, near the object's first Warning, and its link to the object.
+
+    *also*: other objects of the same kind and namespace that were started together with the event's object.
+    """
 
     link: Link
     event: Event
+    also: tuple[ObjectReference, ...] = ()
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +127,9 @@ def story_to_json(story: Story, now: datetime, encode: Callable[[Event], dict[st
         "events": _plains(story.events, encode),
         "ofOwned": _plains(story.of_owned, encode),
         "around": [
-            {"link": one.link.value, "event": plain} for one in story.around for plain in _plains((one.event,), encode)
+            {"link": one.link.value, "event": plain, "also": msgspec.to_builtins(one.also)}
+            for one in story.around
+            for plain in _plains((one.event,), encode)
         ],
     }
 
@@ -148,8 +154,15 @@ def story_from_json(data: bytes) -> Story:
     shape = msgspec.json.decode(data, type=decodable(_Shape))
     fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
     try:
-        around = tuple(Around(Link(one["link"]), from_core(one["event"])) for one in shape.around)
-    except (KeyError, TypeError, ValueError) as error:
+        around = tuple(
+            Around(
+                Link(one["link"]),
+                from_core(one["event"]),
+                msgspec.convert(one.get("also", ()), tuple[ObjectReference, ...]),
+            )
+            for one in shape.around
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidEvent("around", str(error)) from error
     return Story(
         **fields

@@ -72,6 +72,66 @@ def test_a_pod_is_told_with_its_owners_its_node_and_what_changed_before_it_faile
     assert around(earlier) == {Link.NODE: [f"{HOST} NodeHasDiskPressure"], Link.SAME_REASON: ["db-0 Failed"]}
 
 
+def test_what_eventbus_itself_started_is_left_out_unless_it_is_asked_for(bus: Bus, client: Any) -> None:
+    when = datetime.now(UTC) - timedelta(minutes=10, seconds=20)
+    worker, line = ObjectReference("Worker", "eventbus-system", "w-1"), ObjectReference("Pod", "default", "tick-host")
+    crashed = msgspec.structs.replace(
+        make_one("Pod/default/tick-host", "Crashed", "exit code 1", when, component="eventbus-up"), type="Warning"
+    )
+    with ObjectStore(bus, client) as store:
+        for event in (
+            make_one("Worker/eventbus-system/w-1", "Starting", "Starting eventbus-sink.", when),
+            make_one("Pod/default/tick-host", "Started", "Started container tick", when, component="eventbus-up"),
+            make_one("Package/default/nginx-2", "Installed", "installed nginx", when),
+            crashed,
+        ):
+            store.objects(EVENT).create(event)
+
+    def told(about: ObjectReference, *, system: bool = False) -> set[str]:
+        story = read_story(bus, client, about, system=system)
+        return {f"{one.event.involved_object.name} {one.event.reason}" for one in story.around}
+
+    own = {"w-1 Starting", "tick-host Started"}
+    assert not told(POD) & own
+    assert {"nginx-2 Installed", "tick-host Crashed"} <= told(POD)
+    assert own <= told(POD, system=True)
+    assert "tick-host Started" in told(worker)
+    assert [event.reason for event in read_story(bus, client, worker).events] == ["Starting"]
+    assert {event.reason for event in read_story(bus, client, line).events} == {"Started", "Crashed"}
+    with serving(bus) as url:
+        connection = ApiConnection(parse_api_url(url, Settings()))
+        for system in (False, True):
+            fetched = fetch_story(connection, POD, system=system)
+            assert around(fetched) == around(read_story(bus, client, POD, system=system))
+        connection.close()
+
+
+def test_objects_that_were_started_together_are_one_line(bus: Bus, client: Any) -> None:
+    when = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10, seconds=20)
+    with ObjectStore(bus, client) as store:
+        for number in range(3):
+            for reason in ("Created", "Started"):
+                about = f"Pod/default/cache-{number}"
+                store.objects(EVENT).create(make_one(about, reason, f"{reason} container", when))
+        for reason in ("Created", "Started"):
+            late = when + timedelta(seconds=15)
+            store.objects(EVENT).create(make_one("Pod/default/late-0", reason, f"{reason} container", late))
+
+    story = read_story(bus, client, POD)
+
+    [group] = [one for one in story.around if one.also]
+    assert {group.event.involved_object.name, *(one.name for one in group.also)} == {"cache-0", "cache-1", "cache-2"}
+    alone = [one.event.reason for one in story.around if one.event.involved_object.name == "late-0"]
+    assert sorted(alone) == ["Created", "Started"], "a single object keeps all of its own"
+    assert len([one for one in story.around if one.event.involved_object.name.startswith("cache-")]) == 1
+    page = format_story(story, now=datetime.now(UTC))
+    [line] = [line for line in page.splitlines() if "cache-" in line]
+    assert "Pod ×3" in line
+    assert "3 started: " in line
+    plain = msgspec.json.encode(story_to_json(story, datetime.now(UTC)))
+    assert [one.also for one in story_from_json(plain).around] == [one.also for one in story.around]
+
+
 def test_an_owner_tells_what_its_own_go_through_and_an_object_that_is_stored_shows_itself(
     bus: Bus, client: Any
 ) -> None:
@@ -195,7 +255,7 @@ def test_a_completion_ends_the_verdict_for_the_command_the_story_and_the_page_al
             store.objects(EVENT).create(completed)
         listed, told, line = said()
         assert (listed, told) == ("stopped", "stopped")
-        assert line.endswith("it has stopped: Completed since.")
+        assert line.endswith("it has recovered: Completed since.")
         connection.close()
 
 

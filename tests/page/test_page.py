@@ -425,10 +425,10 @@ def test_what_has_completed_since_its_last_failure_fails_no_more(bus: Bus, url: 
     expect(rows(page).filter(has_text="nightly").locator(".goes-on")).to_have_count(1)
     ended = msgspec.structs.replace(job("Completed"), last_timestamp=datetime.now(UTC) + timedelta(seconds=1))
     write(bus, ended)
-    expect(failing).to_contain_text("stopped Completed")
+    expect(failing).to_contain_text("recovered Completed")
     expect(rows(page).filter(has_text="nightly").locator(".goes-on")).to_have_count(0)
     failing.get_by_role("link", name="Pod/nightly").click()
-    expect(page.locator(".verdict")).to_contain_text("it has stopped: Completed since")
+    expect(page.locator(".verdict")).to_contain_text("it has recovered: Completed since")
 
 
 def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(

@@ -30,13 +30,14 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 async def why(request: web.Request) -> web.Response:
     """The story of *object*, as shop/Order/7, or of *kind* and *name* in *namespace*.
 
-    *before*: how long before its first Warning is looked at, as 10m.
+    *before*: how long before its first Warning is looked at, as 10m.  *system*: `true` is with eventbus's own workers.
 
     A watch of core/v1 events from its *resourceVersion* tells all that is newer.
     Its surroundings are other objects', so all of that namespace must be readable; of an object in none, all of all.
     """
     about = _asked(request)
     namespace, kind = about.namespace, about.kind
+    system = request.query.get("system", "") == "true"
     user = require(request, "list", "events", namespace)
     before_s = seconds_of(request, "before", int(BEFORE.total_seconds()), MOST_S)
     access = request.app[API].access
@@ -48,7 +49,9 @@ async def why(request: web.Request) -> web.Response:
     def work(desk: Desk) -> bytes:
         reader = desk.objects(EVENT)
         version = str(reader.newest())
-        story = read_story(desk.bus, desk.client, about, before=timedelta(seconds=before_s), reader=reader)
+        story = read_story(
+            desk.bus, desk.client, about, before=timedelta(seconds=before_s), system=system, reader=reader
+        )
         story = story if shown else msgspec.structs.replace(story, stored=None)
         shown_of = story if everywhere else story.within(namespace)
         versions = desk.versions(EVENT)

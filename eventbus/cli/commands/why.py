@@ -38,12 +38,15 @@ _MOST_BEFORE_S: Final = 14 * 86_400
     show_default=True,
     help="How long before its first Warning is looked at.",
 )
+@click.option("--system", is_flag=True, help="Also what eventbus's own workers, and what `up` starts, did around it.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
-def why(object: tuple[str, ...], namespace: str, before_s: float, output: str | None) -> None:
+def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, output: str | None) -> None:
     """Show why an object fails: since when, how often, does it still, and what happened around it before.
 
     Around it are: its node, what it belongs to, what was started, installed or changed on the same host, other
-    Warnings there, and others that failed for the same reason at the same time. The web page shows the same.
+    Warnings there, and others that failed for the same reason at the same time; of objects that were started together,
+    one line. eventbus's own workers (namespace eventbus-system) and what `up` starts are left out, unless the object is
+    in that namespace. The web page shows the same.
 
     \b
     Examples:
@@ -68,9 +71,9 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, output: str | 
     if kind is not None and not kind.namespaced:
         about = msgspec.structs.replace(about, namespace="")
     with open_session() as session:
-        story, others = session.read_story(about, _before(before_s)), []
+        story, others = session.read_story(about, _before(before_s), system=system), []
         if not _is_known(story) and len(others := _beginning(session, about)) == 1:  # a pod without its node's name
-            story = session.read_story(msgspec.structs.replace(about, name=others[0]), _before(before_s))
+            story = session.read_story(msgspec.structs.replace(about, name=others[0]), _before(before_s), system=system)
         hint = waiting(session)
     if not _is_known(story):
         place = f" in namespace {about.namespace}" if about.namespace else ""
