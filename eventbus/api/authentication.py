@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import csv
@@ -29,8 +30,6 @@ LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
 #: How browsers, which set no headers on a WebSocket, carry a token.
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 _HASHED: Final = "sha256:"
-#: No uid.
-_UNASKED: Final = -1
 
 
 class TokenFile:
@@ -95,7 +94,7 @@ class Authenticator:
         self._tokens = tokens
         self._jwts = jwts
         self._certificates = certificates
-        self._uids: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+        self._uids: WeakKeyDictionary[asyncio.BaseTransport, int | None] = WeakKeyDictionary()
 
     @property
     def asks(self) -> bool:
@@ -111,6 +110,17 @@ class Authenticator:
     def refused(self) -> Mapping[str, int] | None:
         """Signed tokens that were refused, by reason; None: none are taken."""
         return None if self._jwts is None else self._jwts.refused
+
+    def connected(self, transport: asyncio.BaseTransport) -> None:
+        """Find out whose process has opened a connection, where that decides who it is. Call it at the accept.
+
+        By the time of a request the other end may have closed its socket, which is nobody's then.
+        """
+        if self.asks or is_unix(transport):
+            return
+        peer, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if peer and ours:
+            self._uids[transport] = tcp_peer_uid(peer, ours)
 
     async def user(self, request: web.Request) -> User:
         """Return the sender of *request*. Raises: Refusal: 401."""
@@ -147,17 +157,7 @@ class Authenticator:
             return False
         if is_unix(transport):
             return unix_peer_uid(transport.get_extra_info("socket")) == os.getuid()
-        if self.asks:
-            return False
-        return self._uid_of(transport) == os.getuid()
-
-    def _uid_of(self, transport: Any) -> int | None:
-        """Asked once a connection: it changes hands only if the other end hands it on."""
-        uid = self._uids.get(transport, _UNASKED)
-        if uid == _UNASKED:
-            peer, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-            self._uids[transport] = uid = tcp_peer_uid(peer, ours) if peer and ours else None
-        return uid
+        return self._uids.get(transport) == os.getuid()
 
 
 def cookie_name(request: web.Request) -> str:

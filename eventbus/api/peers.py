@@ -2,6 +2,9 @@
 
 Linux says so of a unix socket (SO_PEERCRED) and, by sock_diag, of a TCP connection within this machine. Elsewhere
 nobody knows, and such a connection needs a token.
+
+A TCP socket that no process has open any more belongs to uid 0 for the kernel, whoever it was. So the uid of a peer
+counts only while the peer's socket is ESTABLISHED: closing it changes the state first.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ _REQUEST: Final = 1
 _TCP: Final = 6
 _ALL_STATES: Final = 0xFFFFFFFF
 _NO_COOKIE: Final = b"\xff" * 8
-#: Of inet_diag_msg behind its header: four bytes, the socket's id, three numbers, and then the uid.
+_ESTABLISHED: Final = 1
+#: Of inet_diag_msg behind its header: family, state and two more bytes, the socket's id, three numbers, uid, inode.
+_STATE_AT: Final = 16 + 1
 _UID_AT: Final = 16 + 4 + 48 + 12
 
 
@@ -41,18 +46,22 @@ def unix_peer_uid(connection: Any) -> int | None:
 def tcp_peer_uid(peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int | None:
     """The uid of the process that holds *peer* of a connection within this machine; None where nobody says.
 
+    None, too, if the other end has begun to close.
+
     Args: peer, ours: the two ends, as getpeername and getsockname give them.
     """
-    family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
-    with suppress(OSError, struct.error):
-        return _by_sock_diag(family, peer, ours)
-    with suppress(OSError, ValueError):
-        return _by_proc(family, peer, ours)
+    for ask in (uid_by_sock_diag, uid_by_proc):
+        with suppress(OSError, ValueError, struct.error):
+            uid = ask(peer, ours)
+            # The uid was read after the state, and the socket may have been closed between the two. It cannot have
+            # been if it is ESTABLISHED still.
+            return uid if ask(peer, ours) == uid else None
     return None
 
 
-def _by_sock_diag(family: int, peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int:
-    """Ask the kernel for this one socket. Raises: OSError."""
+def uid_by_sock_diag(peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int:
+    """Ask the kernel for this one socket. Raises: OSError, ValueError: it is not ESTABLISHED."""
+    family = _family(peer)
     addresses = b"".join(socket.inet_pton(family, end[0]).ljust(16, b"\0") for end in (peer, ours))
     identity = struct.pack("!HH", peer[1], ours[1]) + addresses + struct.pack("=I", 0) + _NO_COOKIE
     asked = struct.pack("=BBBBI", family, _TCP, 0, 0, _ALL_STATES) + identity
@@ -63,18 +72,28 @@ def _by_sock_diag(family: int, peer: tuple[Any, ...], ours: tuple[Any, ...]) -> 
         answer = netlink.recv(4096)
     if struct.unpack_from("=H", answer, 4)[0] != _BY_FAMILY:
         raise OSError("no such socket")
-    return int(struct.unpack_from("=I", answer, _UID_AT)[0])
+    uid, inode = struct.unpack_from("=II", answer, _UID_AT)
+    if answer[_STATE_AT] != _ESTABLISHED or not inode:
+        raise ValueError("the socket is closing")
+    return int(uid)
 
 
-def _by_proc(family: int, peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int:
+def uid_by_proc(peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int:
     """The same out of /proc, where netlink is not to be had: some containers. Raises: OSError, ValueError."""
+    family = _family(peer)
     table = Path("/proc/net/tcp6" if family == socket.AF_INET6 else "/proc/net/tcp")
     wanted = [_as_in_proc(family, peer), _as_in_proc(family, ours)]
     for line in table.read_text("ascii").splitlines()[1:]:
         fields = line.split()
         if fields[1:3] == wanted:
+            if int(fields[3], 16) != _ESTABLISHED or fields[9] == "0":
+                raise ValueError("the socket is closing")
             return int(fields[7])
     raise ValueError("no such socket")
+
+
+def _family(end: tuple[Any, ...]) -> int:
+    return socket.AF_INET6 if ":" in end[0] else socket.AF_INET
 
 
 def _as_in_proc(family: int, end: tuple[Any, ...]) -> str:

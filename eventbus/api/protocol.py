@@ -20,6 +20,8 @@ HEAD_S: Final = 20.0
 STALLED_S: Final = 30.0
 #: Answers that were cut off because their client read nothing, by the labels of the request.
 ABORTED: Final = web.AppKey("aborted", Counter[tuple[str, ...]])
+#: Called with each connection when it has been accepted.
+CONNECTED: Final = web.AppKey[Callable[[asyncio.BaseTransport], None]]("connected")
 
 
 class Stall:
@@ -53,16 +55,24 @@ class Stall:
 class Protocol(RequestHandler):
     """A connection. Its later heads are bounded by the keep-alive time-out, and its answers by `STALLED_S`."""
 
-    __slots__ = ("_aborted", "_answered", "_first_head", "_stall")
+    __slots__ = ("_aborted", "_answered", "_connected", "_first_head", "_stall")
 
-    def __init__(self, *arguments: Any, aborted: Counter[tuple[str, ...]], **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        aborted: Counter[tuple[str, ...]],
+        connected: Callable[[asyncio.BaseTransport], None],
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self._aborted = aborted
+        self._connected = connected
         self._answered = NOTHING
         self._stall: Stall | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bound the time until its first head has come."""
+        """Find out whose it is, and bound the time until its first head has come."""
+        self._connected(transport)
         super().connection_made(transport)
         self._first_head = asyncio.get_running_loop().call_later(HEAD_S, self._close_if_silent)
         if isinstance(transport, asyncio.WriteTransport):
@@ -135,6 +145,7 @@ class Runner(web.AppRunner):
         server = await super()._make_server()
         server.__class__ = _Server
         server._kwargs["aborted"] = self.app[ABORTED]
+        server._kwargs["connected"] = self.app[CONNECTED]
         return server
 
 
@@ -153,4 +164,4 @@ def _answer(code: int, exc: BaseException | None, message: str | None) -> web.Re
     return refusals.response(refusals.bad_request("the request cannot be read"))
 
 
-__all__ = ["ABORTED", "HEAD_S", "STALLED_S", "Protocol", "Runner", "Stall"]
+__all__ = ["ABORTED", "CONNECTED", "HEAD_S", "STALLED_S", "Protocol", "Runner", "Stall"]

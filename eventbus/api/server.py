@@ -36,7 +36,7 @@ from eventbus.api.own.openapi import own_document
 from eventbus.api.own.routes import add_own_routes
 from eventbus.api.page_files import ROOT as PAGE
 from eventbus.api.page_files import PageFiles
-from eventbus.api.protocol import ABORTED, Runner
+from eventbus.api.protocol import ABORTED, CONNECTED, Runner
 from eventbus.api.resources import Resources
 from eventbus.api.reviews import Reviews
 from eventbus.api.tls import ServerTls
@@ -181,6 +181,7 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     app = web.Application(middlewares=[entrance.middleware], client_max_size=MAX_BODY)
     app[API] = api
     app[ABORTED] = metrics.aborted
+    app[CONNECTED] = options.authenticator.connected
     resources = Resources([*KINDS, NAMESPACE])
     kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, frames=Frames(metrics.frames))
     app[KUBERNETES] = kubernetes

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
+import re
+import signal
 import socket
+import struct
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,8 +18,10 @@ from eventbus.api import peers
 from tests.acceptance.programs import environment, run
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker, with_users
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api access")
+NOBODY = 65534
 
 
 def test_a_token_names_its_user(users_worker: ApiWorker) -> None:
@@ -107,7 +114,63 @@ def test_the_peer_of_a_connection_is_known_by_its_uid() -> None:
         with accepted:
             ends = accepted.getpeername(), accepted.getsockname()
             assert peers.tcp_peer_uid(*ends) == os.getuid()
+            assert peers.uid_by_proc(*ends) == os.getuid()
             assert peers.tcp_peer_uid(("127.0.0.1", 1), ends[1]) is None
+
+
+@pytest.mark.parametrize("ends", ["a close", "a reset", "half a close"])
+def test_the_peer_of_a_connection_that_its_client_has_ended_is_unknown(ends: str) -> None:
+    """The kernel gives a socket without a process to root, whoever it was."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        if ends == "a reset":
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        both = client.getsockname(), server.getsockname()
+        client.shutdown(socket.SHUT_WR) if ends == "half a close" else client.close()
+        assert peers.tcp_peer_uid(*both) is None
+        with pytest.raises(ValueError, match=r"no such socket|closing"):
+            peers.uid_by_proc(*both)
+
+
+def closing(port: int) -> list[str]:
+    """The sockets that were closed towards *port*, and whose end the kernel has not yet sent."""
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [fields[1] for fields in sockets if fields[2].endswith(f":{port:04X}") and fields[3] == "04"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may ask as another user, and only root's worker was deceived")
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_another_user_who_closes_at_once_is_nobody(local_worker: ApiWorker, method: str) -> None:
+    """The worker asked for the owner of a socket that none had any more, was told root, and took that for itself."""
+    about = {"metadata": {"name": "foreign"}, "involvedObject": {"namespace": "default"}}
+    body = json.dumps(about).encode() if method == "PUT" else b""
+    if method == "DELETE":
+        assert local_worker.call("POST", EVENTS, about).status == 201
+    where = urlsplit(local_worker.url)
+    head = f"{method} {EVENTS}/foreign HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    line = re.compile(rf'request_total{{verb="{method}",.*}} (\d+)')
+
+    def answered() -> int:
+        return sum(map(int, line.findall(local_worker.call("GET", "/metrics").data.decode())))
+
+    before = answered()
+    local_worker.program.signal(signal.SIGSTOP)  # it finds them closed whenever it looks
+    child = os.fork()
+    if not child:
+        try:
+            os.setuid(NOBODY)
+            for _ in range(60):
+                with socket.create_connection((where.hostname, where.port)) as connection:
+                    connection.sendall(head + body)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    eventually(lambda: not closing(where.port or 0))
+    local_worker.program.signal(signal.SIGCONT)
+    eventually(lambda: answered() >= before + 60)
+    assert local_worker.call("DELETE", f"{EVENTS}/foreign").status == (404 if method == "PUT" else 200)
 
 
 def test_a_unix_socket_serves_our_own_user_alone(
