@@ -123,6 +123,7 @@ class CorrelateCall(msgspec.Struct, frozen=True):
     bodies: Sequence[bytes]
     batches: Sequence[bytes]
     burials: Sequence[int]  #: how many entries of the dead letter each batch becomes
+    members: bytes = b""  #: packed, by id: the members of both indexes that lead to objects which are not ours
 
 
 #: A bucket that never fills again is garbage too, some day: ten years.

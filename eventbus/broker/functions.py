@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
+import msgspec
+
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_library import BUILD, library, load
 from eventbus.broker.function_values import (
@@ -31,13 +33,21 @@ from eventbus.broker.function_values import (
     unpack_versions,
 )
 from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
-from eventbus.broker.pending_call import PendingCall, call_function, decode_correlate_reply, proper
+from eventbus.broker.pending_call import (
+    PendingCall,
+    asked_for_members,
+    call_function,
+    decode_correlate_reply,
+    proper,
+)
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.failpoints import failpoint
 from eventbus.settings import Options
 
 #: Changes that refresh may make a second, a partition: they share `changes` with what is written.
 REFRESHED_A_SECOND = 200
+#: Members of an index that are read at once.
+_PAGE = 1000
 
 
 class _HasId(Protocol):
@@ -78,15 +88,48 @@ class Functions:
         """Correlate, write and acknowledge; correlate_and_store.lua has the reply's letters. Safe to repeat."""
         with redis_errors():
             reply: Any = self._client.execute_command(*self._correlate_command(group, consumer, options, call))
-        return decode_correlate_reply(reply)
+        return self._answer_of(reply, group, consumer, options, call)
 
     def begin_correlate_and_store(
         self, group: str, consumer: str, options: Options, call: CorrelateCall, behind: PendingCall | None
     ) -> PendingCall:
-        """Send it without waiting, so that the next call can be prepared; and sent, *behind* this one.
-
-        `decode_correlate_reply` decodes the reply."""
+        """Send it without waiting, so that the next call can be prepared; and sent, *behind* this one."""
         return PendingCall(self._client, *self._correlate_command(group, consumer, options, call), behind=behind)
+
+    def end_correlate_and_store(
+        self, pending: PendingCall, group: str, consumer: str, options: Options, call: CorrelateCall
+    ) -> list[str]:
+        """Wait for the reply of `begin_correlate_and_store`, which was given the same arguments."""
+        return self._answer_of(pending.reply(), group, consumer, options, call)
+
+    def _answer_of(self, reply: Any, group: str, consumer: str, options: Options, call: CorrelateCall) -> list[str]:
+        """Decode the reply. If it asks for members of long indexes, find them, and call again with them."""
+        members: dict[bytes, list[bytes]] = {}
+        while keys := asked_for_members(reply):
+            members |= self._members_of([key[-ID_CHARS:] for key in keys if key.startswith(self._keys.object)])
+            with redis_errors():
+                given = msgspec.structs.replace(call, members=pack_argument(members))
+                reply = self._client.execute_command(*self._correlate_command(group, consumer, options, given))
+        return decode_correlate_reply(reply)
+
+    def _members_of(self, ids: Sequence[bytes]) -> dict[bytes, list[bytes]]:
+        """Find the members of both indexes that lead to *ids*; b"": there is none. In pages, so that no call is long.
+
+        An object that is not ours has no member that another call adds meanwhile: it would have made the object ours.
+        """
+        found = {each: [b"", b""] for each in ids}
+        for number, index in enumerate((self._keys.index_name, self._keys.index_object)):
+            low = b"-"
+            while True:
+                with redis_errors():
+                    page: Any = self._client.execute_command("ZRANGE", index, low, "+", "BYLEX", "LIMIT", 0, _PAGE)
+                for member in page:
+                    if (pair := found.get(member[-ID_CHARS:])) and not pair[number]:
+                        pair[number] = member
+                if len(page) < _PAGE:
+                    break
+                low = b"(" + page[-1]
+        return found
 
     def _correlate_command(self, group: str, consumer: str, options: Options, call: CorrelateCall) -> tuple[Any, ...]:
         keys = self._keys
@@ -109,8 +152,8 @@ class Functions:
         )
         every = (*fixed, *call.keys)
         options_given = option_arguments(options)
-        arguments = (group, consumer, *options_given, self._bus_id, call.subjects, len(call.bodies), *call.bodies)
-        arguments += tuple(call.batches)
+        arguments = (group, consumer, *options_given, self._bus_id, call.subjects, call.members)
+        arguments += (len(call.bodies), *call.bodies, *call.batches)
         return ("FCALL", "eb2_correlate_and_store", len(every), *every, *arguments)
 
     def trim(self, options: Options, limit: int = 10_000) -> Trimmed:
@@ -384,7 +427,6 @@ __all__ = [
     "WriteStatus",
     "Written",
     "beat_command",
-    "decode_correlate_reply",
     "decode_written",
     "library",
     "load",

@@ -110,6 +110,13 @@ def _check_connected(connection: Any) -> None:
         raise ConnectionError("closed while a call was under way")
 
 
+def asked_for_members(reply: Any) -> list[bytes]:
+    """Return the keys whose members in the indexes `correlate_and_store` asks for; [] if it has done its work."""
+    if isinstance(reply, list) and reply[:2] == [b"!", b"members"]:
+        return reply[2:]
+    return []
+
+
 def decode_correlate_reply(reply: Any) -> list[str]:
     """Decode the reply of `correlate_and_store`: one string a batch."""
     return [each.decode() for each in proper(reply)]
@@ -132,4 +139,4 @@ def proper(reply: Any) -> Any:
     return reply[1]
 
 
-__all__ = ["PendingCall", "PendingCalls", "call_function", "decode_correlate_reply", "proper"]
+__all__ = ["PendingCall", "PendingCalls", "asked_for_members", "call_function", "decode_correlate_reply", "proper"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import CorrelateCall
-from eventbus.broker.functions import PendingCall, decode_correlate_reply
+from eventbus.broker.functions import PendingCall
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.encoding.uid import pack_uid
@@ -99,7 +99,7 @@ class StoreSink:
     def _settle(self, reader: GroupReader) -> None:
         """Wait for the first of the calls under way."""
         pending, call = self._sent.popleft()
-        replies = decode_correlate_reply(pending.reply())
+        replies = reader.functions.end_correlate_and_store(pending, reader.group, reader.consumer, self._options, call)
         failpoint("recorded")
         reader.steps += 1
         if self._recorded >= RELIEVE_EVERY:

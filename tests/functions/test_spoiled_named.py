@@ -75,6 +75,35 @@ def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over
     assert export.returned(["0" * 18])["0" * 18].version == "2"
 
 
+@pytest.mark.parametrize("others", [100, 12_000], ids=["short indexes", "indexes longer than a call walks through"])
+def test_events_that_are_not_ours_are_taken_out_of_the_indexes_though_their_names_are_not_known(
+    partition: Partition, others: int
+) -> None:
+    """However many there are, their members are looked for once, and beyond so many members not within a function."""
+    events = [about(f"web-{i}") for i in range(30)]
+    partition.record(*events)
+    spoiled = list(partition.answers())
+    for index in (partition.keys.index_name, partition.keys.index_object):
+        members = {f"a/{i:06}\0{i:018}": 0 for i in range(others)}
+        partition.admin.zadd(index, members)
+    before = [partition.admin.zcard(index) for index in (partition.keys.index_name, partition.keys.index_object)]
+    for key in spoiled:
+        partition.admin.set(partition.keys.object + key, "somebody else's")
+    partition.admin.config_resetstat()
+
+    assert partition.record(*events) == "c" * 30
+
+    ranges = partition.admin.info("commandstats")["cmdstat_zrange"]["calls"]
+    assert ranges <= 2 * (10 + others // 1000 + 1)
+    after = [partition.admin.zcard(index) for index in (partition.keys.index_name, partition.keys.index_object)]
+    assert after == before
+    assert partition.letters() == "A" * 30 + "D" * 30 + "A" * 30
+    assert {event.metadata.name for kind, _, event in partition.changes() if kind == "D"} == {
+        event.metadata.name for event in events
+    }
+    assert partition.admin.hget(partition.keys.spoiled, "times") == b"30"
+
+
 def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Partition) -> None:
     _stored(about("a"))(partition)
     partition.expire(in_ms=HOUR)

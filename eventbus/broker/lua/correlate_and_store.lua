@@ -17,8 +17,10 @@
 -- ARGV[18] subjects  msgpack [sets, buckets, events, others: how many keys, [local key of each event key], [subject, …]]
 --           subject  nine in a row, not a table each: set, bucket, aggregate, report, exempt 0|1, namespace, object name,
 --                    /kind/name, component\0kind\0type\0reason
--- ARGV[19] bodies    how many bodies follow, each once
--- ARGV[20…] the bodies, then
+-- ARGV[19] members   msgpack {id: [member of index:name | '', member of index:object | '']}, what the caller has found of the
+--           ids that a reply has named; '' at first
+-- ARGV[20] bodies    how many bodies follow, each once
+-- ARGV[21…] the bodies, then
 --           batches  msgpack [id, clock ms, next, [[cause, deaths, bytes], …], start, occurrences, [event, …]]
 --           next   '' acknowledges; else the batch is worked one event at a time and this is the next position
 --           start  position of the first event in its batch; what lies before the noted next has been recorded
@@ -27,6 +29,8 @@
 --         noted next (nothing was done: read the note again and go on from there), else a letter an event:
 --         c create  k create over its own former self  p patch  r patch, then create (it had expired)
 --         n the same, of an event never seen  s held back as spam  m not created, memory is full; upper case: aggregate
+--         Instead of these, 'members': nothing was done. The indexes are too long to look for the members of the spoiled
+--         objects that follow; find them in pages, and call again with them.
 -- Writes  all of them; allowed when memory is full, since it drains.
 
 local FIXED_RECORD = 15
@@ -87,27 +91,55 @@ local function decide_batches(batches, subjects, decide)
   return replies, done, buried, occurrences, decided
 end
 
--- Returns the member of *index* that leads to object *id*. Searches the whole index: the name is not known any more.
-local function find_member(index, id)
-  local from = 0
-  while true do
+local MOST_WALKED = 10000 -- members of an index that one call looks at: 4 ms
+
+-- Returns the members of *index* that lead to the *wanted* ids, by id; nil: the index is too long. Walks through the index,
+-- since the names are not known any more.
+local function find_members(index, wanted)
+  local found, left = {}, 0
+  for _ in pairs(wanted) do left = left + 1 end
+  for from = 0, MOST_WALKED - 1, MANY do
+    if left == 0 then return found end
     local members = ask('ZRANGE', index, from, from + MANY - 1)
     for _, member in ipairs(members) do
-      if id_of(member) == id then return member end
+      local id = id_of(member)
+      if wanted[id] and not found[id] then
+        found[id], left = member, left - 1
+      end
     end
-    if #members < MANY then return nil end
-    from = from + MANY
+    if #members < MANY then return found end
   end
+  return left == 0 and found or nil
+end
+
+-- Returns the members of both indexes that lead to spoiled objects, by id: those that are *given*, and what is found of
+-- the others; nil: the caller has to look for them.
+local function members_of_spoiled(c, given)
+  local names, objects, unnamed = {}, {}, {}
+  for _, key in ipairs(spoiled) do
+    local id = id_of(key)
+    local pair = given[id]
+    if prefix_of(key) ~= c.prefix then -- a set or a bucket: in no index
+    elseif not pair then unnamed[id] = true
+    else
+      names[id], objects[id] = pair[1] ~= '' and pair[1] or nil, pair[2] ~= '' and pair[2] or nil
+    end
+  end
+  local more = find_members(c.index_name, unnamed)
+  local more_objects = more and find_members(c.index_object, more)
+  if not more_objects then return nil end
+  for id, member in pairs(more) do names[id], objects[id] = member, more_objects[id] end
+  return names, objects
 end
 
 -- Takes events out of the indexes whose string is not ours, and tells readers that they are gone, as far as their names
 -- say what they were. They may be written anew in this call.
-local function take_out_spoiled(c, steps, given)
+local function take_out_spoiled(c, steps, given, names, objects)
   for _, key in ipairs(spoiled) do
     local id = id_of(key)
-    local name_member = prefix_of(key) == c.prefix and find_member(c.index_name, id)
+    local name_member = prefix_of(key) == c.prefix and names[id]
     if name_member then
-      local object_member = find_member(c.index_object, id) or '//\0' .. id
+      local object_member = objects[id] or '//\0' .. id
       local namespace, name = string.match(name_member, '^([^/]*)/(.*)%z')
       local kind, about = string.match(object_member, '^[^/]*/([^/]*)/(.*)%z')
       local o = { 0, '', name, namespace, '', 0, '', c.last + 1, given.now_ms, '', false, '' }
@@ -242,8 +274,8 @@ end
 -- Returns what the arguments hold: the places of the keys, local keys, subjects, bodies, batches.
 local function unpack_call(args)
   local about, bodies, batches = cmsgpack.unpack(args[18]), {}, {}
-  local last_body = 19 + number(args[19], 'bodies')
-  for i = 20, last_body do bodies[i - 19] = args[i] end
+  local last_body = 20 + number(args[20], 'bodies')
+  for i = 21, last_body do bodies[i - 20] = args[i] end
   for i = last_body + 1, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
   return places_of(about), about[5], about[6], bodies, batches
 end
@@ -303,7 +335,14 @@ local function correlate_and_store(keys, args)
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
   local strings, steps, indexes = {}, {}, { forget = {}, remember = {}, refresh = {} }
   step_acknowledge(steps, incoming, attempts, group, done, noted)
-  if c.prefix ~= '' then take_out_spoiled(c, steps, given) end
+  if c.prefix ~= '' and #spoiled > 0 then
+    local names, objects = members_of_spoiled(c, args[19] ~= '' and cmsgpack.unpack(args[19]) or {})
+    if not names then
+      told = #spoiled -- the call that follows counts them
+      return 'members'
+    end
+    take_out_spoiled(c, steps, given, names, objects)
+  end
   write_objects(state, keys, places, c, strings, indexes, given)
   step(steps, 'DUE', index_expiry, given.expire_at)
   step_each(steps, indexes.forget, 'ZADD', index_forget)
