@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,12 @@ from typing import Any
 import pytest
 
 from eventbus.agent.probes.probe_manager import ProbeManager
+from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ExecResult, PodUid, RuntimeProblem
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
+from eventbus.objects.container import Container, HTTPGetAction, Probe
 from eventbus.objects.pod import Pod
+from tests.support.certificates import make_certificate
 from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
 from tests.waiting import PATIENCE_S, eventually
 
@@ -73,6 +79,43 @@ def http_port() -> Iterator[int]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@contextmanager
+def dribbling(whole: bytes, context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve one connection: *whole*, a byte each 50 ms. Yields: the port."""
+
+    def serve() -> None:
+        with suppress(OSError), server.accept()[0] as plain:
+            line = context.wrap_socket(plain, server_side=True) if context is not None else plain
+            with line:
+                line.recv(65_536)  # the request
+                for place in range(len(whole)):
+                    line.sendall(whole[place : place + 1])
+                    time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("scheme", ["HTTP", "HTTPS"])
+@pytest.mark.parametrize(
+    "whole",
+    [b"HTTP/1.0 200 OK\r\nX-Slow: " + b"x" * 60 + b"\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 60],
+    ids=["head", "body"],
+)
+def test_a_probe_has_its_timeout_as_a_whole_and_not_for_each_byte(
+    probed: Probed, tmp_path: Path, scheme: str, whole: bytes
+) -> None:
+    context = make_certificate(tmp_path, "IP:127.0.0.1")[1] if scheme == "HTTPS" else None
+    with dribbling(whole, context) as port:
+        probe = Probe(http_get=HTTPGetAction(scheme=scheme, port=port))
+        answer = ask(probed.world.runtime, UID, Container(name="main"), probe, 1.0)  # of the four that it takes
+    assert answer == (False, f'Get "{scheme.lower()}://127.0.0.1:{port}": timed out')
 
 
 def test_a_container_without_probes_is_ready_when_it_runs(probed: Probed) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import io
 import socket
 import ssl
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from eventbus.agent.runtime.contract import CommandNotFound, PodRuntime, PodUid, RuntimeProblem
 from eventbus.objects.container import Container, HTTPGetAction, LifecycleHandler, Port, Probe, TCPSocketAction
@@ -28,7 +29,10 @@ class Answer(NamedTuple):
 def ask(
     runtime: PodRuntime, uid: PodUid, container: Container, handler: Probe | LifecycleHandler, timeout_s: float
 ) -> Answer:
-    """Do what *handler* says; blocks for *timeout_s* at the most. Raises nothing of the runtime."""
+    """Do what *handler* says; blocks for *timeout_s* at the most, and while a host's name is resolved.
+
+    Raises nothing of the runtime.
+    """
     try:
         if handler.exec is not None:
             return _exec(runtime, uid, container, handler.exec.command, timeout_s)
@@ -64,15 +68,21 @@ def _exec(runtime: PodRuntime, uid: PodUid, container: Container, command: Seque
 
 
 def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> Answer:
+    deadline = _Deadline(timeout_s)
     host, port = action.host or _HERE, _port_of(container, action.port)
+    # As the kubelet does: it asks whether somebody answers, not who.
+    context = ssl._create_unverified_context() if action.scheme.upper() == "HTTPS" else None
     connection: http.client.HTTPConnection
-    if action.scheme.upper() == "HTTPS":
-        # As the kubelet does: it asks whether somebody answers, not who.
-        context = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    if context is not None:
+        connection = http.client.HTTPSConnection(host, port, context=context)
     else:
-        connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+        connection = http.client.HTTPConnection(host, port)
+    connection.response_class = deadline.response_class()
     try:
+        connection.sock = deadline.connect(host, port)
+        if context is not None:
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=host)
+        connection.sock.settimeout(deadline.left_s())
         path = action.path if action.path.startswith("/") else f"/{action.path}"
         headers = {"User-Agent": "kube-probe/eventbus", "Accept": "*/*"}
         connection.request("GET", path, headers=headers | {one.name: one.value for one in action.http_headers})
@@ -82,7 +92,8 @@ def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> 
         return Answer(good, f"HTTP probe {'succeeded' if good else 'failed'} with statuscode: {response.status}")
     except OSError as error:
         scheme = action.scheme.lower() or "http"
-        return Answer(False, _said(f'Get "{scheme}://{host}:{port}{action.path}": {error.strerror or error}'))
+        why = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
+        return Answer(False, _said(f'Get "{scheme}://{host}:{port}{action.path}": {why}'))
     finally:
         connection.close()
 
@@ -90,10 +101,71 @@ def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> 
 def _connect(container: Container, action: TCPSocketAction, timeout_s: float) -> Answer:
     host, port = action.host or _HERE, _port_of(container, action.port)
     try:
-        socket.create_connection((host, port), timeout=timeout_s).close()
+        _Deadline(timeout_s).connect(host, port).close()
     except OSError as error:
         return Answer(False, f"dial tcp {host}:{port}: {error.strerror or error}")
     return Answer(True, "")
+
+
+class _Deadline:
+    """The end of one question. A socket's own timeout would begin again with each byte of the answer."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._ends_at = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        """Return the seconds that are left, more than none. Raises: TimeoutError: there are none."""
+        left_s = self._ends_at - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        return left_s
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        """Connect to the first address of *host* that answers. Raises: OSError: the last one's error."""
+        problem = OSError(f"{host} has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            made = socket.socket(family, kind, protocol)
+            try:
+                made.settimeout(self.left_s())
+                made.connect(address)
+            except OSError as error:
+                made.close()
+                problem = error
+            else:
+                made.settimeout(self.left_s())
+                return made
+        raise problem
+
+    def response_class(self) -> type[http.client.HTTPResponse]:
+        """Return a response that is read within the deadline."""
+        deadline = self
+
+        class Response(http.client.HTTPResponse):
+            def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:
+                super().__init__(sock, *args, **named)
+                self.fp.close()
+                self.fp = io.BufferedReader(_Reader(sock, deadline))
+
+        return Response
+
+
+class _Reader(io.RawIOBase):
+    """Reads a socket until *deadline*."""
+
+    def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._raw = sock.makefile("rb", buffering=0)  # outlives the connection, which closes its socket early
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int | None:
+        self._sock.settimeout(self._deadline.left_s())
+        return self._raw.readinto(into)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _said(text: str) -> str:
