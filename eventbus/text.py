@@ -54,10 +54,10 @@ def printable(text: str) -> str:
     return _DECEIVING.sub(_visible, text)
 
 
-def cut_bytes(text: str, limit: int) -> str:
-    """Return *text* if it has at most *limit* bytes of UTF-8, else its beginning and "...".
+def cut_bytes(text: str, limit: int, mark: str = ELLIPSIS) -> str:
+    """Return *text* if it has at most *limit* bytes of UTF-8, else its beginning and *mark*.
 
-    Args:     limit: bytes, ≥ 0; below 3 even the dots are cut.
+    Args:     limit: bytes, ≥ 0; below 3 even the dots are cut.  mark: `...`, or something else of three bytes.
     Returns:  at most *limit* bytes, never half a character; the same object if it fits.
     """
     if byte_length(text) <= limit:
@@ -68,7 +68,7 @@ def cut_bytes(text: str, limit: int) -> str:
     end = limit - len(ELLIPSIS)
     while encoded[end] & 0xC0 == 0x80:
         end -= 1
-    return encoded[:end].decode("utf-8", "surrogatepass") + ELLIPSIS
+    return encoded[:end].decode("utf-8", "surrogatepass") + mark
 
 
 def byte_length(text: str) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Protocol
 
+from eventbus.errors import ConfigError
 from eventbus.event import Event
 from eventbus.log import log
 from eventbus.text import printable
@@ -22,6 +24,19 @@ class Watcher(Protocol):
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop after the event that is being handled, and wait for that; 0 only tells it to. Idempotent."""
         ...
+
+
+def check_handler(handler: object, what: str = "the handler", arguments: str = "an event") -> None:
+    """Raise unless *handler* can be called with an event. Raises: ConfigError: says what can be given instead."""
+    if not callable(handler):
+        raise ConfigError(f"{what} must be callable with {arguments}; a {type(handler).__name__} is not")
+    if any(_is_async(each) for each in (handler, type(handler).__call__)):
+        cure = "give a plain function; in an event loop: async for event in eventbus.aio.raw_events(broadcaster)"
+        raise ConfigError(f"{what} is `async def`, and would never run: {cure}")
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def call_handler(handler: Handler, event: Event) -> bool:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
+from eventbus.broker.connection.address import parse_address
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock, SystemClock
-from eventbus.consume.handler import Handler, Watcher
+from eventbus.consume.handler import Handler, Watcher, check_handler
 from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
 from eventbus.event import Event
 from eventbus.record import bus_watchers, process_hooks
@@ -23,8 +24,8 @@ from eventbus.record.losses import Losses
 from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending, build
-from eventbus.record.recorder import EventRecorder
-from eventbus.remote.address import is_api_url
+from eventbus.record.recorder import EventRecorder, check_source, count_call
+from eventbus.remote.address import is_api_url, parse_api_url
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class EventBroadcaster:
     Args:     url: where Redis is, or an API worker (http, https, http+unix); None: EVENTBUS_URL, EVENTBUS_REDIS_URL,
               else the embedded server.  settings: None: from the environment.  clock: for tests.
               full_queue: for local watchers that are slower than the recorders.
+    Raises:   ConfigError: the url or a setting cannot be used; says what can.
     Nothing is sent or started before the first event or watcher.
 
     Source: client-go tools/record EventBroadcaster. Departures: events cross processes; a bus-wide watcher is added.
@@ -61,8 +63,8 @@ class EventBroadcaster:
         clock: Clock | None = None,
         full_queue: FullQueue = FullQueue.DROP,
     ) -> None:
-        self.settings = settings or Settings.from_environ(os.environ)
-        self._url = url or self.settings.url or self.settings.redis_url or None
+        self.settings = Settings.from_environ(os.environ) if settings is None else settings
+        self._url = _checked_url(url, self.settings)
         self._over_http = bool(self._url) and (is_api_url(self._url or "") or self._url == self.settings.url)
         self._clock = clock or SystemClock()
         self.losses = Losses(self._clock, on_first=process_hooks.start)
@@ -97,8 +99,12 @@ class EventBroadcaster:
         return f"<EventBroadcaster to {self._bus}: {state}{lost}>"
 
     def new_recorder(self, component: str, host: str | None = None) -> EventRecorder:
-        """Make a recorder for *component*. *host*: None is this machine's name."""
+        """Make a recorder for *component*. *host*: None is this machine's name.
+
+        Raises: ConfigError: a name is no string, or too long (128 bytes, the host 253).
+        """
         host = socket.gethostname() if host is None else host
+        check_source(component, host)
         return EventRecorder(component, host, put=self._accept, losses=self.losses, clock=self._clock)
 
     def start_event_watcher(
@@ -124,8 +130,7 @@ class EventBroadcaster:
         """
         if self._stopped:
             raise BroadcasterStopped
-        if not callable(handler):
-            raise ConfigError(f"the handler must be callable with an event; a {type(handler).__name__} is not")
+        check_handler(handler)
         if scope not in get_args(Scope):
             raise ConfigError(f"scope must be 'bus' or 'local', not {scope!r}")
         if scope == "local":
@@ -146,15 +151,24 @@ class EventBroadcaster:
         return self._keep(watcher)
 
     def start_logging(self, logf: Callable[..., object]) -> Watcher:
-        """Log this process's own events, raw, with *logf* (`logger.info`): one line each, client-go's words."""
+        """Log this process's own events, raw, with *logf* (`logger.info`): one line each, client-go's words.
+
+        Raises: ConfigError: *logf* is no such function. BroadcasterStopped.
+        """
+        check_handler(logf, "the function that logs", "a format and its arguments, like logger.info")
         return self._log(lambda event: log_line(logf, event))
 
     def start_structured_logging(self, logger: Any = None) -> Watcher:
-        """Log this process's own events with key-values through structlog. Message `Event occurred`."""
+        """Log this process's own events with key-values through structlog. Message `Event occurred`.
+
+        Raises: ConfigError: *logger* has no method `info`. BroadcasterStopped.
+        """
         if logger is None:
             import structlog
 
             logger = structlog.get_logger("eventbus")
+        elif not callable(getattr(logger, "info", None)):
+            raise ConfigError(f"the logger must be one of structlog, with a method info; a {_type(logger)} is not")
         return self._log(lambda event: log_structured(logger, event))
 
     def start_recording_to_sink(
@@ -274,8 +288,12 @@ class EventBroadcaster:
                 self.losses.count("refused", 1, said)
             return None
 
-    def _refuse(self, _pending: Pending) -> None:
-        self.losses.count("refused", 1, "the broadcaster is shut down")
+    def _refuse(self, pending: Pending) -> None:
+        shut_down = "the broadcaster is shut down"
+        about = pending.reference
+        count_call(
+            self.losses, "refused", shut_down, shut_down, source=pending.source, obj=about, reason=pending.reason
+        )
 
     def _log(self, handler: Handler) -> Watcher:
         if self._stopped:
@@ -321,7 +339,6 @@ class EventBroadcaster:
         with process_hooks.no_fork():  # what is imported on the way there, while nobody can fork
             import encodings.idna  # noqa: F401  # resolving a host's name does
 
-            from eventbus.remote.address import parse_api_url
             from eventbus.remote.transport import open_http_transport
         return open_http_transport(parse_api_url(self._url or "", self.settings))
 
@@ -392,6 +409,25 @@ class EventBroadcaster:
     def count_forgotten(self) -> None:
         """Count the events that the outbox held at the fork as lost, after a fork that Python did not see."""
         self._outbox.count_forgotten()
+
+
+def _checked_url(url: str | None, settings: Settings) -> str | None:
+    """Return the url of the bus: *url*, else that of *settings*; None: the embedded server's. Raises: ConfigError."""
+    if not isinstance(settings, Settings):
+        raise ConfigError(f"settings must be eventbus.Settings, or left out; a {_type(settings)} is not")
+    if not isinstance(url, str | None):
+        raise ConfigError(f"the url of the bus must be a string, like redis://localhost:6379/0; a {_type(url)} is not")
+    chosen = url or settings.url or settings.redis_url
+    if chosen and chosen.lower() != "none":
+        if is_api_url(chosen) or chosen == settings.url:
+            parse_api_url(chosen, settings)
+        else:
+            parse_address(chosen)
+    return chosen or None
+
+
+def _type(value: object) -> str:
+    return type(value).__name__
 
 
 def _has_ended(watcher: Watcher) -> bool:

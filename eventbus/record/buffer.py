@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 
 from eventbus.clock import Clock
-from eventbus.encoding.wire import MAX_EVENT_BYTES
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending
@@ -50,9 +49,6 @@ class Buffer:
         Under `wait` it blocks for at most *buffer_wait_s*, calling *wake* to have the flusher work.
         """
         size = len(pending.message)
-        if size > MAX_EVENT_BYTES:  # will never be sent: not worth waiting for
-            self._losses.count("refused", 1, f"message: has {size} characters; an event has {MAX_EVENT_BYTES} bytes")
-            return False
         if self._has_room(size):
             return True
         if self._settings.buffer_full is FullBuffer.WAIT and self._wait_for_room(size, wake):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,12 +13,14 @@ from eventbus.text import cut_bytes, printable
 
 #: One line a cause in so many seconds: a flood of losses must not become a flood of lines.
 TELL_EVERY_S = 10.0
+#: No loss: the event is recorded, with the beginning of its message.
+TRUNCATED = "truncated"
 #: Causes that are logged and not reported to Redis: watchers of this process missed the events, and the bus has them.
-LOCAL_CAUSES = frozenset({"missed"})
+LOCAL_CAUSES = frozenset({"missed", TRUNCATED})
 #: Kinds of mistakes that are told at once; a caller with more of them has told enough.
 MOST_MISTAKES = 100
-#: bytes of a line's detail: enough for the field, what is wrong and the cure
-DETAIL_BYTES = 300
+#: bytes of a line's detail: enough for the field, what is wrong, the cure, and which call it was
+DETAIL_BYTES = 900
 
 
 class Losses:
@@ -134,7 +137,8 @@ class _Untold:
 
 
 def _log_error(line: str, cause: str = "") -> None:
-    log.error("%s", line, extra={"cause": cause} if cause else None)
+    level = logging.WARNING if cause == TRUNCATED else logging.ERROR
+    log.log(level, "%s", line, extra={"cause": cause} if cause else None)
 
 
 def _line(cause: str, losses: _Untold) -> str:

@@ -13,7 +13,7 @@ from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_array, reference_array,
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventType, ObjectReference
 from eventbus.reference import event_name
-from eventbus.text import is_clean, repair
+from eventbus.text import byte_length, cut_bytes, is_clean, repair
 from eventbus.validation import check_annotations, validate_call
 
 TYPES = frozenset(kind.value for kind in EventType)
@@ -24,8 +24,21 @@ _TIMES_AND_COUNT = struct.Struct(">BQBQB").pack
 _UINT64 = 0xCF  # of msgpack
 
 
+#: Characters of a message that fits beside whatever else an event has: its other parts have 12 KiB at most.
+SHORT_MESSAGE = 1024
+#: Bytes of an object's reference. Its uid and fieldPath have no bounds of their own, and must leave room for a message.
+MAX_REFERENCE_BYTES = 6 * 1024
+_CUT = "\N{HORIZONTAL ELLIPSIS}"
+
+#: The packed parts that stay from event to event: before the time in the name, before the message, behind it.
+Template = tuple[bytes, bytes, bytes]
+
+
 class Pending(msgspec.Struct, frozen=True, gc=False):
-    """One call of a recorder. *past_ns* is 0, or the time it is about when that is not now."""
+    """One call of a recorder. *past_ns* is 0, or the time it is about when that is not now.
+
+    *template* is that of `find_template`, if the recorder has looked it up already.
+    """
 
     source: tuple[str, str]
     reference: ObjectReference
@@ -35,6 +48,7 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
     time_ns: int
     past_ns: int = 0
     annotations: Mapping[str, str] | None = None
+    template: Template | None = None
 
 
 @lru_cache(maxsize=16_384)
@@ -45,16 +59,19 @@ def _checked(
     namespace = reference.namespace or "default"
     validate_call(source, reference, namespace=namespace, type=kind, reason=reason)
     # Plain strings: what is kept here serves every caller, also those whose equal strings are of a class of their own.
-    return str.__str__(namespace), tuple(map(str.__str__, reference_array(reference)))
-
-
-#: The packed parts that stay from event to event: before the time in the name, before the message, behind it.
-_Template = tuple[bytes, bytes, bytes]
+    about = tuple(map(str.__str__, reference_array(reference)))
+    if (size := sum(map(byte_length, about))) > MAX_REFERENCE_BYTES:
+        problem = f"has {size} bytes, at most {MAX_REFERENCE_BYTES} are allowed; shorten uid or fieldPath"
+        raise InvalidEvent("involvedObject", problem)
+    return str.__str__(namespace), about
 
 
 @lru_cache(maxsize=16_384)
-def _template(source: tuple[str, str], reference: ObjectReference, kind: str, reason: str) -> _Template | None:
-    """Return the template of such events. None: their names are not made of the object's and the time."""
+def find_template(source: tuple[str, str], reference: ObjectReference, kind: str, reason: str) -> Template | None:
+    """Return the template of such events. None: their names are not made of the object's and the time.
+
+    Raises: InvalidEvent: they break a rule of events. TypeError, ValueError: `prepare` says whether they do.
+    """
     namespace, about = _checked(source, reference, kind, reason)
     name = event_name(reference.name, _FIRST_NS)
     if name != f"{reference.name}.{_FIRST_NS:x}":
@@ -66,6 +83,30 @@ def _template(source: tuple[str, str], reference: ObjectReference, kind: str, re
     )
 
 
+class _TooLong(InvalidEvent):
+    def __init__(self, size: int) -> None:
+        super().__init__("event", f"{size} bytes packed; at most {MAX_EVENT_BYTES}: shorten the message")
+        self.too_much = size - MAX_EVENT_BYTES
+
+
+def prepare(pending: Pending) -> tuple[Pending, bool]:
+    """Return *pending*, which can be packed then, and whether its message was too long and has been cut.
+
+    Raises: InvalidEvent: it breaks a rule of events.
+    """
+    if len(pending.message) > MAX_EVENT_BYTES:  # it is cut anyway, and must not be packed before
+        pending = msgspec.structs.replace(pending, message=pending.message[:MAX_EVENT_BYTES])
+    try:
+        pack(pending)
+    except _TooLong as error:
+        whole = repair(pending.message)
+        short = cut_bytes(whole, byte_length(whole) - error.too_much, _CUT)
+        pending = msgspec.structs.replace(pending, message=short)
+        pack(pending)
+        return pending, True
+    return pending, False
+
+
 def pack(pending: Pending) -> bytes:
     """Return the event's wire bytes. Raises: InvalidEvent: it breaks a rule of events."""
     try:
@@ -73,7 +114,7 @@ def pack(pending: Pending) -> bytes:
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
         packed = pack_array(_array(_repaired(pending)))
     if len(packed) > MAX_EVENT_BYTES:
-        raise InvalidEvent("event", f"{len(packed)} bytes packed; at most {MAX_EVENT_BYTES}: shorten the message")
+        raise _TooLong(len(packed))
     return packed
 
 
@@ -87,7 +128,7 @@ def _pack_by_template(pending: Pending) -> bytes | None:
         or not (_FIRST_NS <= time_ns < _END_NS and _FIRST_NS <= seen_ns < _END_NS)
     ):
         return None
-    template = _template(pending.source, pending.reference, pending.type, pending.reason)
+    template = pending.template or find_template(pending.source, pending.reference, pending.type, pending.reason)
     if template is None:
         return None
     before_name, before_message, behind_message = template
@@ -150,6 +191,7 @@ def _repaired(pending: Pending) -> Pending:
         reason=_text("reason", pending.reason),
         message=_text("message", pending.message),
         annotations=annotations or None,
+        template=None,
     )
 
 

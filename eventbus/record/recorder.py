@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 from typing import Any
 
 from eventbus.clock import Clock
-from eventbus.errors import InvalidEvent
+from eventbus.errors import ConfigError, InvalidEvent
 from eventbus.event import ObjectReference
 from eventbus.record.losses import Losses
-from eventbus.record.packing import TYPES, Pending
+from eventbus.record.packing import SHORT_MESSAGE, TYPES, Pending, find_template, prepare
 from eventbus.reference import reference_to
+from eventbus.text import byte_length, cut_bytes, printable
+from eventbus.validation import MAX_COMPONENT, MAX_HOST
 
 #: `past_eventf` beyond this is a mistake of units, not history.
 MOST_PAST = timedelta(days=3652)
+#: Bytes of what a line about a refused event says of the problem, and of each thing that was given.
+_PROBLEM_BYTES, _GIVEN_BYTES, _FILE_BYTES = 300, 80, 200
+#: Packages between a caller's line and the recorder.
+_BETWEEN = ("eventbus.record.", "eventbus.contrib.", "logging.")
 
 
 class EventRecorder:
     """Records what happens to objects, on behalf of one component on one host. Thread-safe.
 
     An object is an `ObjectReference`, a mapping, `"Pod/web-0"` or `"shop/Pod/web-0"`, or anything with `kind` and
-    `metadata`. What is wrong with a call is logged and counted as `refused`, never raised; each kind of mistake is
-    logged when it is first made. Nothing is returned: nobody waits for Redis here.
+    `metadata`. What is wrong with a call is logged and counted as `refused`, never raised; the line names object,
+    component, reason and the caller's line, for each kind of mistake when it is first made there. An event has at most
+    16 KiB: a message that is too long is cut, ends with `…`, and is counted as `truncated`. Nothing is returned: no
+    call waits for Redis.
 
     Source: client-go tools/record EventRecorder; `past_eventf` as until v0.18.
     """
@@ -46,8 +56,18 @@ class EventRecorder:
 
         Args:     event_type: `Normal` or `Warning`.  reason: CamelCase, at most 128 bytes.  message: for people.
         """
-        if type(obj) is ObjectReference and type(message) is type(event_type) is str and event_type in TYPES:
-            self._put(Pending(self._source, obj, event_type, reason, message, self._time_ns()))
+        if (
+            type(obj) is ObjectReference
+            and type(message) is type(event_type) is str
+            and event_type in TYPES
+            and len(message) <= SHORT_MESSAGE
+        ):
+            try:
+                template = find_template(self._source, obj, event_type, reason)
+            except Exception:
+                self._record(obj, event_type, reason, message)
+            else:
+                self._put(Pending(self._source, obj, event_type, reason, message, self._time_ns(), template=template))
         else:
             self._record(obj, event_type, reason, message)
 
@@ -65,7 +85,8 @@ class EventRecorder:
         try:
             past_ns = self._past(timestamp)
         except Exception as error:  # a time zone is the caller's: it may raise anything
-            self._refuse(error if isinstance(error, InvalidEvent) else InvalidEvent("timestamp", _said(error)))
+            wrong = error if isinstance(error, InvalidEvent) else InvalidEvent("timestamp", _said(error))
+            self._refuse(wrong, obj, reason)
             return
         self._format(obj, event_type, reason, message_format, args, past_ns=past_ns)
 
@@ -94,7 +115,7 @@ class EventRecorder:
         try:
             message = message_format % values if args else message_format
         except Exception as error:  # a format string and its arguments are the caller's: any of them may raise
-            self._refuse(InvalidEvent("message", f"cannot be formatted: {_said(error)}"))
+            self._refuse(InvalidEvent("message", f"cannot be formatted: {_said(error)}"), obj, reason)
             return
         self._record(obj, event_type, reason, message, **more)
 
@@ -107,6 +128,7 @@ class EventRecorder:
         past_ns: int = 0,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
+        cut = False
         try:
             reference = reference_to(obj)
             if not isinstance(message, str):
@@ -118,11 +140,16 @@ class EventRecorder:
             pending = Pending(
                 self._source, reference, event_type, reason, message, self._time_ns(), past_ns, annotations
             )
+            if annotations or len(message) > SHORT_MESSAGE or not _fits(pending):
+                pending, cut = prepare(pending)
         except InvalidEvent as error:
-            self._refuse(error)
+            self._refuse(error, obj, reason)
         except Exception as error:  # objects are the caller's: a property may raise anything
-            self._refuse(InvalidEvent("involvedObject", f"cannot be read: {_said(error)}"))
+            self._refuse(InvalidEvent("involvedObject", f"cannot be read: {_said(error)}"), obj, reason)
         else:
+            if cut:
+                given = f"message: has {byte_length(message)} bytes, more than an event can hold; shorten it"
+                self._count("truncated", given, "message", reference, reason)
             self._put(pending)
 
     def _past(self, timestamp: datetime) -> int:
@@ -134,8 +161,72 @@ class EventRecorder:
         since = timestamp - datetime(1970, 1, 1, tzinfo=UTC)
         return since // timedelta(microseconds=1) * 1000
 
-    def _refuse(self, error: InvalidEvent) -> None:
-        self._losses.count("refused", 1, str(error), mistake=error.kind)
+    def _refuse(self, error: InvalidEvent, obj: object, reason: object) -> None:
+        self._count("refused", str(error), error.kind, obj, reason)
+
+    def _count(self, cause: str, problem: str, kind: str, obj: object, reason: object) -> None:
+        count_call(self._losses, cause, problem, kind, source=self._source, obj=obj, reason=reason)
+
+
+def check_source(component: object, host: object) -> None:
+    """Raise unless a recorder can have this *component* and *host*. Raises: ConfigError: with what to give."""
+    for name, value, limit in (("component", component, MAX_COMPONENT), ("host", host, MAX_HOST)):
+        if not isinstance(value, str):
+            example = "like 'scheduler'" if name == "component" else "or left out for this machine's name"
+            raise ConfigError(f"the {name} of a recorder must be a string, {example}; not {_given(value)}")
+        if byte_length(value) > limit:
+            raise ConfigError(f"the {name} of a recorder has at most {limit} bytes, {_given(value)} has more")
+
+
+def count_call(
+    losses: Losses, cause: str, problem: str, kind: str, *, source: tuple[str, str], obj: object, reason: object
+) -> None:
+    """Count a call of a recorder, and say which it was: object, component, reason and the caller's line.
+
+    Args:     kind: which mistake it is; the first of each kind and line is logged at once.
+    """
+    line = _calling_line()
+    call = f"{_named(obj)}, component {_given(source[0])}, reason {_given(reason)}, at {line}"
+    losses.count(cause, 1, f"{cut_bytes(printable(problem), _PROBLEM_BYTES)} ({call})", mistake=f"{kind} {line}")
+
+
+def _calling_line() -> str:
+    """Return file and line of the program that has called a recorder."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and f"{frame.f_globals.get('__name__')}.".startswith(_BETWEEN):
+        frame = frame.f_back
+    if frame is None:
+        return "an unknown line"
+    path = frame.f_code.co_filename
+    return f"{path if len(path) <= _FILE_BYTES else '...' + path[-_FILE_BYTES:]}:{frame.f_lineno}"
+
+
+def _named(obj: object) -> str:
+    """Return a name for what was given as an object, even if it is none."""
+    if isinstance(obj, str):
+        return _given(obj)
+    try:
+        about = reference_to(obj)
+        parts = [str(part) for part in (about.namespace, about.kind, about.name)]
+    except Exception:
+        return "no object" if obj is None else f"a {type(obj).__name__}"
+    return cut_bytes(printable("/".join(part for part in parts if part)), _GIVEN_BYTES) or "an empty reference"
+
+
+def _given(value: object) -> str:
+    """Return *value* as its caller wrote it; the type alone of what is no text."""
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    return cut_bytes(printable(repr(value)), _GIVEN_BYTES) if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _fits(pending: Pending) -> bool:
+    """Return True if a short event like *pending* is known to be right. False: `prepare` finds out."""
+    try:
+        find_template(pending.source, pending.reference, pending.type, pending.reason)
+    except Exception:
+        return False
+    return True
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     help="In any case.",
 )
 @click.option("--reason", required=True, help="CamelCase, for machines; at most 128 bytes.")
-@click.option("--message", required=True, help="For people.")
+@click.option("--message", required=True, help="For people; an event has 16 KiB at most.")
 @click.option("--component", default="eventbus-cli", show_default=True, help="Who says so.")
 @click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="At most 16, 4 KiB together.")
 @click.option(
@@ -68,7 +68,7 @@ def record(
       eventbus record Node/n1 --reason Rebooted --message "kernel update" --at 2024-01-01T12:00:00Z
     """
     from eventbus.cli.sending import send
-    from eventbus.record.packing import Pending, pack
+    from eventbus.record.packing import Pending, prepare
 
     _refuse_unclean(about=about, namespace=namespace, reason=reason, message=message, component=component)
     pending = Pending(
@@ -81,7 +81,9 @@ def record(
         0 if at is None else _past_ns(at),
         _pairs(annotations) or None,
     )
-    pack(pending)  # what is wrong with it is said before Redis is asked for
+    pending, cut = prepare(pending)  # what is wrong with it is said before Redis is asked for
+    if cut:
+        click.echo("warning: the message has more bytes than an event can hold (16 KiB) and is cut", err=True)
     if not _CAMEL.fullmatch(reason):
         click.echo(f"warning: reason {reason[:80]!a} is not CamelCase, like BackOff; programs select by it", err=True)
     with open_session() as session:

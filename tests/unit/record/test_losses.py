@@ -112,7 +112,7 @@ def test_a_detail_of_the_callers_stays_one_short_line(
     losses.count("refused", 1, detail)
     (line,) = lines(caplog)
     assert line.isprintable()
-    assert len(line) < 400
+    assert len(line) < 1000
 
 
 def test_what_redis_has_been_told_is_not_told_it_again(losses: Losses) -> None:

@@ -74,7 +74,7 @@ def test_a_lone_surrogate_is_repaired_and_a_number_refused() -> None:
 
 
 def test_a_thousand_events_of_one_object_make_one_template() -> None:
-    module._template.cache_clear()
+    module.find_template.cache_clear()
     for n in range(1000):
         pack(changed(message=str(n), time_ns=NOW_NS + n))
-    assert module._template.cache_info().misses == 1
+    assert module.find_template.cache_info().misses == 1

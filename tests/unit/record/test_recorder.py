@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -13,13 +14,15 @@ from typing import Any, NoReturn
 
 import pytest
 
+from eventbus.contrib.functions import recorded
+from eventbus.contrib.logging import EventHandler
+from eventbus.encoding.wire import MAX_EVENT_BYTES
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, ObjectReference
 from eventbus.record.losses import Losses
-from eventbus.record.outbox import Outbox
-from eventbus.record.packing import Pending, build
+from eventbus.record.packing import Pending, build, pack
 from eventbus.record.recorder import EventRecorder
-from eventbus.settings import FullBuffer, Settings
+from eventbus.text import byte_length, repair
 from eventbus.validation import validate
 from tests.builders import NOW, make_reference
 
@@ -274,9 +277,7 @@ EVENT: dict[str, tuple[Any, ...]] = {
     "a message of bytes": (POD, "Normal", "R", b"m"),
     "a message that is None": (POD, "Normal", "R", None),
     "a message that is a number": (POD, "Normal", "R", 5),
-    "a message that is too long": (POD, "Normal", "R", "x" * 16_384),
-    "a message that is too long in UTF-8 only": (POD, "Normal", "R", "é" * 8_192),
-    "a message of a hundred megabytes": (POD, "Normal", "R", "x" * 100_000_000),
+    "a reference without room for a message": (ObjectReference("Pod", "", "web", "u" * 6_144), "Normal", "R", "m"),
 }
 
 EVENTF: dict[str, tuple[Any, ...]] = {
@@ -332,34 +333,95 @@ def _refused() -> Iterator[Any]:
 def test_bad_input_is_counted_and_told_in_one_line_and_raises_nothing(
     method: str, call: tuple[Any, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Through the real outbox, whose flusher builds the events; packing is what a flusher without a bus would do."""
-    clock = StandingClock()
-    losses = Losses(clock)
-    waiting: list[Pending] = []
-
-    class Unsent(Outbox):
-        def put(self, pending: Pending) -> None:
-            super().put(pending)
-            waiting.extend(item for item in self._items if isinstance(item, Pending))
-
-        def _start(self) -> None:
-            """Nothing is sent here."""
-
-    outbox = Unsent(connect=_no_bus, settings=Settings(buffer_full=FullBuffer.WAIT), clock=clock, losses=losses)
-    recorder = EventRecorder("kubelet", "node-1", put=outbox.put, losses=losses, clock=clock)
+    desk = Desk()
     with caplog.at_level(logging.INFO, logger="eventbus"):
-        getattr(recorder, method)(*call)
-        for pending in waiting:
-            with pytest.raises(InvalidEvent) as caught:
-                build(pending)
-            losses.count("refused", 1, str(caught.value))
-    assert losses.counts == {"refused": 1}
+        getattr(desk.recorder, method)(*call)
+    assert (desk.losses.counts, desk.pending) == ({"refused": 1}, [])
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     line = record.getMessage()
     assert line.startswith("1 event refused: ")
     assert "\n" not in line
-    assert len(line) < 500
+    assert len(line) < 800
+    assert re.search(rf" \([^()]+, component 'kubelet', reason .+, at {re.escape(__file__)}:\d+\)$", line)
+
+
+def test_what_was_refused_says_which_call_it_was(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    desk.recorder.event("shop/Order/7", "Error", "Paid", "m")
+    line = sys._getframe().f_lineno - 1
+    assert caplog.messages == [
+        "1 event refused: type: Unsupported event type 'Error'; use Normal or Warning "
+        f"('shop/Order/7', component 'kubelet', reason 'Paid', at {__file__}:{line})"
+    ]
+
+
+def test_a_mistake_is_told_at_once_for_each_line_that_makes_it(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        desk.recorder.event(POD, "Normal", "", "m")
+    desk.recorder.eventf(POD, "Normal", "", "%d", 1)
+    desk.losses.close()
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "1 event refused",
+        "3 events refused, the last",
+    ]
+
+
+@pytest.mark.parametrize("by", ["logging", "the decorator"])
+def test_the_line_is_that_of_the_program_and_not_of_what_records_for_it(
+    desk: Desk, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = sys._getframe().f_lineno + 1
+    where = f"at {__file__}:"
+    if by == "logging":
+        logger = logging.Logger("shop")
+        logger.addHandler(EventHandler(desk.recorder, ObjectReference("Order", "", "")))
+        logger.error("no card")
+    else:
+        recorded(ObjectReference("Order", "", ""), "Billed", recorder=desk.recorder)(lambda: None)()
+    (message,) = caplog.messages
+    found = re.search(rf"{re.escape(where)}(\d+)\)", message)
+    assert found is not None, message
+    assert int(found[1]) > line
+
+
+# -- what is cut ---------------------------------------------------------------------------------------------------
+
+LONG = {"ascii": "x", "two bytes": "é", "three bytes": "☃", "four bytes": "🎉", "a pair": "\ud83d\ude00", "NUL": "\0"}
+
+
+@pytest.mark.parametrize("character", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("method", ["event", "eventf", "annotated_eventf", "past_eventf"])
+def test_a_message_that_is_too_long_is_cut_between_characters_and_counted(
+    desk: Desk, method: str, character: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {"annotated_eventf": ({"k": "v"},), "past_eventf": (NOW,)}.get(method, ())
+    message = character * 20_000
+    getattr(desk.recorder, method)(POD, *before, "Normal", "Told", message)
+    (pending,) = desk.pending
+    assert MAX_EVENT_BYTES - 4 < len(pack(pending)) <= MAX_EVENT_BYTES
+    kept = desk.event.message
+    assert kept.endswith("…")
+    assert repair(message).startswith(kept[:-1])
+    assert desk.losses.counts == {"truncated": 1}
+    assert desk.losses.take_unreported() == ()  # nothing is lost
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage().startswith("1 event truncated: message: has ")
+    assert "(default/Pod/web-0, component 'kubelet', reason 'Told', at " in record.getMessage()
+
+
+def test_a_message_that_just_fits_is_left_alone(desk: Desk) -> None:
+    desk.recorder.event(POD, "Normal", "Told", "x" * 20_000)
+    room = byte_length(desk.event.message)
+    desk.recorder.event(POD, "Normal", "Told", "x" * room)
+    desk.recorder.event(POD, "Normal", "Told", "x" * (room + 1))
+    assert [event.message[-2:] for event in desk.events] == ["x…", "xx", "x…"]
+    assert desk.losses.counts == {"truncated": 2}
+
+
+def test_a_message_of_a_hundred_megabytes_is_cut_before_it_is_kept(desk: Desk) -> None:
+    desk.recorder.event(POD, "Normal", "Told", "x" * 100_000_000)
+    assert byte_length(desk.event.message) < MAX_EVENT_BYTES
 
 
 def test_what_was_refused_says_which_field_and_what_is_wrong(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
@@ -400,10 +462,6 @@ def test_threads_share_a_recorder_and_each_keeps_its_order(desk: Desk) -> None:
     }
 
 
-def _no_bus() -> NoReturn:
-    raise AssertionError("nothing is sent here")
-
-
 class Markup(str):
     """A string subclass as template libraries make them."""
 
@@ -419,10 +477,9 @@ def test_strings_of_template_libraries_are_the_plain_strings_they_say(desk: Desk
     assert desk.losses.counts == {}
 
 
-def test_an_event_without_a_reason_is_refused_and_told(desk: Desk) -> None:
+def test_an_event_without_a_reason_is_refused_and_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.recorder.event(POD, "Normal", "", "something happened")
-    with pytest.raises(InvalidEvent, match="reason: is empty; say why in one CamelCase word"):
-        build(desk.pending[0])
+    assert "1 event refused: reason: is empty; say why in one CamelCase word" in caplog.text
 
 
 def test_a_string_names_the_object(desk: Desk) -> None:
@@ -433,7 +490,7 @@ def test_a_string_names_the_object(desk: Desk) -> None:
 def test_two_mistakes_in_one_field_are_both_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     for about in (None, object(), None, {}, object()):
         desk.recorder.event(about, "Normal", "Seen", "m")
-    told = [record.getMessage().partition(";")[0] for record in caplog.records]
+    told = [re.split("[;(]", message)[0].rstrip() for message in caplog.messages]
     assert told == [
         "1 event refused: involvedObject: can't reference a nil object",
         "1 event refused: involvedObject: can't reference a object",
