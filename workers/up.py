@@ -59,10 +59,10 @@ def up(
     once, then after 10 s doubling to 300 s, anew after 10 min up); what ends with exit code 0 is done. Ctrl-C and
     SIGTERM end the lines of the Procfile first, then the workers, then the server; what is not done after
     EVENTBUS_DRAIN_S (10 s) and 2 s more is killed. A second Ctrl-C kills everything at once. Starts, failures,
-    back-offs and ends are recorded about Pod/<name>-<host>: `eventbus describe pod/NAME` and `eventbus logs NAME`
-    show a line; `eventbus get pods` shows the pods of agents alone. `up` itself speaks as Worker/<name>, as every
-    worker does. If `up` itself is killed, its workers end by themselves; the server and the lines of the Procfile go
-    on, and the next `up` ends those lines first.
+    back-offs and ends are recorded about Pod/<name>-<host>: `eventbus get pods`, `eventbus describe pod/NAME` and
+    `eventbus logs NAME` show them. `up` itself speaks as Worker/<name>, as every worker does. If `up` itself is
+    killed, its workers end by themselves; the server and the lines of the Procfile go on, and the next `up` ends
+    those lines first.
     Needs Linux.
 
     \b

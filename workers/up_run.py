@@ -14,19 +14,24 @@ from typing import Self
 from eventbus.agent.pods.left_lines import LINES
 from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.broker.connection.connect import safe_url
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.connection.connect import Client, connect, safe_url
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
+from eventbus.broker.options import read_options
 from eventbus.cli.session import find_url
 from eventbus.clock import SystemClock
 from eventbus.consume.group_consumer import consumer_name
-from eventbus.errors import ConfigError, EventBusError
+from eventbus.errors import BusReplaced, BusUnavailable, ConfigError, EventBusError, FunctionsMissing
 from eventbus.event import ObjectReference
 from eventbus.extras import has_extra, is_needed
+from eventbus.log import log
+from eventbus.periodic import Periodic
 from eventbus.process.prefixed import PrefixedOutput
 from eventbus.process.procfile import RESERVED, ports_of
 from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
 from eventbus.text import printable
 from eventbus.workers.bus_watch import BusWatch
 from eventbus.workers.metrics import parse_address
@@ -125,6 +130,8 @@ class UpRun:
         ends.callback(self._lifeline.close)
         ends.callback(self._pods.kill)
         self._pods.start()
+        self._shown = _ShownPods(self._pods, self._url, self._settings)
+        ends.callback(self._shown.stop)
 
     def run(self) -> bool:
         """Run until a signal that asks to end, then end everything: the Procfile's lines first, then the workers.
@@ -141,6 +148,7 @@ class UpRun:
             self._pods.add([*workers, *lines])
         except EventBusError as error:
             raise ConfigError(str(error)) from error
+        self._shown.start()
         while not self._stop_asked and not self._output.is_broken:
             self._stop_asked = self._asked_to_end(LOOK_EVERY_S)
             if self._keeper:
@@ -209,6 +217,53 @@ class UpRun:
     def _stop(self) -> None:
         self._stop_asked = True
         self._signals.wake()
+
+
+class _ShownPods:
+    """Shows what runs here as pods on the bus, for `eventbus get pods`, once the workers have made it.
+
+    In a thread of its own: a bus that is away holds up nothing.
+    """
+
+    def __init__(self, pods: ProcfileRunner, url: str, settings: Settings) -> None:
+        self._pods = pods
+        self._url = url
+        self._settings = settings
+        self._client: Client | None = None
+        self._bus: Bus | None = None
+        self._problem = ""
+        self._looks = Periodic(self._look, every_s=LOOK_EVERY_S, name="eventbus-up-pods")
+
+    def start(self) -> None:
+        self._looks.start()
+
+    def stop(self) -> None:
+        """Look no more; what is shown stays until the pods are closed. A bus that does not answer is not waited for."""
+        self._looks.stop(FLUSH_S)
+
+    def _look(self) -> None:
+        try:
+            if self._client is None:
+                self._client = connect(self._url, name="eventbus-up")
+            if self._bus is not None:
+                self._bus.look_again(self._client)
+            elif read_options(self._client, self._settings.prefix) is not None:
+                self._open()
+        except BusReplaced:
+            self._pods.hide()
+            self._bus = None
+        except (BusUnavailable, FunctionsMissing):
+            pass  # the workers wait for it as well, and say so
+        except EventBusError as error:
+            if str(error) != self._problem:
+                log.warning("`eventbus get pods` does not show what runs here: %s", error)
+            self._problem = str(error)
+
+    def _open(self) -> None:
+        bus = open_bus(self._url, self._settings)
+        store = ObjectStore(bus, bus.client(name="eventbus-up-pods"))
+        self._pods.show(store)
+        self._bus = bus
 
 
 class _OnOutput(Screen):

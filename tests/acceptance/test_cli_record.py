@@ -99,7 +99,7 @@ GOOD = {"about": "pod/web-0", "--reason": "R", "--message": "m"}
         ({"about": "web-0"}, "KIND/NAME"),
         ({"about": "pod/"}, "KIND/NAME"),
         ({"about": "/web-0"}, "KIND/NAME"),
-        ({"about": "pod/web/0"}, "more than one slash"),
+        ({"about": "shop/pod/web/0"}, "apart from its kind"),
         ({"about": "pod/" + "x" * 254}, "253"),
         ({"about": b"pod/\xff"}, "UTF-8"),
         ({"-n": "Not_A_Label"}, "DNS label"),

@@ -342,23 +342,41 @@ def test_what_lines_print_is_found_by_logs(env: dict[str, str], procfile: Path, 
         assert program.stop() == 0
 
 
-def test_who_looks_for_lines_among_the_pods_of_the_store_is_told_where_they_are(
-    env: dict[str, str], procfile: Path, tmp_path: Path
-) -> None:
+def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers("log"))
     pod = f"web-{node_name(os.uname().nodename)}"
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "| hello" in program.out)
-        told = run("get", "pods", env=env).stderr.splitlines()
-        assert told[0] == "No resources found in default namespace."
-        assert pod in told[1]
-        assert told[2].startswith("Look at one: eventbus logs ")
-        assert len(run("get", "pods", "-n", "elsewhere", env=env).stderr.splitlines()) == 1
-        deleted = run("delete", "pod/web", env=env)
-        assert deleted.returncode == 1
-        assert deleted.stderr.splitlines()[1].startswith(f"{pod} is a line of `eventbus up`")
+    secret = {"PASSWORD_OF_MINE": "kept-to-myself"}
+    with Program(*UP, "--procfile", str(procfile), env=env | secret, folder=tmp_path) as program:
+        found = eventually(lambda: re.search(rf"{pod} +1/1 +Running", run("get", "pods", env=env).stdout))
+        assert found
+        everywhere = run("get", "pods", "-A", "-o", "json", env=env).stdout
+        names = {item["metadata"]["name"].partition("-")[0] for item in json.loads(everywhere)["items"]}
+        assert {"web", *WORKERS} <= names
+        assert "PASSWORD_OF_MINE" not in everywhere
+        assert run("get", "pods", "-n", "elsewhere", env=env).stdout == ""
+        deleted = run("delete", f"pod/{pod}", env=env)
+        assert deleted.stderr.splitlines()[0].startswith(f"{pod} is a line of `eventbus up`")
         assert program.stop() == 0
-    assert len(run("get", "pods", env=env).stderr.splitlines()) == 1
+    assert run("get", "pods", "-A", env=env).stdout == ""
+
+
+def test_what_a_killed_one_has_shown_is_taken_out_by_the_next(
+    env: dict[str, str], procfile: Path, tmp_path: Path
+) -> None:
+    procfile.write_text("web: exec sleep 900" + instead_of_workers("log"))
+    other = tmp_path / "Other"
+    other.write_text("other: exec sleep 900" + instead_of_workers("log"))
+
+    def shown() -> set[str]:
+        return {line.split("-")[0] for line in run("get", "pods", "--no-headers", env=env).stdout.splitlines()}
+
+    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
+        eventually(lambda: "web" in shown())
+        first.kill()
+    with Program(*UP, "--procfile", str(other), env=env, folder=tmp_path) as second:
+        eventually(lambda: "other" in shown())
+        assert "web" not in shown()
+        assert second.stop() == 0
 
 
 def test_two_lines_of_the_same_name_as_pods_are_refused(env: dict[str, str], procfile: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, Source, is_mirror
+from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, RUN_BY_UP, Source, is_mirror
 from eventbus.cache import DeletedFinalStateUnknown, ObjectSource, SharedInformer, SharedInformerFactory
 from eventbus.kinds import POD
 from eventbus.list_watch import ListOptions
@@ -80,6 +80,8 @@ class BusSource:
             self._config.set(Source.BUS, [_of_bus(pod) for pod in pods.values() if self._takes(pod)])
 
     def _takes(self, pod: Pod) -> bool:
+        if is_mirror(pod) and RUN_BY_UP in pod.metadata.annotations:
+            return False  # of an `eventbus up` on the same machine, which takes it out itself
         if is_mirror(pod) or pod.metadata.namespace in self._namespaces:
             return True
         self._stranger(pod)

@@ -10,7 +10,7 @@ import msgspec
 from eventbus.agent.config.procfile_pods import LINE_LABEL
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import PodObjects
-from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, full_name
+from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, RUN_BY_UP, full_name
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
 from eventbus.log import log
 from eventbus.objects.container import EnvVar
@@ -111,18 +111,27 @@ def mirror_of(static: Pod) -> Pod:
     metadata = msgspec.structs.replace(
         static.metadata, annotations=annotations, uid="", resource_version="", creation_timestamp=None
     )
-    spec = _without_values(static.spec) if LINE_LABEL in metadata.labels else static.spec
+    spec = static.spec
+    if LINE_LABEL in metadata.labels:
+        # What `up` runs has the whole environment of a person's shell.
+        spec = _without_values(spec, names=RUN_BY_UP not in metadata.annotations)
     return msgspec.structs.replace(static, metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _without_values(spec: PodSpec) -> PodSpec:
-    """Return *spec*, of a Procfile's line, without what stood in its `.env`: that is where passwords are."""
+def _without_values(spec: PodSpec, *, names: bool) -> PodSpec:
+    """Return *spec*, of a Procfile's line, without what stood in its `.env`: that is where passwords are.
+
+    Args: names: keep the names of the variables.
+    """
 
     def shown(variable: EnvVar) -> EnvVar:
         return variable if variable.name == "PORT" else EnvVar(name=variable.name)
 
     containers = tuple(
-        msgspec.structs.replace(one, env=tuple(shown(variable) for variable in one.env)) for one in spec.containers
+        msgspec.structs.replace(
+            one, env=tuple(shown(variable) for variable in one.env if names or variable.name == "PORT")
+        )
+        for one in spec.containers
     )
     return msgspec.structs.replace(spec, containers=containers)
 

@@ -168,13 +168,17 @@ class PodAgent:
         for source in self._sources:
             source.start()
 
-    def attach(self, store: ObjectStore | RemoteStore) -> None:
-        """Have a bus from now on: statuses are written, mirrors made, its pods read. *store* stays the caller's."""
+    def attach(self, store: ObjectStore | RemoteStore, *, reads_pods: bool = True) -> None:
+        """Have a bus from now on: statuses are written, mirrors made, its pods read. *store* stays the caller's.
+
+        Args: reads_pods: False: what this agent runs is shown on the bus, and nothing is read from it.
+        """
         self._bus_side.attach(store)
-        self._bus_source = BusSource(
-            self.config, store, node=self._node_name, namespaces=self._from_bus, stranger=self._strangers.meet
-        )
-        self._bus_source.start()
+        if reads_pods:
+            self._bus_source = BusSource(
+                self.config, store, node=self._node_name, namespaces=self._from_bus, stranger=self._strangers.meet
+            )
+            self._bus_source.start()
         for pod in self.manager.pods():
             self.workers.look_again(pod.metadata.uid, 0.0)  # for its mirror
             self.statuses.write_again(pod)

@@ -12,6 +12,8 @@ CONFIG_SOURCE = "kubernetes.io/config.source"
 CONFIG_HASH = "kubernetes.io/config.hash"
 #: On a mirror pod: the hash of the static pod that it shows.
 CONFIG_MIRROR = "kubernetes.io/config.mirror"
+#: On a pod that no agent runs but an `eventbus up`, and on its mirror: the folder of that `up`.
+RUN_BY_UP = "eventbus.dev/run-by-up"
 
 
 class Source(StrEnum):

@@ -84,6 +84,7 @@ def delete(
                     click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)
                     _tell_line(kind, name, place)
                 continue
+            _tell_line(kind, name, place)
             gone.append({"kind": kind.name, "apiVersion": kind.api_version, "name": name})
             if output != "json":
                 click.echo(printable(object_name(kind, name)) if output == "name" else _deleted(kind, name, force))
@@ -120,7 +121,7 @@ def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_
 
 
 def _tell_line(kind: Kind[Any], name: str, namespace: str) -> None:
-    """Tell whoever would end a line of an `up` how that is done: no store has it."""
+    """Tell whoever would end a line of an `up` how that is done: what the store has is its mirror."""
     from eventbus.kinds import POD
 
     for line in up_lines(namespace) if kind is POD else ():

@@ -51,9 +51,7 @@ def get_leases(**asked: Any) -> None:
 @click.option("-A", "--all-namespaces", is_flag=True, help="Pods of every namespace.")
 @common_options
 def get_pods(**asked: Any) -> None:
-    """Show pods, as kubectl does: those of the bus, and of each agent's own files.
-
-    Lines of `eventbus up` are not among them: `eventbus logs NAME` and `eventbus describe pod/NAME` know them.
+    """Show pods, as kubectl does: those of the bus, of each agent's own files, and what runs under `eventbus up`.
 
     \b
     Examples:
@@ -95,11 +93,11 @@ def get_secrets(**asked: Any) -> None:
 
 
 def _tell_lines(asked: GetOptions) -> Sequence[str]:
-    """Whoever looks for the lines of an `up` here is told where they are found: no store has them."""
+    """Name the lines of an `up` of this machine that the store does not have: it has no rights there, or no bus yet."""
     from eventbus.kinds import POD
 
     names = up_lines(asked.place(POD))
-    told = f"The store has no lines of `eventbus up`. Here run: {', '.join(map(printable, names))}"
+    told = f"The store does not have the lines of `eventbus up`. Here run: {', '.join(map(printable, names))}"
     return (told, f"Look at one: eventbus logs {names[0]}; eventbus describe pod/{names[0]}") if names else ()
 
 
