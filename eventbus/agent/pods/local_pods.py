@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from eventbus.agent.pods.log_tail import LOST, LogTail, open_pieces
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
@@ -15,13 +17,15 @@ from eventbus.clock import SystemClock
 
 #: A log that is followed is looked at so often, seconds.
 LOOK_EVERY_S = 0.2
+#: In an agent's folder: a file with the name of the agent's node.
+NODE_NAME: Final = "node"
 
 
 class LocalPods:
     """Reads what an agent keeps in *folder*. No agent need run, and none is asked."""
 
     def __init__(self, folder: Path) -> None:
-        self._folders = PodFolders(folder)
+        self._folder, self._folders = folder, PodFolders(folder)
         self._observer = Observer(self._folders, SystemClock())
 
     def all(self) -> Sequence[PodRuntimeStatus]:
@@ -32,7 +36,7 @@ class LocalPods:
         """Return the pods of that name, the newest first; a static one may be called without its node's name."""
         found = [pod for pod in self._observer.pods() if pod.namespace == namespace]
         exact = [pod for pod in found if pod.name == name]
-        meant = exact or [pod for pod in found if pod.name.startswith(f"{name}-")]
+        meant = exact or [pod for pod in found if pod.name == f"{name}-{self._node()}"]
         return sorted(meant, key=_begun, reverse=True)
 
     def open_log(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> list[BinaryIO]:
@@ -56,6 +60,14 @@ class LocalPods:
                 time.sleep(LOOK_EVERY_S)
         finally:
             tail.close()
+
+    def _node(self) -> str:
+        """Return the name of the node whose pods these are; lines of `eventbus up` have the host's."""
+        from eventbus.agent.opening import node_name
+
+        with suppress(OSError):
+            return (self._folder / NODE_NAME).read_text()
+        return node_name(socket.gethostname())
 
     def _has_ended(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> bool:
         held = self._observer.status(pod.uid)

@@ -23,6 +23,7 @@ from eventbus.agent.opening import node_labels, node_name
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import Node as Offer
 from eventbus.agent.pods.bus_side import BusSide
+from eventbus.agent.pods.local_pods import NODE_NAME
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
@@ -85,6 +86,8 @@ def open_pods(
     make_folder(folder)
     _hold(folder)
     machine = _describe_machine(folder, node, labels, options, clock)
+    with suppress(OSError):  # the disk is full; the host's name is the usual one
+        (folder / NODE_NAME).write_text(machine.name)
     spooled = settings if settings.spool else msgspec.structs.replace(settings, spool=str(folder / "spool"))
     broadcaster = EventBroadcaster(settings=spooled)
     recorder = broadcaster.new_recorder(COMPONENT, machine.name)
