@@ -30,7 +30,7 @@ VERBS = (
     *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
     *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint", "limit_rate"),
 )
-BUILD = 20  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
+BUILD = 21  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
 
 
 @cache

@@ -32,8 +32,8 @@ SWEEP_CALLS = 50
 
 #: Exports without a worker are looked for so rarely.
 EXPORTS_EVERY_S = 3600.0
-#: A role that did so much in one round has more to do at once.
-_MORE_TO_DO = {"expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
+#: A role that did so much in one round has more to do at once. Of a group that is released a call may do a part only.
+_MORE_TO_DO = {"trim": 1, "expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
 #: How far a flood may push the store beyond its bounds before it has to wait.
 SLACK = 1.1
 
@@ -109,8 +109,8 @@ class Housekeeper:
             self._waiting[partition, name] = problem
             log.warning("housekeeping of partition %d waits, %s: %s", partition, name, problem)
 
-    def trim(self, client: Client, partition: int) -> None:
-        """Forget what every group has finished with; tell if a group lost something."""
+    def trim(self, client: Client, partition: int) -> int:
+        """Forget what every group has finished with; report if a group lost events. Returns how many it lost."""
         failpoint("trim")
         trimmed = self._bus.functions(client, partition).trim(self._bus.options)
         failpoint("trimmed")
@@ -119,6 +119,7 @@ class Housekeeper:
             told = f"group {trimmed.released_group} {cause} on partition {partition}: {trimmed.lost} events lost to it"
             log.error("%s", told)
             self._on_loss("GroupReleased", told)
+        return trimmed.lost
 
     def sweep(self, client: Client, partition: int, now_ms: int | None = None) -> int:
         """Expire what is due and evict what is beyond a bound. Returns how many keys were taken out or forgotten."""

@@ -93,6 +93,32 @@ def test_what_a_destroyed_group_has_not_finished_with_stays(partition: Partition
     assert partition.meta("lost:sink") == 0
 
 
+def test_a_group_with_many_pending_entries_is_released_in_parts(make_partition: MakePartition) -> None:
+    """The numbers of all parts are those of one release."""
+    n, limit = 2_500, 1_000
+    partition = make_partition(hold_s=10)
+    pipe = partition.admin.pipeline(transaction=False)
+    for i in range(n):
+        pipe.xadd(partition.keys.incoming, {"n": 1, "to": i + 1, "at": i * 10, "b": b"x" * 10})
+    ids = pipe.execute()
+    partition.admin.xreadgroup("sink", "dead", {partition.keys.incoming: ">"}, count=n - 100)
+    partition.admin.hset(partition.keys.meta, mapping={"beats:sink": 0, "alive:sink": 1})
+
+    pending: list[int] = []
+    lost: list[int] = []
+    while not lost or lost[-1]:
+        partition.admin.config_resetstat()
+        lost.append(partition.call.trim(partition.options).lost)
+        pending.append(partition.admin.xpending(partition.keys.incoming, "sink")["pending"])
+        assert partition.admin.info("commandstats").get("cmdstat_xack", {"calls": 0})["calls"] <= limit // 1000
+
+    assert pending == [n - 100 - limit, n - 100 - 2 * limit, 0, 0]
+    assert lost == [limit, limit, n - 2 * limit, 0]
+    assert partition.meta("lost:sink") == n
+    assert floor(partition, "sink") == ids[-1]
+    assert partition.reader().read(0) == []
+
+
 @pytest.mark.parametrize(
     ("policy", "options", "sizes", "lost"),
     [(GroupPolicy.DROP, {"incoming_bytes": MIB}, [100_000] * 10, 10), (GroupPolicy.WAIT, {"hold_s": 10}, [10] * 3, 6)],

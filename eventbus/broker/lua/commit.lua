@@ -104,7 +104,7 @@ local function expire_later(command, c)
   for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
 end
 
--- Acknowledges all that *group* has pending up to *target*.
+-- Acknowledges all that *group* has pending up to *target*, which `trim` chooses so that it is not too much for one call.
 local function release_pending(command)
   local _, incoming, group, target = unpack(command)
   while true do

@@ -1,7 +1,7 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 20
+local BUILD = 21
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 

@@ -9,7 +9,8 @@
 -- ARGV[2] incoming_bytes  ARGV[3] changes_bytes  ARGV[4] dead_bytes   bounds
 -- ARGV[5] hold_ms         how long a WAIT group without a live worker holds the stream
 -- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or
---         `open` found some gone (field untold:<group>); each loss is told once, one group a call
+--         `open` found some gone (field untold:<group>); each loss is reported once, one group a call. Of a group with many
+--         pending entries a call releases some: call again.
 -- Writes  KEYS 1-5 and 7-10; allowed when memory is full, since it only frees.
 
 local function trim_to_bytes(stream, added, bound)
@@ -45,21 +46,30 @@ local function last_alive(meta, workers, group, now_ms)
   return tonumber(m[2])
 end
 
--- Plans to move the group past *target*. Returns how many events it never acknowledged. *delivered* false: it is its
--- floor that moves.
+local MOST_RELEASED = 1000 -- pending entries that one call releases: 3 ms
+
+-- Plans to move the group past *target*, or as far as one call may. Returns the entry that it moves past, nil: nothing is to
+-- be done; and how many events up to there it never acknowledged. *delivered* false: it is its floor that moves.
 local function plan_release(steps, incoming, meta, group, needed, delivered, target)
+  local pending = delivered and redis.call('XPENDING', incoming, group, '-', target, MOST_RELEASED) or {}
+  local is_part = #pending == MOST_RELEASED
+  if is_part then target = pending[MOST_RELEASED][1] end
   local before = redis.call('XRANGE', incoming, needed, '+', 'COUNT', 1)[1]
   local after = redis.call('XREVRANGE', incoming, target, '-', 'COUNT', 1)[1]
-  if not before or not after or entry_before(after[1], before[1]) then return 0 end
-  local b, a = fields_of(before), fields_of(after)
-  local lost = (counter(a.to) or 0) - (counter(b.to) or 0) + (counter(b.n) or 0)
+  local lost = 0
+  if before and after and not entry_before(after[1], before[1]) then
+    local b, a = fields_of(before), fields_of(after)
+    lost = (counter(a.to) or 0) - (counter(b.to) or 0) + (counter(b.n) or 0)
+  end
+  if lost <= 0 and not is_part then return nil, 0 end -- a part without events is released all the same: the rest has some
+  lost = math.max(lost, 0)
   if delivered then
     step(steps, 'RELEASE', incoming, group, target)
     if entry_before(delivered, target) then step(steps, 'XGROUP', 'SETID', incoming, group, target) end
   end
   step_raised(steps, meta, { ['lost:' .. group] = lost })
   step(steps, 'HSET', meta, 'floor:' .. group, target)
-  return lost
+  return target, lost
 end
 
 -- The last entry that begins before byte *at*, looked for by halving the time between: ids are times.
@@ -127,11 +137,11 @@ local function trim(keys, args)
         target = redis.call('XINFO', 'STREAM', incoming)[8]
       end
       if target then
-        local steps = {}
-        lost = plan_release(steps, incoming, meta, group, needed, delivered, target)
-        if lost > 0 then
+        local steps, past = {}, nil
+        past, lost = plan_release(steps, incoming, meta, group, needed, delivered, target)
+        if past then
           commit(note, {}, nil, steps)
-          released, cause, needed = group, 'held', id_after(target)
+          released, cause, needed = group, 'held', id_after(past)
         end
       end
     end
