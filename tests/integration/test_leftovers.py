@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.runtime.leftovers import kill_shim
+from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim, send_signal
 from eventbus.agent.shim import procfs
 from eventbus.agent.shim.procfs import MARK, is_alive, mark_of
 from eventbus.agent.shim.state import read_state
@@ -40,6 +40,33 @@ def test_a_shim_that_is_killed_is_dead_when_that_returns(world: RuntimeWorld) ->
     kill_shim(state, world.clock)
 
     assert not is_alive(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"])
+
+
+def test_no_signal_goes_to_a_number_that_may_be_another_processs_by_now(
+    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = make_pod("exec sleep 1000")
+    world.sync(pod)
+    state, run = read_state(str(world.folder / "pods" / UID)), world.run()
+    assert state is not None
+    hit: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _number: hit.append(pid))
+    kill_shim(state, world.clock)
+    assert end_leftovers(state, str(world.folder / "pods" / UID), 0.0, world.clock)
+
+    assert hit == []
+    assert not is_alive(run.pid, run.start_ticks)
+
+
+def test_a_process_that_took_over_a_number_gets_no_signal() -> None:
+    with subprocess.Popen(["/bin/sleep", "1000"]) as other:
+        found = procfs.read_process(other.pid)
+        assert found is not None
+        send_signal(other.pid, found.start_ticks - 1, signal.SIGKILL)  # that of a process before it
+        assert other.poll() is None
+        send_signal(other.pid, found.start_ticks, signal.SIGKILL)
+        assert other.wait(PATIENCE_S) == -signal.SIGKILL
+    send_signal(other.pid, found.start_ticks, signal.SIGKILL)  # nobody has it
 
 
 def test_a_zygote_whose_shim_died_behind_its_request_forks_the_next(world: RuntimeWorld) -> None:

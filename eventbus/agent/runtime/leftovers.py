@@ -69,16 +69,31 @@ def kill_shim(state: State, clock: Clock) -> None:
     while is_alive(pid, ticks):
         if clock.monotonic() > deadline:
             raise RuntimeProblem(f"the shim of pod {state['namespace']}/{state['name']}, pid {pid}, cannot be killed")
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        send_signal(pid, ticks, signal.SIGKILL)
         clock.sleep(_FIRST_LOOK_S)
 
 
 def _signal(processes: Sequence[Process], number: signal.Signals) -> None:
     for process in processes:
-        if is_alive(process.pid, process.start_ticks):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, number)
+        with contextlib.suppress(PermissionError):
+            send_signal(process.pid, process.start_ticks, number)
 
 
-__all__ = ["end_leftovers", "kill_shim", "leftovers"]
+def send_signal(pid: int, start_ticks: int, number: signal.Signals) -> None:
+    """Send a signal to that very process, if it runs. Raises: OSError: it may not be sent.
+
+    A descriptor names one process for good. By its number, a process that began after the check could be hit.
+    """
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if is_alive(pid, start_ticks):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+    finally:
+        os.close(process)
+
+
+__all__ = ["end_leftovers", "kill_shim", "leftovers", "send_signal"]

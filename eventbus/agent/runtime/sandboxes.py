@@ -17,7 +17,7 @@ from eventbus.agent.runtime.contract import (
 )
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.hashes import sandbox_hash
-from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim
+from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim, send_signal
 from eventbus.agent.runtime.observed import UNKNOWN_EXIT_CODE, Observer
 from eventbus.agent.runtime.shim_client import Zygote, call
 from eventbus.agent.shim.procfs import boot_id, is_alive
@@ -96,8 +96,7 @@ class Sandboxes:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(run["pid"], signal.SIGKILL)
             if has_shim:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(state["sandbox"]["shim_pid"], signal.SIGTERM)
+                send_signal(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"], signal.SIGTERM)
 
     def end_by_hand(self, uid: PodUid, grace_s: float) -> None:
         """End all that a pod runs without its shim's help, and write down that nobody knows how it ended.
