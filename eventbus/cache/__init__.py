@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eventbus.cache.delta_fifo import DeltaFIFO, FifoClosed
     from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, last_state, object_key
-    from eventbus.cache.factory import InformedKind, ObjectSource, SharedInformerFactory
+    from eventbus.cache.factory import ObjectSource, SharedInformerFactory
     from eventbus.cache.indexer import NAMESPACE, Indexer
     from eventbus.cache.informer import InformerStopped, SharedInformer
     from eventbus.cache.lister import Lister, NamespaceLister
     from eventbus.cache.reflector import Reflector, VeryShortWatch
     from eventbus.cache.registration import HandlerRegistration
     from eventbus.cache.stop_signal import StopSignal
+    from eventbus.list_watch import InformedKind
 
 #: Module → the names that it gives to this package: a command that lists imports no informer.
 _MODULES = {
@@ -31,7 +32,6 @@ _MODULES = {
         "object_key",
     ),
     "eventbus.cache.factory": (
-        "InformedKind",
         "ObjectSource",
         "SharedInformerFactory",
     ),
@@ -53,6 +53,7 @@ _MODULES = {
     ),
     "eventbus.cache.registration": ("HandlerRegistration",),
     "eventbus.cache.stop_signal": ("StopSignal",),
+    "eventbus.list_watch": ("InformedKind",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -63,6 +63,3 @@ def key_of(found: T | DeletedFinalStateUnknown[T] | tuple[Delta[T], ...], key_fu
     if isinstance(found, DeletedFinalStateUnknown):
         return found.key
     return key_func(found)
-
-
-__all__ = ["DeletedFinalStateUnknown", "Delta", "DeltaType", "KeyFunc", "key_of", "last_state", "object_key"]

@@ -147,6 +147,3 @@ class TweakedListerWatcher(Generic[T]):
     def watch(self, options: ListOptions) -> Watch[T]:
         """Watch the source, with tweaked options."""
         return self._source.watch(self._tweak(options))
-
-
-__all__ = ["InformedKind", "ObjectSource", "SharedInformerFactory", "TweakListOptions", "TweakedListerWatcher"]

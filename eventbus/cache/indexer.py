@@ -168,6 +168,3 @@ class Indexer(Generic[T]):
         """Return all objects."""
         with self._lock:
             return list(self._objects.values())
-
-
-__all__ = ["NAMESPACE", "IndexFunc", "Indexer"]

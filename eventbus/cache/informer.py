@@ -285,6 +285,3 @@ def _join(thread: threading.Thread | None, timeout_s: float | None) -> bool:
         return True
     thread.join(timeout_s)
     return not thread.is_alive()
-
-
-__all__ = ["InformerStopped", "SharedInformer"]

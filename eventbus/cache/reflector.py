@@ -245,6 +245,3 @@ class Reflector(Generic[T]):
 def _asked_s(error: Exception) -> float:
     """Return for how long whoever answers asks to be left alone."""
     return (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
-
-
-__all__ = ["PAGE_SIZE", "WATCH_TIMEOUT_S", "Reflector", "ReflectorStore", "VeryShortWatch"]

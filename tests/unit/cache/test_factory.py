@@ -9,10 +9,10 @@ from typing import Generic, TypeVar, cast
 import msgspec
 import pytest
 
-from eventbus.cache.factory import InformedKind, SharedInformerFactory
+from eventbus.cache.factory import SharedInformerFactory
 from eventbus.errors import NotFound
 from eventbus.event import Event, ObjectMeta
-from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions
+from eventbus.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions
 from eventbus.testing.watch_source import FakeWatchSource
 from tests.unit.cache.things import Notes, make_thing
 from tests.waiting import PATIENCE_S, eventually
