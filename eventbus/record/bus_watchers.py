@@ -112,6 +112,3 @@ def start_export(
     runner = DeferredStart(f"the export to {name}", open_bus=open_bus, make=make, losses=losses, give_up=sink.close)
     runner.start()
     return runner
-
-
-__all__ = ["open_remote_stream", "start_export", "start_remote_watcher", "start_store_sink", "start_watcher"]

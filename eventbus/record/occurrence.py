@@ -98,6 +98,3 @@ class OccurrenceRecorder:
             if answer.status is not PublishStatus.MISSING:
                 return answer.status
         raise BusUnavailable("the stream was made anew just now; try again")
-
-
-__all__ = ["OccurrenceRecorder"]

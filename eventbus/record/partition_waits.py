@@ -40,6 +40,3 @@ class PartitionWaits:
     def due_in_s(self) -> float:
         """Return the seconds until the next partition is to be tried again, 0 or more; inf: none waits."""
         return max(0.0, min(self._until.values(), default=math.inf) - self._clock.monotonic())
-
-
-__all__ = ["PartitionWaits"]

@@ -89,6 +89,3 @@ class RemoteWatcher:
             # One in good order counts too: a worker that stops ends its streams, but so does a proxy that refuses them.
             ends += 1
             self._stop.wait(max(BACKOFF.pause_s(ends), random.uniform(asked_s, 1.25 * asked_s)))
-
-
-__all__ = ["EventStream", "RemoteWatcher"]
