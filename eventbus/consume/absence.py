@@ -51,6 +51,3 @@ class RedisAbsence:
             if isinstance(self._first, BusUnavailable | BusRefused):
                 self._on_change("Reconnected", "Redis is back")
             self._first = None
-
-
-__all__ = ["RedisAbsence"]

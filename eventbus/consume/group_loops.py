@@ -94,6 +94,3 @@ class GroupLoops:
 
 def _health_of(lanes: Sequence[Lane]) -> list[LoopHealth]:
     return sorted((each for lane in lanes for each in lane.loop_health()), key=lambda each: each.partition)
-
-
-__all__ = ["LANES", "GroupLoops"]

@@ -220,6 +220,3 @@ class _Seat:
     def leave(self) -> None:
         self.leaves = True
         self.consumer.stop()
-
-
-__all__ = ["Lane"]

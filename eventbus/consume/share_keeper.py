@@ -167,6 +167,3 @@ class ShareKeeper:
     def _lane(self, partition: int) -> Lane:
         """Always the same: it knows when it has let go of a partition that comes back."""
         return self.lanes[partition % len(self.lanes)]
-
-
-__all__ = ["ShareKeeper"]

@@ -122,6 +122,3 @@ class _Seat:
         self.waits_until = None
         self.failures += 1
         self.due = time.monotonic() + BACKOFF.pause_s(self.failures)
-
-
-__all__ = ["StreamLane"]

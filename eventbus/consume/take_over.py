@@ -42,6 +42,3 @@ class TakeOver:
         still = self._liveness.observe(beats)
         left_s = min(LEFT_S, self._after_s)
         return {name: count for name, count in beats.items() if still[name] >= (self._after_s if count else left_s)}
-
-
-__all__ = ["LEFT_S", "LOOK_EVERY_S", "TAKE_OVER_S", "TakeOver"]
