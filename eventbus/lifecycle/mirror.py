@@ -7,8 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 from eventbus.cache.pager import list_all
 from eventbus.errors import Expired
 from eventbus.list_watch import HasMetadata, ListOptions
-from eventbus.store.changes import Change, ChangeType, Versions
+from eventbus.store.changes import Change, Versions
 from eventbus.store.reader import ObjectReader
+from eventbus.store.storage import ChangeType
 from eventbus.store.watch_state import Behind
 
 T = TypeVar("T", bound=HasMetadata)

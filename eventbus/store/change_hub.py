@@ -63,6 +63,3 @@ class ChangeHub:
             feed.close()
         for feed in feeds:
             feed.join()
-
-
-__all__ = ["ChangeHub", "Hub"]

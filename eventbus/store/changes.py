@@ -171,16 +171,3 @@ class ChangeReader(Generic[T]):
             raise found.lost  # what is whole was handed out before
         self.after = found.version
         return found.changes
-
-
-__all__ = [
-    "READ_COUNT",
-    "UNFINISHED",
-    "Change",
-    "ChangeReader",
-    "ChangeType",
-    "Followed",
-    "Versions",
-    "follow",
-    "read_versions",
-]

@@ -50,6 +50,3 @@ def _problem(text: str) -> str:
 
 _BASE64: Final = frozenset(string.ascii_letters + string.digits + "-_")
 _JSON_STARTS: Final = frozenset('["tfn-' + string.digits + string.whitespace)
-
-
-__all__ = ["Continue"]

@@ -81,6 +81,3 @@ def check_finalizers(kind: Kind[T], new: T, former: T) -> None:
         raise InvalidObject(
             f'{kind.name} "{former.metadata.name}" is invalid: metadata.finalizers: Forbidden: {problem}'
         )
-
-
-__all__ = ["check_finalizers", "is_held", "is_over", "marked"]

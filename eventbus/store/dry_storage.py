@@ -54,6 +54,3 @@ class DryStorage(Generic[T]):
         if version not in ("", former.object.metadata.resource_version):
             raise conflict(self.kind, former.object.metadata.name)
         return former.object.metadata.resource_version
-
-
-__all__ = ["DryStorage"]

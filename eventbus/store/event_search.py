@@ -118,6 +118,3 @@ def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] 
 def _stands_as_it_is(value: str) -> bool:
     """Return True if an event with that value has its very bytes: not "", nor what JSON writes in another way."""
     return value.isascii() and value.isprintable() and bool(value) and not {'"', "\\", "/"} & set(value)
-
-
-__all__ = ["Search", "SearchResult", "search_events"]

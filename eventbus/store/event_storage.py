@@ -234,6 +234,3 @@ def _happened(event: Event, times: int) -> Happened:
 def _counted(event: Event) -> dict[str, Any]:
     """Return the fields of an event that say what happened, as opposed to its metadata."""
     return {key: value for key, value in to_core(event).items() if key in COUNTED and value is not None}
-
-
-__all__ = ["EventStorage"]

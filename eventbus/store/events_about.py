@@ -64,6 +64,3 @@ def _decoded(storage: EventStorage, packed: bytes | None) -> Event | None:
 def _is_about(event: Event, about: ObjectReference) -> bool:
     """Return False for what only lies in the same namespace: an event of `default` about what is in none."""
     return event.involved_object.namespace in ("", about.namespace, about.namespace or "default")
-
-
-__all__ = ["MOST", "read_events_about", "read_placed_about"]

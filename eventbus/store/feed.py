@@ -178,6 +178,3 @@ class _ReaderThread:
         self.running = False
         self.checked_at = 0.0
         self.thread: threading.Thread | None = None
-
-
-__all__ = ["Feed", "Subscriber"]

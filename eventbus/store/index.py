@@ -39,6 +39,3 @@ def bounds(start: bytes) -> tuple[bytes, bytes]:
     if start.endswith(b"\0"):
         return b"[" + start, b"(" + start[:-1] + b"\1"
     return b"[" + start, b"(" + start + b"\xff"
-
-
-__all__ = ["bounds", "members", "range_command"]

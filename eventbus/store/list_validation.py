@@ -68,6 +68,3 @@ def _check(problems: Iterator[tuple[str, str]]) -> None:
 
 def _forbidden(field: str, why: str) -> tuple[str, str]:
     return field, f"Forbidden: {why}"
-
-
-__all__ = ["check_list", "check_watch", "list_problems", "watch_problems"]

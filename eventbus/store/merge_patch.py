@@ -31,6 +31,3 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
         else:
             patch[key] = value
     return patch
-
-
-__all__ = ["difference", "merge"]

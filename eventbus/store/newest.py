@@ -124,6 +124,3 @@ def _scored(raw: Sequence[Any]) -> list[tuple[bytes, float]]:
     if raw and isinstance(raw[0], (list, tuple)):
         return [(key, float(score)) for key, score in raw]
     return [(key, float(score)) for key, score in zip(raw[::2], raw[1::2], strict=True)]
-
-
-__all__ = ["NewestFirst", "happened_in"]

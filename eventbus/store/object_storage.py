@@ -132,6 +132,3 @@ def decode_object(kind: Kind[T], packed: bytes) -> T:
 def encode_body(found: HasMetadata) -> bytes:
     """Return the body that `put` stores."""
     return msgspec.json.encode(with_metadata(found, resource_version=""))
-
-
-__all__ = ["ObjectStorage", "decode_object", "encode_body"]

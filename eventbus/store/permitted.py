@@ -25,6 +25,3 @@ def may_read(store: AnyStore, kind: Kind[Any], namespace: str = "") -> bool:
     except BusRefused:
         return False
     return True
-
-
-__all__ = ["may_read"]

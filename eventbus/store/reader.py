@@ -273,6 +273,3 @@ def _open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool) ->
 
 def _version_of(found: HasMetadata) -> int:
     return int(found.metadata.resource_version)
-
-
-__all__ = ["ObjectReader"]

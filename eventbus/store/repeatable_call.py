@@ -85,6 +85,3 @@ def _mend(bus: Bus, client: Client, partition: int, error: EventBusError) -> Non
         return
     with suppress(BusRefused):  # who may not open it goes on with one that others have opened
         bus.open_partition(client, partition)
-
-
-__all__ = ["Command", "Steps", "call", "call_in_steps", "call_together"]

@@ -79,6 +79,3 @@ class Scanner(Generic[T]):
             except PoisonBatch:
                 continue
         return page
-
-
-__all__ = ["PAGE", "Scanner"]

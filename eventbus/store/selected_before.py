@@ -80,6 +80,3 @@ def _attributes(shape: type) -> Mapping[str, str]:
 
 def _with(found: Any, name: str, value: Any) -> Any:
     return msgspec.structs.replace(found, **{name: value})
-
-
-__all__ = ["Was", "decode_was", "encode_was", "restored"]

@@ -76,5 +76,3 @@ def _made(kind: Kind[T], namespace: str, label_selector: str, field_selector: st
 _shared: Final = lru_cache(maxsize=256)(_made)
 #: Characters: one of 32 KB is 2 MB of terms, which would stay long after the last that watches by it.
 _LONGEST_SHARED: Final = 1024
-
-__all__ = ["Selection", "selection_of"]

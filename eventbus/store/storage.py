@@ -155,20 +155,3 @@ def replaced(found: T, **changes: object) -> T:
     """Return *found* with other fields."""
     struct: Any = found
     return msgspec.structs.replace(struct, **changes)  # type: ignore[no-any-return]
-
-
-__all__ = [
-    "LETTERS",
-    "MAX_BYTES",
-    "ChangeType",
-    "Found",
-    "Place",
-    "Storage",
-    "already_exists",
-    "check_size",
-    "conflict",
-    "not_found",
-    "replaced",
-    "settle",
-    "with_metadata",
-]

@@ -258,13 +258,3 @@ def _packed_time(moment: datetime | None) -> int | bool:
 
 def _time(value: Any) -> int | None:
     return value if type(value) is int else int(value) if type(value) is float else None
-
-
-__all__ = [
-    "COUNTED",
-    "View",
-    "decode_stored",
-    "is_written",
-    "lay_over",
-    "pack_written",
-]

@@ -54,6 +54,3 @@ class StoreWatch(Generic[T]):
         """See `Watch`."""
         self._state.stop()
         self._detach(self._state)
-
-
-__all__ = ["StoreWatch"]

@@ -11,9 +11,10 @@ import msgspec
 
 from eventbus.errors import EventBusError
 from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
-from eventbus.store.changes import UNFINISHED, Change, ChangeType, Versions
+from eventbus.store.changes import UNFINISHED, Change, Versions
 from eventbus.store.selected_before import restored
 from eventbus.store.selection import Selection
+from eventbus.store.storage import ChangeType
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -292,6 +293,3 @@ class WatchState(Generic[T]):
 
 def _nobody_waits() -> None:
     pass
-
-
-__all__ = ["BOOKMARK_S", "BUFFERED", "Begin", "Behind", "Step", "Wait", "WatchState"]

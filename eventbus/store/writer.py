@@ -282,6 +282,3 @@ def _part(found: Any, name: str) -> Any:
 def generated_name(begin: str) -> str:
     """Return a name that begins so, with five characters behind it."""
     return begin + "".join(random.choices(_NAME_CHARS, k=_NAME_LENGTH))
-
-
-__all__ = ["ObjectWriter", "generated_name"]
