@@ -63,8 +63,17 @@ class BusRefused(EventBusError):
     exit_code = 2
 
 
-class FunctionsMissing(EventBusError):
-    """The function library is not loaded on this server. Cure: load it; the call had no effect."""
+class FunctionsMissing(BusUnavailable):
+    """The functions of this build are not loaded on this server. Cure: `eventbus functions load`; then call again.
+
+    The call had no effect.
+    """
+
+    exit_code = 2
+
+
+class FunctionsForbidden(FunctionsMissing):
+    """The user may not call a function of this build. Cure: `eventbus acl --add`; then call again."""
 
 
 class GroupMissing(EventBusError):

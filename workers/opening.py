@@ -11,7 +11,7 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.options import read_options
 from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url
-from eventbus.errors import BusReplaced, BusUnavailable, ConfigError, FunctionsMissing, GroupMissing
+from eventbus.errors import BusReplaced, BusUnavailable, ConfigError, GroupMissing
 from eventbus.log import log
 from eventbus.settings import Options, Settings
 
@@ -41,8 +41,10 @@ class Opener:
         while True:
             try:
                 settings = settings or self._settings
-                return open_bus(find_url(settings), settings, options=options or self._options)
-            except (BusUnavailable, FunctionsMissing, GroupMissing) as error:
+                bus = open_bus(find_url(settings), settings, options=options or self._options)
+                bus.check_codecs()
+                return bus
+            except (BusUnavailable, GroupMissing) as error:
                 attempts += 1
                 if time.monotonic() - told >= TELL_EVERY_S:
                     told = time.monotonic()
@@ -60,6 +62,7 @@ class Opener:
         """
         try:
             bus.look_again(client)
+            bus.check_codecs()
         except BusReplaced as error:
             return str(error).partition(":")[0]
         found = read_options(client, bus.prefix)

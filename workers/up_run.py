@@ -14,6 +14,8 @@ from typing import Self
 from eventbus.agent.pods.left_lines import LINES
 from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
+from eventbus.broker import function_library
+from eventbus.broker.builds import prune
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client, connect, safe_url
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
@@ -103,6 +105,8 @@ class UpRun:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
         self._tell(f"bus: {safe_url(url)}" + self._way_in)
+        if self._keeper:
+            self._look_after_functions(url)
         self._broadcaster = EventBroadcaster(url, settings=self._settings)
         ends.callback(self._broadcaster.shutdown, FLUSH_S)
         self._recorder = self._broadcaster.new_recorder(COMPONENT)
@@ -116,6 +120,13 @@ class UpRun:
             self._begin_pods(ends)
         except OSError as error:
             raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
+
+    def _look_after_functions(self, url: str) -> None:
+        """Load this build's functions on our own server, and delete those of others that nobody uses."""
+        with connect(url, name="eventbus-up") as client:
+            function_library.load(client)
+            for name in prune(client, unknown=True):
+                log.info("deleted the functions of another build, which nobody uses: library %s", name)
 
     def _begin_pods(self, ends: ExitStack) -> None:
         self._pods = ProcfileRunner(

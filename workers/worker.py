@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from eventbus.broker.builds import ANNOUNCE_EVERY_S
 from eventbus.broker.bus import Bus
 from eventbus.clock import Clock, SystemClock
 from eventbus.consume.group_consumer import consumer_name
 from eventbus.consume.health import LoopHealth
-from eventbus.errors import BusUnavailable, FunctionsMissing
+from eventbus.errors import BusUnavailable
 from eventbus.event import ObjectReference
 from eventbus.log import log
 from eventbus.record.broadcaster import EventBroadcaster
@@ -215,12 +216,16 @@ class Worker:
     def _look_after(self) -> str:
         """Wait for the end, or for a change of options, which it then describes."""
         client = self._bus.client(name="eventbus-options")
+        announce_at = 0.0
         try:
             while not self._signals.wait(LOOK_EVERY_S):
                 try:
+                    if time.monotonic() >= announce_at:
+                        announce_at = time.monotonic() + ANNOUNCE_EVERY_S
+                        self._bus.functions(client, 0).announce("worker", f"{self._component} {self._name}")
                     if changed := self._opener.news(self._bus, client):
                         return changed
-                except (BusUnavailable, FunctionsMissing):
+                except BusUnavailable:
                     continue  # the consumers wait for it, and say so
             return ""
         finally:

@@ -10,22 +10,21 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker import functions
 from eventbus.broker.connection.connect import Client, check_server, cluster_client, connect, make_client, safe_url
+from eventbus.broker.function_library import load, load_missing, refusal
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Functions, Opened
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key
 from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.decodable import decodable
-from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsMissing
+from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsForbidden, FunctionsMissing
+from eventbus.formats import BASELINE_CODECS, CODECS, FORMATS, numbers_text, parse_numbers
 from eventbus.log import log
 from eventbus.settings import Options, Settings
 
 #: The fleet's log.
 LOG_GROUP = "log"
-#: Of everything that lies in Redis and of the functions that write it. Builds of another one refuse the bus.
-FORMAT = 2
 #: Of a bus that is made on a cluster: enough for a few for each of its nodes, also when there are more nodes one day.
 #: Their number never changes, and shares make many of them cheap.
 CLUSTER_PARTITIONS = 64
@@ -44,7 +43,12 @@ class Bus:
         options: Options,
         options_version: int,
         bus_id: str = "",
+        format: int = FORMATS[-1],
+        codecs: tuple[int, ...] = BASELINE_CODECS,
     ) -> None:
+        self.format = format  #: of all that lies in Redis
+        self.codecs = codecs  #: that producers may use
+        self.announce_at = 0.0  #: when a recorder announces its build the next time, monotonic s
         self.id = bus_id  #: random, of this bus alone: one that was made anew after a FLUSHALL has another
         self.url = url
         self.prefix = prefix
@@ -91,13 +95,14 @@ class Bus:
         """
         key = bus_key(self.prefix)
         with redis_errors():
-            found: Any = client.hmget(key, ["format", "partitions", "id"])
-        _refuse_other_format(found)
-        if None in found:
+            found: Any = client.hmget(key, ["format", "partitions", "id", "codecs"])
+        refuse_other_format(found)
+        if None in found[:3]:
             with suppress(BusRefused):  # who may not, leaves it to somebody else
-                _make(client, key, self.partitions, self.options, self.options_version, self.id)
+                self.write_missing(client)
             return False
         partitions, bus_id = parse_partitions(found[1], key), found[2].decode("ascii", "replace")
+        self.format, self.codecs = int(found[0]), parse_numbers(found[3], BASELINE_CODECS)
         if partitions != self.partitions:
             raise BusReplaced(self.partitions, partitions)
         if bus_id == self.id:
@@ -106,12 +111,38 @@ class Bus:
         self.id = bus_id
         return True
 
+    def write_missing(self, client: Client) -> None:
+        """Write what is missing in the bus's key as it is known here; what is there wins. Redis: HSETNX."""
+        key = bus_key(self.prefix)
+        with redis_errors():
+            if client.hsetnx(key, "format", str(self.format)):
+                # A bus that has a format and does not say which codecs was made before it could.
+                client.hsetnx(key, "codecs", numbers_text(self.codecs))
+            client.hsetnx(key, "id", self.id)
+            client.hsetnx(key, "partitions", str(self.partitions))
+            client.hsetnx(key, "options", msgspec.json.encode(self.options))
+            client.hsetnx(key, "options_version", str(self.options_version))
+
+    def look_at_codecs(self, client: Client) -> None:
+        """Look which codecs producers may use now. Redis: HMGET on the bus's key."""
+        with redis_errors():
+            (found,) = client.hmget(bus_key(self.prefix), ["codecs"])
+        self.codecs = parse_numbers(found, BASELINE_CODECS)
+
+    def check_codecs(self) -> None:
+        """Raises: ConfigError: producers may use a codec that this build cannot read; its workers would bury events."""
+        if unknown := sorted(set(self.codecs) - set(CODECS)):
+            theirs, ours = numbers_text(self.codecs), numbers_text(CODECS)
+            cure = "run workers of the version that the bus was upgraded for"
+            problem = f"producers of the bus may use codecs {theirs}, and this build reads {ours}, not {unknown[0]}"
+            raise ConfigError(f"{problem}: {cure}", cure=cure)
+
     def open_partition(
         self, client: Client, partition: int, group: str = "", policy: GroupPolicy = GroupPolicy.WAIT, start: str = "0"
     ) -> Opened:
         """Make a partition's stream, the store's group and *group*, or find them made. Safe to repeat.
 
-        Loads the function library where a server has lost it.
+        Loads this build's functions where they are missing, if the user may.
 
         Raises: ConfigError: others have made another bus here meanwhile; as `look_again`.
         """
@@ -119,8 +150,10 @@ class Bus:
         call = self.functions(client, partition)
         try:
             opened = call.open(os.urandom(8).hex(), SINK_GROUP)
+        except FunctionsForbidden as error:
+            raise refusal(client, error) from error
         except FunctionsMissing:
-            functions.load(client)
+            load(client)
             opened = call.open(os.urandom(8).hex(), SINK_GROUP)
         if group and group != SINK_GROUP:
             made = call.open(opened.generation, group, policy, start)
@@ -129,7 +162,10 @@ class Bus:
 
 
 def open_bus(url: str, settings: Settings, *, options: Options | None = None) -> Bus:
-    """Open the bus at *url*: check the server, load the functions, make what is missing.
+    """Open the bus at *url*: check the server, make what is missing.
+
+    Functions are loaded only where one has to be called that is not there, and never replaced: a bus that is there
+    opens without any.
 
     The first open of a bus decides how many partitions it has. *options*, if given, must be those of the bus.
 
@@ -138,22 +174,19 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
     client = connect(url, name="eventbus-open")
     try:
         server = check_server(client)
-        with redis_errors():
-            _refuse_other_format(client.hmget(bus_key(settings.prefix), ["format", "partitions"]))
-        functions.load(client)
-        number = settings.partitions or (CLUSTER_PARTITIONS if server.cluster else 1)
-        partitions, found, version, bus_id = _read_or_make(client, settings.prefix, number, options)
-        if options is not None and options != found:
-            raise ConfigError(difference(found, options))
-        bus = Bus(
+        new = Bus(
             url,
             cluster=server.cluster,
             prefix=settings.prefix,
-            partitions=partitions,
-            options=found,
-            options_version=version,
-            bus_id=bus_id,
+            partitions=settings.partitions or (CLUSTER_PARTITIONS if server.cluster else 1),
+            options=options or Options(),
+            options_version=1,
+            bus_id=os.urandom(8).hex(),
+            codecs=CODECS,
         )
+        bus = _read_or_make(client, new)
+        if options is not None and options != bus.options:
+            raise ConfigError(difference(bus.options, options))
         for partition in _missing_partitions(client, bus.keys):
             bus.open_partition(client, partition)
         return bus
@@ -181,38 +214,41 @@ def _missing_partitions(client: Client, keys: Sequence[Keys]) -> list[int]:
     ]
 
 
-def _refuse_other_format(found: Any) -> None:
+def refuse_other_format(found: Any) -> None:
     """Before anything is loaded or made. *found*: format and partitions of the bus's key.
 
-    Raises: ConfigError: another build's bus is there.
+    Raises: ConfigError: this build does not read and write the format of the bus.
     """
-    if found[:2] == [None, None] or found[0] == str(FORMAT).encode():
+    if found[:2] == [None, None] or found[0] in [str(each).encode() for each in FORMATS]:
         return
     made = found[0].decode("ascii", "replace") if found[0] else "1"
-    cure = "use the build that made it, or another EVENTBUS_PREFIX"
-    raise ConfigError(f"the bus has format {made:.20}, this build has format {FORMAT}: {cure}", cure=cure)
+    cure = f"use a version that reads format {made:.20}, or another EVENTBUS_PREFIX"
+    known = " and ".join(map(str, FORMATS))
+    raise ConfigError(f"the bus has format {made:.20}, this build reads and writes format {known}: {cure}", cure=cure)
 
 
-def _read_or_make(client: Client, prefix: str, number: int, options: Options | None) -> tuple[int, Options, int, str]:
-    key, fields = bus_key(prefix), ["partitions", "options", "options_version", "id"]
+def _read_or_make(client: Client, new: Bus) -> Bus:
+    """Return the bus that is there; if none is, *new* is made."""
+    key, fields = bus_key(new.prefix), ["format", "partitions", "options", "options_version", "id", "codecs"]
     with redis_errors():
         # Read first: a bus that exists must open when memory is full, where every HSETNX is refused.
         found: Any = client.hmget(key, fields)
-        if None in found:
-            _make(client, key, number, options or Options(), 1, os.urandom(8).hex())
+        refuse_other_format(found)
+        if None in found[:5]:
+            load_missing(client)  # first: of a bus that cannot be made, nothing is left behind
+            new.write_missing(client)
             found = client.hmget(key, fields)
-    partitions, version = parse_partitions(found[0], key), parse_options_version(found[2])
-    return partitions, decode_options(found[1]), version, found[3].decode("ascii", "replace")
-
-
-def _make(client: Client, key: bytes, partitions: int, options: Options, version: int, bus_id: str) -> None:
-    """Write what is missing; what is there wins."""
-    with redis_errors():
-        client.hsetnx(key, "format", str(FORMAT))
-        client.hsetnx(key, "id", bus_id)
-        client.hsetnx(key, "partitions", str(partitions))
-        client.hsetnx(key, "options", msgspec.json.encode(options))
-        client.hsetnx(key, "options_version", str(version))
+    return Bus(
+        new.url,
+        cluster=new.is_cluster,
+        prefix=new.prefix,
+        partitions=parse_partitions(found[1], key),
+        options=decode_options(found[2]),
+        options_version=parse_options_version(found[3]),
+        bus_id=found[4].decode("ascii", "replace"),
+        format=int(found[0]),
+        codecs=parse_numbers(found[5], BASELINE_CODECS),
+    )
 
 
 def decode_options(data: bytes) -> Options:

@@ -103,7 +103,7 @@ class ExportStore:
     def acquire(self, holder: str = "", beats: str = "") -> ExportHold:
         """Take the export if nobody holds it, or if *holder* does and its counter still is *beats*. Safe to repeat."""
         reply = self._call(
-            "eb2_export_acquire",
+            "export_acquire",
             (self._export, self._keys.workers, self._keys.meta, self._note, self._keys.spoiled),
             *(self._sink, self._consumer, name_bytes(holder), name_bytes(beats), self._bus.id),
         )
@@ -114,7 +114,7 @@ class ExportStore:
 
     def release(self) -> None:
         """Give the export up, if we hold it. Safe to repeat."""
-        self._call("eb2_export_release", (self._export, self._keys.workers), self._sink, self._consumer)
+        self._call("export_release", (self._export, self._keys.workers), self._sink, self._consumer)
 
     def settle(self, settled: ExportCheckpoint) -> bool:
         """Store *settled*, all of it or nothing. False: another worker holds the export.
@@ -127,7 +127,7 @@ class ExportStore:
         given = [settled.figures, settled.raised, list(kept.values()), settled.later, settled.done, burials]
         return bool(
             self._call(
-                "eb2_export_settle",
+                "export_settle",
                 (
                     *(self._export, self._later, self._keys.dead, self._keys.meta, self._note, self._keys.spoiled),
                     *(self._exported + key.encode() for key in kept),

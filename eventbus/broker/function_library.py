@@ -1,74 +1,66 @@
-"""The function library on the server: its source, and loading it."""
+"""The function libraries on the servers: loads that of this build beside those of other builds."""
 
 from __future__ import annotations
 
-import os
-from functools import cache
-
+from eventbus.broker.build import build, library, library_name
 from eventbus.broker.connection.connect import Client, primaries
+from eventbus.broker.pending_call import call_function
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import BusRefused, FunctionsMissing
+from eventbus.errors import BusRefused, EventBusError, FunctionsForbidden, FunctionsMissing
 
-#: What the functions share; the order matters: what is local to the library comes before its use.
-SHARED = (
-    "library",
-    "spoiled",
-    "objects",
-    "incoming",
-    "mend",
-    "commit",
-    "counting",
-    "spam_filter",
-    "correlation",
-    "state",
-    "client_written",
-    "taken_out",
-)
-#: A function each.
-VERBS = (
-    *("open", "publish", "correlate_and_store", "trim", "bury", "replay", "discard", "beat", "isolate", "claim"),
-    *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
-    *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint", "limit_rate"),
-)
-BUILD = 21  #: as in library.lua; raised with every change of the Lua, and 1 again with every new format
-
-
-@cache
-def library() -> str:
-    """The source of the whole library, as FUNCTION LOAD takes it."""
-    folder = os.path.join(os.path.dirname(__file__), "lua")  # importlib.resources imports all that reads mail
-
-    def text(part: str) -> str:
-        with open(os.path.join(folder, f"{part}.lua"), encoding="utf-8") as file:
-            return file.read()
-
-    # Each function in a block of its own: Lua allows 200 local names at a time.
-    return "\n".join(("#!lua name=eventbus2", *map(text, SHARED), *(f"do\n{text(verb)}\nend" for verb in VERBS)))
+#: The cure of every error that says that functions of this build are missing.
+LOAD_CURE = "run `eventbus functions load` of this version as a user of role admin"
 
 
 def load(client: Client) -> bool:
-    """Load the library on every server that takes writes and has none, or an older one. Returns whether it did.
+    """Load this build's library on every server that takes writes and lacks it. Returns whether any did.
 
-    Raises: BusRefused: no permission for FUNCTION LOAD; let the `admin` role do it once.
+    Nothing is replaced: libraries of other builds have other names.
+
+    Raises: FunctionsMissing: this user may not load functions; the message says who may.  BusUnavailable.
     """
-    with redis_errors():
-        behind = [server for server in primaries(client) if _build(server) < BUILD]
-    try:
-        with redis_errors():
-            for server in behind:
-                server.function_load(library(), replace=True)
-    except BusRefused as error:
-        cure = "run `eventbus functions load` as a user of role admin"
-        raise BusRefused(f"the functions of build {BUILD} are not loaded: {error}; {cure}", cure=cure) from error
-    return bool(behind)
+    loaded = False
+    for server in primaries(client):
+        try:
+            with redis_errors():  # asked first: a user that may not load is refused without the whole source
+                if server.execute_command("FUNCTION", "LIST", "LIBRARYNAME", library_name()):
+                    continue
+                server.function_load(library())
+            loaded = True
+        except BusRefused as error:
+            raise FunctionsMissing(
+                f"the functions of build {build()} are not loaded, and this user may not load them: {LOAD_CURE}",
+                cure=LOAD_CURE,
+            ) from error
+        except EventBusError as error:
+            if "already exists" not in str(error):  # by another process, in this moment
+                raise
+    return loaded
 
 
-def _build(server: Client) -> int:
+def load_missing(client: Client) -> None:
+    """Load this build's library unless it is there. Raises: FunctionsMissing: this user may not.  BusUnavailable."""
     try:
-        with redis_errors():
-            return int(server.execute_command("FCALL", "eb2_build", 0))
+        call_function(client, "build", ())
+    except FunctionsForbidden:
+        raise
     except FunctionsMissing:
-        return 0
+        load(client)
 
 
-__all__ = ["BUILD", "SHARED", "VERBS", "library", "load"]
+def refusal(client: Client, error: FunctionsForbidden) -> EventBusError:
+    """Return *error*, or a BusRefused if the user may call functions of this build, only not that one.
+
+    Redis: FCALL build, which every role may.
+    """
+    try:
+        call_function(client, "build", ())
+    except EventBusError:
+        return error
+    return BusRefused(
+        "the server does not permit this to the user: its role lacks that function (`eventbus acl --role …` prints "
+        "what a role may)"
+    )
+
+
+__all__ = ["LOAD_CURE", "load", "load_missing", "refusal"]

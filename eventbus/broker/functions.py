@@ -1,7 +1,7 @@
 """The functions of the library as typed methods, one each: parameters are those of the Lua headers in `lua/`.
 
-Nothing here retries: callers know which calls may be repeated. What they are given and answer (`function_values.py`),
-and how the library gets onto a server (`function_library.py`), can be had from here too.
+Nothing here retries: callers know which calls may be repeated. What they are given and answer (`function_values.py`)
+can be had from here too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from eventbus.broker.build import function_command
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.function_library import BUILD, library, load
 from eventbus.broker.function_values import (
     BucketUse,
     Checkpoints,
@@ -42,6 +42,7 @@ from eventbus.broker.pending_call import (
 )
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.failpoints import failpoint
+from eventbus.formats import CODECS, FORMATS, numbers_text
 from eventbus.settings import Options
 
 #: Changes that refresh may make a second, a partition: they share `changes` with what is written.
@@ -81,7 +82,7 @@ class Functions:
         keys = self._keys
         events = (keys.changes_of(EVENTS), keys.version_of(EVENTS))
         fixed = (keys.incoming, keys.incoming_meta, keys.meta, *events, keys.note_of("bus:incoming"), keys.spoiled)
-        reply = self._call("eb2_open", fixed, generation, group, policy, start, self._bus_id)
+        reply = self._call("open", fixed, generation, group, policy, start, self._bus_id)
         return Opened(reply[0].decode(), bool(reply[1]), bool(reply[2]))
 
     def correlate_and_store(self, group: str, consumer: str, options: Options, call: CorrelateCall) -> list[str]:
@@ -154,13 +155,13 @@ class Functions:
         options_given = option_arguments(options)
         arguments = (group, consumer, *options_given, self._bus_id, call.subjects, call.members)
         arguments += (len(call.bodies), *call.bodies, *call.batches)
-        return ("FCALL", "eb2_correlate_and_store", len(every), *every, *arguments)
+        return function_command("correlate_and_store", every, *arguments)
 
     def trim(self, options: Options, limit: int = 10_000) -> Trimmed:
         """Forget what every group has finished with. Safe to repeat."""
         keys = self._keys
         reply = self._call(
-            "eb2_trim",
+            "trim",
             (
                 *(keys.incoming, keys.incoming_meta, keys.meta, keys.changes_of(EVENTS), keys.dead, keys.workers),
                 *(keys.version_of(EVENTS), keys.note_of("bus:incoming"), keys.note_of("bus:dead"), keys.spoiled),
@@ -193,7 +194,7 @@ class Functions:
         failpoint("bury")
         buried = bool(
             self._call(
-                "eb2_bury",
+                "bury",
                 (
                     *(keys.incoming, keys.dead, keys.meta, keys.attempts + group.encode()),
                     *(_note_of_group(keys, group), keys.spoiled),
@@ -218,25 +219,25 @@ class Functions:
         """
         keys = self._keys
         fixed = (keys.incoming, keys.attempts + group.encode())
-        return bool(self._call("eb2_isolate", fixed, group, consumer, entry, position))
+        return bool(self._call("isolate", fixed, group, consumer, entry, position))
 
     def replay(self, options: Options, dead: bytes) -> ReplayStatus:
         """Give the dead entry back to the group that buried it. Safe to repeat: the entry moves once."""
         keys = self._keys
         fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"), keys.spoiled)
-        answer: bytes = self._call("eb2_replay", fixed, dead, options.incoming_bytes)[0]
+        answer: bytes = self._call("replay", fixed, dead, options.incoming_bytes)[0]
         return ReplayStatus(answer.decode())
 
     def discard(self, dead: bytes) -> bool:
         """Let the dead entry go for good. False: it was gone already."""
         keys = self._keys
         fixed = (keys.incoming, keys.incoming_meta, keys.dead, keys.meta, keys.note_of("bus:dead"), keys.spoiled)
-        return bool(self._call("eb2_discard", fixed, dead))
+        return bool(self._call("discard", fixed, dead))
 
     def export_retry(self, sink: str, dead: bytes) -> bool:
         """Have the dead entry that the export to *sink* has buried written once more. False: it is gone."""
         keys = self._keys
-        return bool(self._call("eb2_export_retry", (keys.dead, keys.later + sink.encode()), dead))
+        return bool(self._call("export_retry", (keys.dead, keys.later + sink.encode()), dead))
 
     def claim(self, group: str, consumer: str, dead: str, beats: str, limit: int = 64) -> dict[bytes, int]:
         """Take over up to *limit* entries of a consumer that is dead, or has left: *beats* "", which counts no death.
@@ -245,7 +246,7 @@ class Functions:
         """
         keys = self._keys
         reply = self._call(
-            "eb2_claim",
+            "claim",
             (keys.incoming, keys.workers, keys.attempts + group.encode()),
             *(group, consumer, name_bytes(dead), name_bytes(beats), limit),
         )
@@ -267,7 +268,7 @@ class Functions:
             keys.spoiled,
         )
         reply = self._call(
-            "eb2_expire",
+            "expire",
             (*fixed, *(keys.object + candidate for candidate in candidates)),
             options.max_stored,
             options.max_records,
@@ -282,7 +283,7 @@ class Functions:
         keys = self._keys
         pairs = [key for one in subjects for key in (keys.aggregate + one[:ID_CHARS], keys.spam + one[ID_CHARS:])]
         fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS), keys.spoiled)
-        reply = self._call("eb2_forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
+        reply = self._call("forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
         return int(reply[0])
 
     def refresh(self, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
@@ -291,22 +292,22 @@ class Functions:
         indexes = (keys.meta, keys.index_name, keys.index_object, keys.index_refresh)
         fixed = (*indexes, keys.changes_of(EVENTS), keys.version_of(EVENTS), keys.note_of(EVENTS), keys.spoiled)
         every = (*fixed, *(keys.object + candidate for candidate in candidates))
-        reply = self._call("eb2_refresh", every, REFRESHED_A_SECOND, "" if now_ms is None else now_ms)
+        reply = self._call("refresh", every, REFRESHED_A_SECOND, "" if now_ms is None else now_ms)
         return int(reply[0])
 
     def finish(self, plural: str) -> bool:
         """Do what a cut-off call on objects of this kind has left to do. False: nothing. Safe to repeat."""
-        return bool(self._call("eb2_finish", (self._keys.note_of(plural), self._keys.spoiled), plural))
+        return bool(self._call("finish", (self._keys.note_of(plural), self._keys.spoiled), plural))
 
     def put(self, options: Options, item: Item, version: str, was: bytes = b"") -> Written:
         """Create (*version* "") or replace an object that is no event."""
         body = (version, item.namespace, item.name, item.body, was, options.changes_bytes, self._bus_id)
-        return _written(self._call("eb2_put", self._item_keys(item.plural, item.key), *body))
+        return _written(self._call("put", self._item_keys(item.plural, item.key), *body))
 
     def remove(self, options: Options, plural: str, key: bytes, version: str = "") -> Written:
         """Take an object that is no event out."""
         return _written(
-            self._call("eb2_remove", self._item_keys(plural, key), version, options.changes_bytes, self._bus_id)
+            self._call("remove", self._item_keys(plural, key), version, options.changes_bytes, self._bus_id)
         )
 
     def write_event_command(
@@ -329,7 +330,7 @@ class Functions:
         minute = self._keys.occurrences + b"%d" % happened.minute
         counted = (happened.times if options.occurrences_s else 0, happened.what, options.occurrences_s * 1000)
         arguments = (version, event, options.event_ttl_s * 1000, copy, options.incoming_bytes, was, self._bus_id)
-        return ("FCALL", "eb2_write_event", len(keys) + 2, *keys, minute, spoiled, *arguments, *counted)
+        return function_command("write_event", (*keys, minute, spoiled), *arguments, *counted)
 
     def overlay_event(
         self,
@@ -344,7 +345,7 @@ class Functions:
         """Lay *overlay* over a recorded event until it goes, and *once* until its next repeat."""
         ttl_ms = options.event_ttl_s * 1000
         arguments = (version, overlay, once, ttl_ms, copy, options.incoming_bytes, was, self._bus_id)
-        return _written(self._call("eb2_overlay_event", self._event_keys(key), *arguments))
+        return _written(self._call("overlay_event", self._event_keys(key), *arguments))
 
     def remove_event(self, options: Options, key: bytes, version: str = "") -> Written:
         """Take one event out; the running count of a recorded one stays."""
@@ -352,7 +353,7 @@ class Functions:
         names = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object)
         fixed = (*names, keys.index_expiry, keys.index_forget, keys.changes_of(EVENTS), keys.object + key)
         arguments = (version, options.record_ttl_s * 1000, self._bus_id)
-        return _written(self._call("eb2_remove_event", (*fixed, keys.meta, keys.spoiled), *arguments))
+        return _written(self._call("remove_event", (*fixed, keys.meta, keys.spoiled), *arguments))
 
     def checkpoint(
         self, versions: Sequence[int], *, after: int | None = None, whole: bool = False, lost: int | None = None
@@ -362,11 +363,15 @@ class Functions:
         None: the line must be begun anew, which takes *whole* versions. Safe to repeat.
         """
         known, ahead = ("" if number is None else number for number in (after, lost))
-        reply = self._call("eb2_checkpoint", (self._keys.checkpoints,), known, int(whole) or "", ahead, *versions)
+        reply = self._call("checkpoint", (self._keys.checkpoints,), known, int(whole) or "", ahead, *versions)
         if len(reply) == 1:
             return None
         entries = ((int(entry_id.partition(b"-")[0]), unpack_versions(fields)) for entry_id, fields in reply[2])
         return Checkpoints(int(reply[1]), tuple(entries))
+
+    def announce(self, what: str, name: str) -> None:
+        """Note that a process of this build, *what* (worker or recorder), uses the bus. On partition 0 only."""
+        self._call(*announce_arguments(self._keys, what, name))
 
     def limit_rate(self, uses: Sequence[BucketUse], *, all_or_none: bool) -> list[float]:
         """Take tokens of shared buckets, or none where one has none; else of those that have. On partition 0 only.
@@ -375,7 +380,7 @@ class Functions:
         """
         every = (self._keys.spoiled, *(self._keys.rate + use.key for use in uses))
         wanted = (number for use in uses for number in (use.rate, use.burst, use.tokens))
-        waits_us = self._call("eb2_limit_rate", every, int(all_or_none) or "", *wanted)
+        waits_us = self._call("limit_rate", every, int(all_or_none) or "", *wanted)
         return [wait_us / 1_000_000 for wait_us in waits_us]
 
     def _item_keys(self, plural: str, key: bytes) -> tuple[bytes, ...]:
@@ -408,13 +413,17 @@ def _note_of_group(keys: Keys, group: str) -> bytes:
     return keys.note_of(EVENTS if group == SINK_GROUP else f"group:{group}")
 
 
+def announce_arguments(keys: Keys, what: str, name: str) -> tuple[Any, ...]:
+    """Return verb, keys and arguments of an announcement, for `call_function` and for a pipeline."""
+    return ("announce", (keys.builds,), what, name, numbers_text(FORMATS), numbers_text(CODECS))
+
+
 def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
     """Build the FCALL of one heartbeat, for a pipeline."""
-    return ("FCALL", "eb2_beat", 1, keys.workers, f"{group}/{consumer}")
+    return function_command("beat", (keys.workers,), f"{group}/{consumer}")
 
 
 __all__ = [
-    "BUILD",
     "REFRESHED_A_SECOND",
     "Functions",
     "Happened",
@@ -426,10 +435,9 @@ __all__ = [
     "Trimmed",
     "WriteStatus",
     "Written",
+    "announce_arguments",
     "beat_command",
     "decode_written",
-    "library",
-    "load",
     "option_arguments",
     "pack_argument",
     "subject_lives_ms",

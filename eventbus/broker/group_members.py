@@ -34,7 +34,7 @@ class GroupMembers:
         """Raise this worker's counters on *partitions* and, as *member*, on the bus, in one round trip a node.
 
         Returns: the counters of all members; None: the node that has them did not answer.
-        Raises:  BusUnavailable, FunctionsMissing: nobody was reached, or not as it should be; call again.
+        Raises:  BusUnavailable: nobody was reached, or functions are missing; call again.
         Redis:   FCALL beat, HGETALL eb:{0}:workers.
         """
         pipe: Any = self._client.pipeline(transaction=False)

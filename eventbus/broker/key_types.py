@@ -57,6 +57,7 @@ KEY_TYPES: Final[Mapping[str, Expected]] = {
         "hash", "what is held back or folded is not recorded", "what is counted by source begins at 0"
     ),
     "workers": Expected("hash", "no worker shows that it lives, and none takes over", "the next heartbeats fill it"),
+    "builds": Expected("hash", "no build says that it is in use", "the processes announce their builds again"),
     "attempts": Expected("hash", "the work of that group stands still", "deaths of its batches are counted from 0"),
     "dead": Expected("stream", "what is to be buried holds up the rest", "so is what was buried"),
     "export": Expected("hash", "nothing is written to that sink", "its position: it begins where --from says"),

@@ -36,6 +36,7 @@ class Keys:
     __slots__ = (
         "aggregate",
         "attempts",
+        "builds",
         "checkpoints",
         "dead",
         "export",
@@ -109,6 +110,8 @@ class Keys:
         self.workers = root + b"workers"
         #: STREAM  v: versions of events on all partitions, at their number over HTTP; of partition 0, bounded by bytes
         self.checkpoints = root + b"checkpoints"
+        #: HASH    <build>/worker, /recorder → ms, formats, codecs, name of the last that announced it; of partition 0
+        self.builds = root + b"builds"
         #: prefix of HASH  deaths per batch id, isolation    with the group
         self.attempts = root + b"attempts:"
         #: STREAM  cause, group, deaths, b                   trimmed to its byte bound
@@ -133,7 +136,7 @@ class Keys:
         return self._root_of(plural) + b"changes:%s" % plural.encode()
 
     def version_of(self, plural: str) -> bytes:
-        """STRING: a kind's newest version, and the bytes ever added to its changes; for ever."""
+        """STRING: a kind's newest version, the bytes ever added to its changes, and who wrote it; for ever."""
         return self._root_of(plural) + b"version:%s" % plural.encode()
 
     def note_of(self, what: str) -> bytes:
@@ -148,7 +151,7 @@ class Keys:
 
 
 def bus_key(prefix: str) -> bytes:
-    """HASH id, format, partitions, options, options_version: of the whole bus, for ever."""
+    """HASH id, format, codecs, partitions, options, options_version: of the whole bus, for ever."""
     return Keys(prefix, 0).root + b"bus"
 
 
@@ -170,7 +173,7 @@ def version_in(text: bytes | None) -> int:
 
 def bytes_in(text: bytes | None) -> int:
     """Parse the number of bytes ever added to a kind's changes from its version key's value."""
-    found = re.match(rb"\d+ (\d{1,16})\Z", text or b"")
+    found = re.match(rb"\d+ (\d{1,16})(?: |\Z)", text or b"")
     return int(found[1]) if found else 0
 
 

@@ -1,4 +1,4 @@
-"""Reads the options in Redis with their version, and changes them for all at once."""
+"""Reads the options in Redis with their version, and changes them, or the format, for all at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker.bus import decode_options
+from eventbus.broker.builds import cannot_read, describe, read_announcements
+from eventbus.broker.bus import Bus, decode_options, refuse_other_format
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import bus_key
 from eventbus.broker.numbers import parse_options_version, whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import ConfigError
+from eventbus.formats import CODECS, FORMATS, numbers_text
 from eventbus.settings import Options
 
 
@@ -80,3 +82,31 @@ def _values(data: bytes) -> dict[str, Any]:
 
 def _read(found: Any) -> tuple[Options, int] | None:
     return None if found[0] is None else (decode_options(found[0]), parse_options_version(found[1]))
+
+
+def upgrade_format(client: Client, bus: Bus, *, force: bool) -> tuple[int, tuple[int, ...]]:
+    """Give the bus the newest format of this build, and producers all its codecs. Returns both as they are now.
+
+    Raises: ConfigError: processes that cannot read them are at work, and not *force*.
+    Redis:  HGETALL on the bus's builds; WATCH, HMGET, MULTI, HSET, EXEC on its key.
+    """
+    key = bus_key(bus.prefix)
+    wanted = (FORMATS[-1], tuple(sorted({*bus.codecs, *CODECS})))
+    if wanted == (bus.format, bus.codecs):
+        return wanted
+    if not force and (unable := cannot_read(read_announcements(client, bus.prefix), [wanted[0]], wanted[1])):
+        cure = "upgrade or stop them first, or --force"
+        them = "; ".join(f"build {each.build}, {describe(each)}" for each in unable)
+        raise ConfigError(
+            f"format {wanted[0]} with codecs {numbers_text(wanted[1])} cannot be read by {them}: {cure}", cure=cure
+        )
+
+    def attempt(pipe: Any) -> None:
+        found = pipe.hmget(key, ["format", "partitions"])
+        refuse_other_format(found)
+        pipe.multi()
+        pipe.hset(key, mapping={"format": str(wanted[0]), "codecs": numbers_text(wanted[1])})
+
+    with redis_errors():
+        client.transaction(attempt, key)
+    return wanted

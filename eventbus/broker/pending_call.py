@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from eventbus.broker.build import function_command
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.log import log
@@ -122,10 +123,10 @@ def decode_correlate_reply(reply: Any) -> list[str]:
     return [each.decode() for each in proper(reply)]
 
 
-def call_function(client: Client, name: str, keys: Sequence[bytes], *args: Any) -> Any:
+def call_function(client: Client, verb: str, keys: Sequence[bytes], *args: Any) -> Any:
     """Call a function of the library, and wait for its reply. Raises: as `redis_errors`."""
     with redis_errors():
-        reply: Any = client.execute_command("FCALL", name, len(keys), *keys, *args)
+        reply: Any = client.execute_command(*function_command(verb, keys, *args))
     return proper(reply)
 
 

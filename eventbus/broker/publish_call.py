@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from eventbus.broker.build import function_command
 from eventbus.broker.keys import Keys
 
 #: How long a producer's last sequence is remembered after its last batch. A producer idle for half of it takes a
@@ -67,14 +68,9 @@ def publish_command(
     *producer*: where its state lies. Whoever may publish and knows it can spoil it, so it stands in no event.
     *losses* (cause, events) are counted with the batch, and only if it is accepted.
     """
-    return (
-        "FCALL",
-        "eb2_publish",
-        4,
-        keys.incoming,
-        keys.incoming_meta,
-        keys.producer + producer.encode(),
-        keys.meta,
+    return function_command(
+        "publish",
+        (keys.incoming, keys.incoming_meta, keys.producer + producer.encode(), keys.meta),
         first,
         n,
         body,

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from eventbus.broker.build import build
 from eventbus.broker.connection.address import safe_url
 from eventbus.broker.connection.tls import explain
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing, GroupMissing, OtherBus
+from eventbus.errors import (
+    BusRefused,
+    BusUnavailable,
+    EventBusError,
+    FunctionsForbidden,
+    FunctionsMissing,
+    GroupMissing,
+    OtherBus,
+)
 
 #: longest quote of a server's own words
 QUOTE_CHARS = 300
@@ -50,7 +59,16 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
 
 #: part of a reply that has no code of its own → the same
 _BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
-    "Function not found": (FunctionsMissing, "does not have the function: load the library and call again"),
+    "Function not found": (
+        FunctionsMissing,
+        "has no functions of build {build}: run `eventbus functions load` of this version as a user of role admin",
+    ),
+    # as Redis and Valkey say it of a function that the ACL does not name; of a function's commands they name another
+    "run the 'fcall' command": (
+        FunctionsForbidden,
+        "does not permit this user to call a function of build {build}: add what `eventbus acl --add` of this version "
+        "prints for its role",
+    ),
     "max number of clients reached": (BusUnavailable, "has no free connection: wait, or raise its maxclients"),
     "without any password configured": (BusRefused, "has no password, but one was given: take it out"),
     "script can't run this command": (BusRefused, "does not permit the function's commands: extend the user's ACL"),
@@ -150,9 +168,10 @@ def _by_reply(error: Exception) -> tuple[type[EventBusError], str] | None:
     text = str(error).rpartition(" of pipeline caused error: ")[2]
     # redis-py cuts the code off the words it has a class for, and keeps it in status_code
     code = getattr(error, "status_code", None) or text.partition(" ")[0]
-    if code in _BY_CODE:
-        return _BY_CODE[code]
-    return next((meaning for part, meaning in _BY_TEXT.items() if part in text), None)
+    if found := next((meaning for part, meaning in _BY_TEXT.items() if part in text), None):
+        leaf, words = found
+        return leaf, words.format(build=build()) if issubclass(leaf, FunctionsMissing) else words
+    return _BY_CODE.get(code)
 
 
 def _by_cause(error: Exception) -> tuple[type[EventBusError], str] | None:

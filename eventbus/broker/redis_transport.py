@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from eventbus.broker.build import function_command
+from eventbus.broker.builds import ANNOUNCE_EVERY_S, process_name
 from eventbus.broker.connection.connect import is_cluster
+from eventbus.broker.function_library import load
+from eventbus.broker.functions import announce_arguments
 from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.publish_call import (
     PRODUCER_LIFE_MS,
@@ -18,7 +23,7 @@ from eventbus.broker.publish_call import (
 )
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.transport import BusDescription, PublishRequest, nothing
-from eventbus.errors import EventBusError, FunctionsMissing
+from eventbus.errors import EventBusError, FunctionsForbidden, FunctionsMissing
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
@@ -36,7 +41,7 @@ class RedisTransport:
         self._client = client or bus.client(name="eventbus-outbox")
 
     def describe(self) -> BusDescription:
-        return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES, self._bus.id)
+        return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES, self._bus.codecs, self._bus.id)
 
     def publish(
         self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
@@ -57,7 +62,7 @@ class RedisTransport:
             )
             for request in requests
         ]
-        replies = self._round_trip(commands, meanwhile)
+        replies = self._round_trip([*commands, *self._announcement()], meanwhile)[: len(commands)]
         answers = [translate(each) if isinstance(each, Exception) else parse_reply(each) for each in replies]
         return self._make_missing(requests, answers)
 
@@ -79,6 +84,16 @@ class RedisTransport:
 
     def close(self) -> None:
         self._client.close()
+
+    def _announcement(self) -> list[tuple[Any, ...]]:
+        """Return what says now and then that this build records, and the look at what producers may use."""
+        now = time.monotonic()
+        if now < self._bus.announce_at:
+            return []
+        self._bus.announce_at = now + ANNOUNCE_EVERY_S
+        with suppress(EventBusError):
+            self._bus.look_at_codecs(self._client)
+        return [function_command(*announce_arguments(self._bus.keys[0], "recorder", process_name()))]
 
     def _round_trip(self, commands: Sequence[tuple[Any, ...]], meanwhile: Callable[[], object]) -> list[Any]:
         """Send *commands*, call *meanwhile*, return an answer or an error each. A cluster's client does not wait so."""
@@ -103,14 +118,24 @@ class RedisTransport:
         """Make each partition that is missing, or find out whose it is; a refusal stands in place of the answer."""
         made: dict[int, PublishReply | EventBusError] = {}
         for i, answer in enumerate(answers):
+            if isinstance(answer, FunctionsForbidden):
+                continue
             if isinstance(answer, FunctionsMissing) or (
                 isinstance(answer, PublishReply) and answer.status in (PublishStatus.MISSING, PublishStatus.OTHER)
             ):
                 partition = requests[i].partition
                 if partition not in made:
-                    made[partition] = self._make(partition)
+                    lacks_functions = isinstance(answer, FunctionsMissing)
+                    made[partition] = self._load() if lacks_functions else self._make(partition)
                 answers[i] = made[partition]
         return answers
+
+    def _load(self) -> PublishReply | EventBusError:
+        try:
+            load(self._client)
+        except EventBusError as error:
+            return error
+        return PublishReply(PublishStatus.MISSING)
 
     def _make(self, partition: int) -> PublishReply | EventBusError:
         try:

@@ -81,7 +81,11 @@ class GroupReader:
         self._noted: set[bytes] = set()  #: entries given to us of which `attempts` says something
 
     def open(self) -> bool:
-        """Make the group, at its floor if it had one. True if it had to be made. Safe to repeat."""
+        """Make the group, at its floor if it had one. True if it had to be made. Safe to repeat.
+
+        Raises: ConfigError: producers of the bus may use a codec that this build cannot read.
+        """
+        self._bus.check_codecs()
         opened = self._bus.open_partition(self._client, self._partition, self.group, self._policy, self._start)
         self._start = "0"  # should all be destroyed: whatever a stream made anew holds is new to the group
         return opened.made_group or opened.made_stream

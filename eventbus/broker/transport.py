@@ -9,6 +9,7 @@ import msgspec
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply
 from eventbus.errors import EventBusError
+from eventbus.formats import BASELINE_CODECS
 
 
 class BusDescription(msgspec.Struct, frozen=True):
@@ -16,6 +17,7 @@ class BusDescription(msgspec.Struct, frozen=True):
 
     partitions: int  #: 1..1024, the same for ever
     in_flight: int  #: batches of one partition in one `publish`, at the most
+    codecs: tuple[int, ...] = BASELINE_CODECS  #: that producers may use, as of the last look at the bus
     epoch: str = ""  #: another one where the bus has been made anew, with nothing of what it held
 
 

@@ -59,11 +59,22 @@ GROUPS: dict[str, str] = {
       eventbus dead show 0/1763700000000-0
       eventbus dead replay --all --cause handler-failed
     """,
+    "format": """What all processes of a bus must be able to read.
+
+    \b
+    Examples:
+      eventbus format get
+      eventbus format upgrade
+    """,
     "functions": """The functions in Redis that do the work of the bus. All buses on a server share them.
+
+    Each build has functions of its own, which lie beside those of others.
 
     \b
     Examples:
       eventbus functions load
+      eventbus functions list
+      eventbus functions prune
     """,
     "get": """List what the store holds.
 
@@ -123,7 +134,13 @@ COMMANDS: dict[str, Lazy] = {
     "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server; its data stays."),
     "exec": Lazy("eventbus.cli.commands.exec:exec_", "Run a command and record its life."),
     "explain": Lazy("eventbus.cli.commands.explain:explain", "Show the fields of a kind."),
+    "format get": Lazy("eventbus.cli.commands.format:get_format", "Show the format of the bus."),
+    "format upgrade": Lazy("eventbus.cli.commands.format:upgrade_format", "Give the bus the newest format."),
+    "functions list": Lazy("eventbus.cli.commands.functions:list_functions", "List builds with functions there."),
     "functions load": Lazy("eventbus.cli.commands.functions:load_functions", "Load the functions of this build."),
+    "functions prune": Lazy(
+        "eventbus.cli.commands.functions:prune_functions", "Delete functions of builds that are not used."
+    ),
     "get all": Lazy("eventbus.cli.commands.get_all:get_all", "Everything that the store holds."),
     "get events": Lazy(
         "eventbus.cli.commands.get_events:get_events", "Events, the latest last; -w shows them as they come."

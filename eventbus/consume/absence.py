@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, FunctionsMissing
 from eventbus.log import log
 
 
@@ -40,7 +40,7 @@ class RedisAbsence:
     def answered(self) -> None:
         """Note that Redis has answered, which ends its absence; a refusal or a fault of ours shows later."""
         self._asked = True
-        if isinstance(self._first, BusUnavailable):
+        if isinstance(self._first, BusUnavailable) and not isinstance(self._first, FunctionsMissing):
             self.over()
 
     def over(self) -> None:

@@ -188,9 +188,8 @@ class Consumer:
         try:
             step()
         except (GroupMissing, FunctionsMissing) as error:
-            if self._made_anew and isinstance(error, FunctionsMissing):  # it is not in what was loaded last
-                cure = "; if another version has loaded its own, install that one here"
-                return self._withdraw(FunctionsMissing(f"{error}{cure}"))
+            if self._made_anew and isinstance(error, FunctionsMissing):  # this user may not load them
+                return self._withdraw(error)
             if self._made_anew:
                 return self._failed(error)
             self._made_anew = True

@@ -18,7 +18,7 @@ from eventbus.broker.health.export_status import forget_silent_sinks
 from eventbus.broker.keys import EVENTS, OPERATED
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.clock import Clock
-from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing
+from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.failpoints import failpoint
 from eventbus.kinds import KINDS
 from eventbus.log import log
@@ -95,7 +95,7 @@ class Housekeeper:
                 behind |= (role(client, partition) or 0) >= _MORE_TO_DO.get(name, math.inf)
                 if self._waiting.pop((partition, name), None):
                     log.warning("housekeeping of partition %d goes on: %s", partition, name)
-            except (FunctionsMissing, BusUnavailable) as error:  # the consumers load them, and say that it is away
+            except BusUnavailable as error:  # the consumers say so, and load functions that are missing
                 log.debug("housekeeping of partition %d waits, %s: %s", partition, name, error)
             except EventBusError as error:
                 self._say_waiting(partition, name, str(error))

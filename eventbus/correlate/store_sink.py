@@ -29,7 +29,7 @@ EnforceBounds = Callable[[GroupReader], None]
 
 
 def store_nothing(reader: GroupReader) -> None:
-    """Make the call that `StoreSink` makes, of no batch. Raises: FunctionsMissing, BusRefused: as a real one would."""
+    """Make the call that `StoreSink` makes, of no batch. Raises: as a real one would."""
     call = CallBuilder(reader.keys, reader.options).call()
     reader.functions.correlate_and_store(reader.group, reader.consumer, reader.options, call)
 

@@ -8,7 +8,7 @@ it reads is typed at once, and a wrong type is found there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeAlias
 
@@ -19,10 +19,9 @@ from eventbus.decodable import decodable
 from eventbus.encoding.compression import compress, decompress
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.formats import BASELINE_CODECS, CODEC_LZ4, CODEC_NONE, CODECS
 
 SCHEMA_VERSION = 2
-#: How the events of a batch are packed: as they are, or as an LZ4 block. Of another number, a reader cannot open it.
-CODEC_NONE, CODEC_LZ4 = 0, 1
 MAX_BATCH_EVENTS = 64  #: events in one stream entry: bounds the cost of a redelivery
 MAX_BATCH_BYTES = 128 * 1024  #: the same in bytes, packed and opened
 MAX_EVENT_BYTES = 16 * 1024  #: one packed event; checked before it is unpacked
@@ -109,10 +108,13 @@ class PackedEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return pack_array((SCHEMA_VERSION, producer, first, self.codec, self.content))
 
 
-def pack_events(events: Sequence[bytes]) -> PackedEvents:
-    """Pack events, at most MAX_BATCH_EVENTS, each by itself; compressed where that pays: mostly from four on."""
+def pack_events(events: Sequence[bytes], codecs: Collection[int] = BASELINE_CODECS) -> PackedEvents:
+    """Pack events, at most MAX_BATCH_EVENTS, each by itself; compressed where that pays: mostly from four on.
+
+    *codecs*: those that the bus lets producers use.
+    """
     content = pack_array(events)
-    compressed = compress(content)
+    compressed = compress(content) if CODEC_LZ4 in codecs else None
     if compressed is None:
         exact = bytes(memoryview(content))  # msgspec's own has room behind it that nobody counts
         return PackedEvents(CODEC_NONE, len(events), exact)
@@ -169,7 +171,7 @@ def _unpack_parts(body: bytes) -> tuple[str, int, int, Any]:
 
 def _open(codec: int, packed: Any) -> list[bytes]:
     """Return the events that are *packed* as *codec* says. Raises: PoisonBatch."""
-    if codec not in (CODEC_NONE, CODEC_LZ4):
+    if codec not in CODECS:
         raise PoisonBatch(DeadCause.UNKNOWN_CODEC)
     if codec == CODEC_LZ4:
         try:

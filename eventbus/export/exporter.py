@@ -321,9 +321,9 @@ class PartitionExporter:
                 if settled.position is not None:
                     self._position = settled.position
                 return
-            except FunctionsMissing:
-                self._bus.open_partition(self.client, self._partition)
             except BusUnavailable as error:
+                if isinstance(error, FunctionsMissing) and self._open_again():
+                    continue
                 self._lease.last_progress = self._clock.monotonic()
                 self._redis.waits(error)
                 failures += 1
@@ -337,11 +337,15 @@ class PartitionExporter:
             self._open_again()
         return BACKOFF.pause_s(self._redis.failures, self._uniform)
 
-    def _open_again(self) -> None:
+    def _open_again(self) -> bool:
+        """Open the partition, which loads functions that are missing. False: it cannot be done now."""
         try:
             self._bus.open_partition(self.client, self._partition)
         except EventBusError as error:
-            log.warning("%s: %s", self._what, error)
+            if not isinstance(error, BusUnavailable):  # that is told already
+                log.warning("%s: %s", self._what, error)
+            return False
+        return True
 
     def _let_go(self) -> None:
         self._progress.end()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eventbus.backoff import Backoff
-from eventbus.errors import BusUnavailable, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.errors import BusUnavailable, EventBusError, GroupMissing
 from eventbus.record.losses import Losses
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DeferredStart:
         """Start it, or begin to wait. Raises: BusRefused, ConfigError: waiting would not help."""
         try:
             self._run()
-        except (BusUnavailable, FunctionsMissing, GroupMissing) as error:
+        except (BusUnavailable, GroupMissing) as error:
             self._tell(error)
             self._thread = threading.Thread(target=self._wait_and_run, name="eventbus-patient", daemon=True)
             self._thread.start()

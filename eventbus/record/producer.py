@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 import msgspec
@@ -15,6 +15,7 @@ from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, Publish
 from eventbus.broker.transport import PublishRequest
 from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, PackedEvents, pack_events
+from eventbus.formats import BASELINE_CODECS
 from eventbus.record.ack_check import AckCheckSchedule
 from eventbus.record.losses import Losses
 
@@ -54,12 +55,22 @@ class Producer:
 
     Args: ring_bytes: the most memory that the ring takes; 0: there is none.
           life_ms: how long Redis is to remember this producer; 0: `PRODUCER_LIFE_MS`.
+          codecs: returns those that the bus lets producers use.
     """
 
-    def __init__(self, *, clock: Clock, losses: Losses, ring_bytes: int, life_ms: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        losses: Losses,
+        ring_bytes: int,
+        life_ms: int = 0,
+        codecs: Callable[[], Collection[int]] = lambda: BASELINE_CODECS,
+    ) -> None:
         self._clock = clock
         self._losses = losses
         self._life_ms = life_ms or PRODUCER_LIFE_MS
+        self._codecs = codecs
         self._uncertain_to = 0  # sequences that Redis may have had, and forgotten, when they were taken over
         self.check = AckCheckSchedule(clock)
         self._ring_limit = ring_bytes
@@ -91,7 +102,9 @@ class Producer:
         while self._open:
             events = _as_many_as_fit(self._open[:MAX_BATCH_EVENTS])
             losses = self._losses.take_unreported()
-            self.waiting.append(NumberedBatch(self._next, pack_events(events), losses, self._clock.monotonic()))
+            self.waiting.append(
+                NumberedBatch(self._next, pack_events(events, self._codecs()), losses, self._clock.monotonic())
+            )
             del self._open[: len(events)]
             self._next += len(events)
             self._sealed += len(events)
@@ -232,7 +245,7 @@ class Producer:
         self._losses.count("refused", dropped, next(iter(refused.values()), "the API refused the whole batch"))
         self._waiting_events -= dropped
         if kept:
-            self.waiting.appendleft(NumberedBatch(batch.first, pack_events(kept), batch.losses))
+            self.waiting.appendleft(NumberedBatch(batch.first, pack_events(kept, self._codecs()), batch.losses))
         else:
             self._losses.tell_again(batch.losses)
         self._renumber()

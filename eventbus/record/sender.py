@@ -238,9 +238,14 @@ class Sender:
                 losses=self._losses,
                 ring_bytes=ring_bytes,
                 life_ms=0 if self._spool is None else SPOOLED_LIFE_MS,
+                codecs=self._codecs,
             )
             for _ in range(self._bus.partitions)
         ]
+
+    def _codecs(self) -> tuple[int, ...]:
+        """Return the codecs that producers may use, as far as the transport knows."""
+        return self._transport.describe().codecs if self._transport else self._bus.codecs
 
     def _fill(self, room: int) -> None:
         """Pack events until the buffer is empty, or *room* events are."""

@@ -13,6 +13,7 @@ from eventbus.broker.publish_call import PublishReply
 from eventbus.broker.transport import BusDescription, PublishRequest, nothing
 from eventbus.decodable import decodable
 from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.formats import BASELINE_CODECS
 from eventbus.remote.address import ApiAddress
 from eventbus.remote.connection import ApiConnection
 
@@ -32,6 +33,7 @@ class RemoteBus(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     partitions: int
     event_ttl_s: int = 0
+    codecs: tuple[int, ...] = BASELINE_CODECS  #: that producers may use
 
 
 class _Lasts(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class HttpTransport:
         self._bus = read_bus(connection)
 
     def describe(self) -> BusDescription:
-        return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES)
+        return BusDescription(self._bus.partitions, IN_FLIGHT_BATCHES, self._bus.codecs)
 
     def publish(
         self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing

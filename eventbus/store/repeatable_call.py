@@ -11,11 +11,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from eventbus.broker import functions
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
+from eventbus.broker.function_library import load, refusal
 from eventbus.broker.redis_errors import redis_errors, translate
-from eventbus.errors import BusRefused, EventBusError, FunctionsMissing, OtherBus
+from eventbus.errors import BusRefused, EventBusError, FunctionsForbidden, FunctionsMissing, OtherBus
 
 R = TypeVar("R")
 
@@ -80,8 +80,10 @@ def _execute(client: Client, command: Command) -> Any:
 
 def _mend(bus: Bus, client: Client, partition: int, error: EventBusError) -> None:
     """See to what *error* says: the library is missing, or the bus is another one."""
+    if isinstance(error, FunctionsForbidden):
+        raise refusal(client, error) from error
     if isinstance(error, FunctionsMissing):
-        functions.load(client)
+        load(client)
         return
-    with suppress(BusRefused):  # who may not open it goes on with one that others have opened
+    with suppress(BusRefused, FunctionsForbidden):  # who may not open it goes on with one that others have opened
         bus.open_partition(client, partition)

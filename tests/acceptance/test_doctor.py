@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
+from eventbus.broker.build import build
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.function_library import BUILD
+from eventbus.broker.function_library import LOAD_CURE
 from eventbus.broker.health.bus_status import read_status
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import run_on_terminal
@@ -248,7 +249,12 @@ def test_options_that_cannot_be_read_are_named(env: dict[str, str]) -> None:
         (("HSET", "BUS", "partitions", "many"), "bus", "is no number from 1 to 1024", "HSET "),
         (("SET", "BUS", "x"), "bus", "has something else under a key", "or take another EVENTBUS_PREFIX"),
         (("SET", "BUS", "x"), "keys", "{0}:bus is a string, and must be a hash", "RENAME "),
-        (("FUNCTION FLUSH",), "functions", "has lost them", "run `eventbus functions load` as a user of role admin"),
+        (
+            ("FUNCTION FLUSH",),
+            "functions",
+            "are not loaded",
+            LOAD_CURE,
+        ),
     ],
 )
 def test_a_spoilt_bus_has_its_cure(
@@ -363,10 +369,13 @@ def test_commands_run_as_the_users_of_their_roles(env: dict[str, str], tmp_path:
     record = ("record", "Pod/web-0", "--reason", "Failed", "--message", "no more disk", "--type", "Warning")
     assert run(*record, env=as_role("producer")).returncode != 0  # nobody has made the bus
     refused = run("options", "get", env=as_role("deploy"))
-    assert (refused.returncode, "run `eventbus functions load` as a user of role admin" in refused.stderr) == (2, True)
+    assert (
+        refused.returncode,
+        LOAD_CURE in refused.stderr,
+    ) == (2, True)
     assert run("functions", "load", env=as_role("deploy")).returncode == 2
     loaded = run("functions", "load", env=as_role("admin"))
-    assert (loaded.returncode, loaded.stdout) == (0, f"build {BUILD} loaded\n"), loaded.stderr
+    assert (loaded.returncode, loaded.stdout) == (0, f"build {build()} loaded\n"), loaded.stderr
     assert json.loads(run("functions", "load", "-o", "json", env=as_role("admin")).stdout)["loaded"] is False
     assert run("options", "get", env=as_role("deploy")).returncode == 0
     ran = run(*record, env=as_role("producer"))

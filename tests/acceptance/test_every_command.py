@@ -71,6 +71,10 @@ CASES = [
     same("wait --for=delete node/none", "condition met"),
     same("status", "No sink worker is alive"),
     same("functions load", "is there already"),
+    same("functions list", "LAST USED"),
+    same("functions prune", "No functions of other builds found."),
+    same("format get", "THIS PROGRAM"),
+    same("format upgrade", "nothing to change"),
     same("group list", "sink"),
     Case(("group", "delete", "nobody"), Answer(1, 'error: group "nobody" not found; there are: sink')),
     Case(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.broker import functions
+from eventbus.broker import function_library
 from eventbus.broker.access.roles import Role, acl_setuser
 from eventbus.broker.connection.connect import make_client
 from tests.support.api_replay import EVENTS
@@ -29,7 +29,7 @@ def worker(request: pytest.FixtureRequest, embedded_url: str, prefix: str, tmp_p
     where = urlsplit(embedded_url)
     url = where._replace(netloc=f"{prefix}:{password}@{where.netloc.rpartition('@')[2]}").geturl()
     with make_client(embedded_url) as admin:
-        functions.load(admin)
+        function_library.load(admin)
         admin.execute_command(
             "ACL", "SETUSER", *acl_setuser(Role.DEPLOY, user=prefix, password=password, prefix=prefix)
         )

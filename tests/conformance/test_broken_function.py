@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from eventbus.broker import functions
+from eventbus.broker.build import library
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.correlate import keys as correlator
 from tests.conformance import recording
@@ -102,18 +102,18 @@ def assert_found(url: str, table: str, vector: str) -> None:
 
 @pytest.mark.parametrize("mutant", LUA.values(), ids=LUA)
 def test_rule_that_is_to_be_broken_is_in_the_source(mutant: Mutant) -> None:
-    assert mutated(functions.library(), mutant) != functions.library()
+    assert mutated(library(), mutant) != library()
 
 
 @pytest.mark.parametrize("mutant", one(LUA.values()), ids=LUA)
 def test_broken_rule_of_the_function_is_found(own_server: str, mutant: Mutant) -> None:
-    load(own_server, mutated(functions.library(), mutant))
+    load(own_server, mutated(library(), mutant))
     assert_found(own_server, mutant.found_by, mutant.vector)
 
 
 @pytest.mark.volume
 def test_function_as_it_is_passes_on_the_same_server(own_server: str) -> None:
-    load(own_server, functions.library())
+    load(own_server, library())
     assert failures(RedisDriver(own_server), own_scenarios()) == []
 
 

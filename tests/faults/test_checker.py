@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eventbus.broker.function_library import library
+from eventbus.broker.build import library
 from tests.faults.breakages import LUA, broken_library
 from tests.faults.checker import Accepted, Found, Verdict, compare
 from tests.faults.table import Row, format_rows

@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 from redis import Redis
 
-from eventbus.broker import functions
+from eventbus.broker.build import VERBS, function_name, library
 from tests.functions.servers import own_server
 
 #: Where `redis` is the global still: at run time it is another table than while the library loads.
@@ -163,8 +163,8 @@ class Breaker:
     def __init__(self, url: str, change: Callable[[str], str] = lambda source: source) -> None:
         self.url = url
         self.client = cast(Any, Redis.from_url(url))
-        source = functions.library()
-        self._names = dict(re.findall(r"'((?:eb\d+_)(\w+))'", source))
+        source = library()
+        self._names = {function_name(verb): verb for verb in (*VERBS, "build")}
         self.verbs = [verb for verb in self._names.values() if verb != "build"]
         self.client.function_load(with_prelude(self.client, change(source)), replace=True)
 

@@ -96,7 +96,7 @@ def raw_changes(partition: Partition) -> list[tuple[str, str, bytes]]:
 
 
 def _shape(name: str, value: Any) -> Any:
-    if name == "workers":
+    if name in ("workers", "builds"):
         return sorted(value)
     if name == "incoming:meta" or name.startswith("producer:"):
         return _fields({field: text for field, text in value.items() if field not in ("generation", "bus")})

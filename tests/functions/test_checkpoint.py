@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventbus.broker import functions
+from eventbus.broker.build import library
 from eventbus.broker.function_values import Checkpoints
 from tests.functions.partition import Partition
 
@@ -41,12 +41,18 @@ def test_versions_are_joined_and_the_number_grows_by_what_their_sum_does(partiti
     assert partition.call.checkpoint([9, 11], after=first + 5) == Checkpoints(first, ())
 
 
+def test_a_library_that_was_loaded_anew_goes_on_with_the_line(partition: Partition) -> None:
+    """So does that of another build, which shares no memory with it either."""
+    first, _ = begin(partition, 7, 8)
+    partition.admin.function_load(library(), replace=True)
+    assert partition.call.checkpoint([9, 8], after=first) == Checkpoints(first, ((first + 2, (9, 8)),))
+
+
 @pytest.mark.parametrize(
     "fault",
     [
         "a version that jumped",
         "a version that is lost",
-        "a library loaded anew",
         "rubbish",
         "a line that is lost, and was ahead of the clock",
     ],
@@ -58,8 +64,6 @@ def test_what_cannot_be_gone_on_with_is_begun_anew_above_all_that_was_given(part
         versions = (7, 8 + 10_000_000)
     elif fault == "a version that is lost":
         lost, versions = first, (7, 2)
-    elif fault == "a library loaded anew":
-        partition.admin.function_load(functions.library(), replace=True)
     elif fault == "a line that is lost, and was ahead of the clock":
         first, _ = begin(partition, 7, 8 + 10_000_000)
         partition.admin.delete(partition.keys.checkpoints)

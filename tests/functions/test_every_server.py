@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker import functions
+from eventbus.broker.build import library
 from tests.conftest import CONTAINERS
 from tests.functions.breaking import Breaker, breakable_server
 from tests.functions.picture import differences
@@ -30,7 +30,7 @@ def breaker(server_url: str) -> Iterator[Breaker]:
     """On a server that others have as well: they find the library as it is."""
     found = Breaker(server_url)
     yield found
-    found.client.function_load(functions.library(), replace=True)
+    found.client.function_load(library(), replace=True)
     found.client.close()
 
 

@@ -41,6 +41,6 @@ def test_each_command_that_runs_stands_in_the_table(breaker: Breaker, case: Case
         case.act(story.partition, story._given)
         executed = [one for one in breaker.executed() if one.function == case.verb]
         assert executed
-        function = functions_used()[f"eb2_{case.verb}"]
+        function = functions_used()[case.verb]
         missing = {f"{one.command} {one.keys[:3]}" for one in executed if not allowed(function, one, story)}
         assert not missing

@@ -12,17 +12,21 @@ import msgspec
 import pytest
 from redis.exceptions import ResponseError
 
+from eventbus.broker import build as build_module
 from eventbus.broker import function_library, functions
+from eventbus.broker.build import build, function_name, library, library_name
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
 from eventbus.broker.function_values import BucketUse, GroupPolicy
+from eventbus.formats import FORMATS
 from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
 from tests.builders import make_event
 from tests.functions.partition import Partition
 from tests.functions.servers import own_server
 
 LUA = files("eventbus.broker") / "lua"
-VERBS = function_library.VERBS
+VERBS = build_module.VERBS
 #: keys and arguments of a header: number, an ellipsis if any number follow, and for keys the patterns and the type
 KEY = re.compile(r"KEYS\[(\d+)(…?)\]\s+((?:\S+, )*\S+)\s+(STREAM|HASH|ZSET|STRING(?:\|HASH)?)")
 ARGUMENT = re.compile(r"ARGV\[(\d+)(…?)\]")
@@ -108,6 +112,7 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     "export_release": lambda partition: _export(partition).release(),
     "checkpoint": lambda partition: partition.call.checkpoint([1], whole=True),
     "limit_rate": lambda partition: partition.call.limit_rate([BucketUse(b"0" * 18, 1, 10, 1)], all_or_none=False),
+    "announce": lambda partition: partition.call.announce("worker", "host-1"),
     "export_retry": lambda partition: partition.call.export_retry("file", b"1-1"),
 }
 
@@ -124,7 +129,7 @@ def sent_by(partition: Partition, verb: str) -> tuple[list[bytes], list[Any]]:
 
     partition.client.execute_command = note
     CALLS[verb](partition)
-    return sent[f"eb2_{verb}"]
+    return sent[function_name(verb)]
 
 
 def matches(key: str, patterns: list[str]) -> bool:
@@ -165,37 +170,32 @@ def test_every_function_says_what_it_replies_and_writes() -> None:
 def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: Partition) -> None:
     (library,) = (
         dict(zip(found[::2], found[1::2], strict=True))
-        for found in partition.admin.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "eventbus2")
+        for found in partition.admin.execute_command("FUNCTION", "LIST", "LIBRARYNAME", library_name())
     )
     flags = {}
     for found in library[b"functions"]:
         function = dict(zip(found[::2], found[1::2], strict=True))
         flags[function[b"name"].decode()] = set(function[b"flags"])
     said = {
-        f"eb2_{verb}": {b"allow-oom"} if "llowed when memory is full" in source(verb).split("\n\n")[0] else set()
+        function_name(verb): {b"allow-oom"} if "llowed when memory is full" in source(verb).split("\n\n")[0] else set()
         for verb in VERBS
     }
-    assert flags == said | {"eb2_build": {b"no-writes"}}
+    assert flags == said | {function_name("build"): {b"no-writes"}}
     refused = {name for name, found in flags.items() if not found}
-    assert refused == {"eb2_publish", "eb2_replay", "eb2_export_retry", "eb2_limit_rate"}, (
+    assert refused == set(map(function_name, ("publish", "replay", "export_retry", "limit_rate"))), (
         "what else may not run while a full server drains?"
     )
 
 
 def test_every_file_is_part_of_the_library() -> None:
     files_of_it = {part.name.removesuffix(".lua") for part in LUA.iterdir()}
-    assert files_of_it == {*function_library.SHARED, *VERBS}
+    assert files_of_it == {*build_module.SHARED, *VERBS}
     for verb in VERBS:
-        assert source(verb) in functions.library()
-
-
-def test_the_build_of_the_library_is_that_of_functions_py() -> None:
-    (build,) = re.findall(r"^local BUILD = (\d+)$", source("library"), re.MULTILINE)
-    assert int(build) == functions.BUILD
+        assert source(verb) in library()
 
 
 def test_no_function_names_a_key_itself_or_unpacks_without_bound() -> None:
-    code = "\n".join(line.partition("--")[0] for line in functions.library().splitlines()[1:])
+    code = "\n".join(line.partition("--")[0] for line in library().splitlines()[1:])
     assert "eb:" not in code
     assert "'KEYS'" not in code
     unpacked = set(re.findall(r"(?<!cmsgpack\.)unpack\(([\w.]+)(,?)", code))
@@ -245,32 +245,55 @@ def test_the_guard_of_these_tests_refuses_a_key_that_was_not_given(own: Partitio
 # -- who loads it --------------------------------------------------------------------------------------------------
 
 
-def build_of(partition: Partition) -> int:
-    build: int = partition.admin.fcall("eb2_build", 0)
-    return build
+def libraries(partition: Partition) -> set[str]:
+    """The names of the libraries on the server."""
+    found = partition.admin.execute_command("FUNCTION", "LIST")
+    return {dict(zip(each[::2], each[1::2], strict=True))[b"library_name"].decode() for each in found}
 
 
-def library_of(build: int) -> str:
-    return functions.library().replace(f"local BUILD = {functions.BUILD}\n", f"local BUILD = {build}\n")
+def another_build(of: str = "0123abcd") -> str:
+    """The source of a build that differs in its name alone."""
+    return library().replace(build(), of)
 
 
-@pytest.mark.parametrize(
-    ("found", "left"), [(functions.BUILD - 1, functions.BUILD), (functions.BUILD + 1, functions.BUILD + 1)]
-)
-def test_an_older_library_is_replaced_and_a_newer_one_is_left_alone(own: Partition, found: int, left: int) -> None:
-    own.admin.function_load(library_of(found), replace=True)
-
-    assert functions.load(own.admin) is (found < functions.BUILD)
-
-    assert build_of(own) == left
-    assert functions.load(own.admin) is False
-
-
-@pytest.mark.parametrize("how", ["the bus is opened", "a partition is opened"])
-def test_a_library_that_is_gone_comes_back_when(own: Partition, how: str) -> None:
+def test_the_library_of_another_build_is_left_alone(own: Partition) -> None:
     own.admin.function_flush()
-    if how == "the bus is opened":
-        open_bus(own.url, Settings(prefix="own"))
+    own.admin.function_load(another_build())
+
+    assert function_library.load(own.admin) is True
+    assert function_library.load(own.admin) is False
+
+    assert libraries(own) == {library_name(), library_name("0123abcd")}
+    assert own.admin.fcall(function_name("build"), 0) == build().encode()
+    assert own.admin.fcall(function_name("build", "0123abcd"), 0) == b"0123abcd"
+
+
+def test_a_bus_that_is_there_is_opened_and_read_without_functions(own: Partition) -> None:
+    own.record(make_event())
+    own.admin.function_flush()
+
+    bus = open_bus(own.url, Settings(prefix="own"))
+    with bus.client() as client:
+        assert len(ObjectStore(bus, client).list().items) == 1
+
+    assert libraries(own) == set()
+
+
+@pytest.mark.parametrize("how", ["a partition is opened", "a bus is made"])
+def test_functions_that_are_missing_are_loaded_when(own: Partition, how: str) -> None:
+    own.admin.function_flush()
+    if how == "a bus is made":
+        open_bus(own.url, Settings(prefix="another"))
     else:
         own.bus.open_partition(own.admin, 0)
-    assert build_of(own) == functions.BUILD
+    assert libraries(own) == {library_name()}
+
+
+def test_a_change_of_the_source_makes_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, read = build(), build_module._source
+    monkeypatch.setattr(build_module, "_source", lambda part: read(part) + " ")
+    assert build_module.build.__wrapped__() != ours
+    monkeypatch.setattr(build_module, "_source", read)
+    assert build_module.build.__wrapped__() == ours
+    monkeypatch.setattr(build_module, "FORMATS", (*FORMATS, 99))
+    assert build_module.build.__wrapped__() != ours

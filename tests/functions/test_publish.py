@@ -198,8 +198,6 @@ def test_an_argument_that_is_no_number_is_refused_before_anything_is_written(
     before = partition.state()
 
     with pytest.raises(EventBusError, match="is not a number"):
-        partition.call._call(
-            "eb2_publish", (keys.incoming, keys.incoming_meta, keys.producer + b"p1", keys.meta), *args
-        )
+        partition.call._call("publish", (keys.incoming, keys.incoming_meta, keys.producer + b"p1", keys.meta), *args)
 
     assert changed(before, partition.state()) == set()

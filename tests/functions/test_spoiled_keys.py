@@ -43,6 +43,7 @@ KINDS = {
     "suppressed": "hash",
     "spoiled": "hash",
     "workers": "hash",
+    "builds": "hash",
     "attempts:": "hash",
     "dead": "stream",
     "checkpoints": "stream",

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eventbus.broker import functions
+from eventbus.broker import build as build_module
+from eventbus.broker.build import library
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.errors import Expired
@@ -98,13 +99,12 @@ def kill_and_start(partition: Partition, server: EmbeddedServer) -> None:
 
 
 def load_again(partition: Partition, server: EmbeddedServer) -> None:
-    partition.admin.function_load(functions.library(), replace=True)
+    partition.admin.function_load(library(), replace=True)
 
 
 FAULTS: dict[str, Fault] = {
     "FLUSHALL": flush,
     "kill -9 and start": kill_and_start,
-    "FUNCTION LOAD REPLACE": load_again,
     "version deleted": delete_version,
     "version deleted and the bus opened": delete_version_and_open,
     "changes and version deleted": delete_changes,
@@ -147,12 +147,60 @@ def test_who_watched_before_is_told_to_list_again(partition: Partition, server: 
     assert [change.object.message for change in reader.read(1)] == ["three"]
 
 
-def test_without_a_fault_who_watched_before_reads_on(partition: Partition, server: EmbeddedServer) -> None:
+@pytest.mark.parametrize("loaded", [False, True], ids=["", "the library is loaded anew"])
+def test_without_a_fault_who_watched_before_reads_on(
+    partition: Partition, server: EmbeddedServer, loaded: bool
+) -> None:
     """The control run."""
     partition.record(make_event())
     reader = read_changes(partition, versions(partition)[-1])
+    if loaded:
+        load_again(partition, server)
     partition.record(make_event(message="two"))
     assert [change.object.message for change in reader.read(1)] == ["two"]
+
+
+OTHER_BUILD = "0123abcd"
+
+
+def switch_builds(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Load another build's functions. Returns: has the calls that follow made by the one that made none before."""
+    ours = build_module.build()
+    partition.admin.function_load(library().replace(ours, OTHER_BUILD), replace=True)
+
+    def switch() -> None:
+        other = OTHER_BUILD if build_module.build() == ours else ours
+        monkeypatch.setattr(build_module, "build", lambda: other)
+
+    return switch
+
+
+def test_two_builds_that_write_in_turn_count_on_together(
+    partition: Partition, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else versions would jump with each turn, and every reader would list again and again."""
+    switch = switch_builds(partition, monkeypatch)
+    seeded = partition.version()
+    for n in range(6):
+        partition.record(make_event(message=str(n)))
+        switch()
+    assert versions(partition) == [seeded + 1 + n for n in range(6)]
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_whichever_build_writes_after_a_fault_who_watched_before_is_told_to_list_again(
+    partition: Partition, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    switch = switch_builds(partition, monkeypatch)
+    partition.record(make_event())
+    last = versions(partition)[-1]
+
+    switch()
+    fault(partition, server)
+    partition.record(make_event(message="two"))
+
+    with pytest.raises(Expired):
+        read_changes(partition, last).read(1)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +231,7 @@ def test_a_counter_that_is_lost_while_it_is_ahead_of_the_clock_does_not_fall_bac
 ) -> None:
     """A change below the stream's last id would be refused in mid-call, after the batch was acknowledged."""
     for _ in range(3):  # ten seconds ahead each
-        load_again(partition, server)
+        delete_version(partition, server)
         partition.record(make_event())
     last = partition.version()
     assert last > (time.time() + 15) * 1_000_000

@@ -718,6 +718,21 @@ EXPORTS = [
 ]
 
 
+ANNOUNCEMENTS = [
+    Case(
+        name="a build is in use",
+        verb="announce",
+        act=lambda partition, _given: partition.call.announce("worker", "one"),
+    ),
+    Case(
+        name="one that nobody has used for a month is forgotten",
+        verb="announce",
+        prepare=lambda partition: partition.admin.hset(partition.keys.builds, "0ld/worker", "1 2 0,1 old"),
+        act=lambda partition, _given: partition.call.announce("worker", "one"),
+    ),
+]
+
+
 def _checkpoint(version: int) -> Callable[[Partition, Any], object]:
     return lambda partition, _given: partition.call.checkpoint([version], whole=True)
 
@@ -747,7 +762,19 @@ BUCKETS = [
     ),
 ]
 
-CASES = [*PUBLISH, *RECORD, *DEAD, *WORKERS, *HOUSEKEEPING, *OPEN, *OBJECTS, *EXPORTS, *CHECKPOINTS, *BUCKETS]
+CASES = [
+    *PUBLISH,
+    *RECORD,
+    *DEAD,
+    *WORKERS,
+    *HOUSEKEEPING,
+    *OPEN,
+    *OBJECTS,
+    *EXPORTS,
+    *CHECKPOINTS,
+    *BUCKETS,
+    *ANNOUNCEMENTS,
+]
 
 
 def candidates(partition: Partition) -> list[bytes]:

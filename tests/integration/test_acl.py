@@ -13,10 +13,11 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from eventbus.agent.heartbeat import heartbeat
 from eventbus.agent.opening import open_agent
-from eventbus.broker import functions
+from eventbus.broker import function_library
 from eventbus.broker.access.function_commands import functions_used
 from eventbus.broker.access.granted import check_rights, read_rights
 from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, name_of
+from eventbus.broker.build import function_name, library
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.function_values import GroupPolicy
@@ -29,7 +30,7 @@ from eventbus.broker.options import change_options
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.errors import BusRefused
+from eventbus.errors import BusRefused, FunctionsMissing
 from eventbus.event import Event, ObjectReference
 from eventbus.kinds import EVENT, NODE
 from eventbus.lifecycle.node_monitor import Pace
@@ -91,7 +92,7 @@ def with_user(url: str, user: str, password: str) -> str:
 
 def load_functions(url: str) -> None:
     with make_client(url) as client:
-        functions.load(client)
+        function_library.load(client)
 
 
 def record(url: str, settings: Settings, n: int) -> EventBroadcaster:
@@ -254,7 +255,7 @@ def test_a_right_that_is_missing_inside_a_function_is_found(
     with make_client(any_server_url) as admin:
         rules = [rule.replace(" +zrem", "") for rule in acl_rules(Role.WORKER, prefix)]
         admin.execute_command("ACL", "SETUSER", f"{prefix}-worker", *rules)
-    assert "ZREM index_forget" in read_rights(client, prefix).half["eb2_correlate_and_store"]
+    assert "ZREM index_forget" in read_rights(client, prefix).half[function_name("correlate_and_store")]
     found = check_rights(client, prefix, None)
     assert found.severity is Severity.ERROR
     assert "half-way" in found.message
@@ -340,11 +341,12 @@ def test_deploy_sets_options_and_deletes_groups(bus_made: As, settings: Settings
     client.close()
 
 
-def test_an_admin_replaces_the_functions(client_of: Callable[[Role], Any]) -> None:
+def test_an_admin_loads_functions_and_lists_them(client_of: Callable[[Role], Any]) -> None:
     client = client_of(Role.ADMIN)
     assert not denied(client, "FUNCTION", "LIST")
+    assert function_library.load(client) is False
     with pytest.raises(ResponseError, match="already exists"):
-        client.function_load("#!lua name=eventbus2\nredis.register_function('eb2_x', function() end)")
+        client.function_load(library())
 
 
 @pytest.mark.parametrize("words", ["BGREWRITEAOF", "ACL LOAD", "LASTSAVE", "INFO persistence", "CONFIG GET dir"])
@@ -375,7 +377,7 @@ def test_a_bus_without_functions_is_refused_with_the_admins_command(
 ) -> None:
     with make_client(server_url) as admin:
         admin.function_flush()
-    with pytest.raises(BusRefused, match="run `eventbus functions load` as a user of role admin"):
+    with pytest.raises(FunctionsMissing, match="run `eventbus functions load` of this version as a user of role admin"):
         open_bus(as_role(Role.DEPLOY), settings)
     load_functions(as_role(Role.ADMIN))
     assert open_bus(as_role(Role.DEPLOY), settings).partitions == 1
@@ -402,10 +404,10 @@ HARM: list[tuple[str, set[Role]]] = [
     ("XREADGROUP GROUP none x STREAMS {p}incoming >", {Role.WORKER}),
     ("MGET {p}object:events:x", {Role.READER, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
     ("XADD {p}incoming NOMKSTREAM * a b", {Role.PRODUCER, Role.AGENT, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
-    ("FCALL eb2_remove 7 {p}version:nodes {p}note:nodes {p}index:name:nodes {p}changes:nodes {p}object:nodes:x {p}meta"
+    ("FCALL REMOVE 7 {p}version:nodes {p}note:nodes {p}index:name:nodes {p}changes:nodes {p}object:nodes:x {p}meta"
      " {p}spoiled x 60000",
      {Role.DEPLOY, Role.WORKER, Role.AGENT, Role.OPERATOR}),
-    ("FCALL eb2_remove 7 {p}version:robots {p}note:robots {p}index:name:robots {p}changes:robots {p}object:robots:x"
+    ("FCALL REMOVE 7 {p}version:robots {p}note:robots {p}index:name:robots {p}changes:robots {p}object:robots:x"
      " {p}meta {p}spoiled x 60000",
      {Role.DEPLOY, Role.WORKER}),
     ("MGET {p}object:nodes:x", {Role.READER, Role.AGENT, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
@@ -417,7 +419,7 @@ OPERATED: list[tuple[str, set[Role]]] = [
     ("ZRANGE {p}operated:index:name:KIND - + BYLEX", {Role.OPERATOR}),
     ("SET {p}operated:object:KIND:x 1", set()),
     ("DEL {p}operated:object:KIND:x", {Role.OPERATOR}),
-    ("FCALL eb2_remove 7 {p}operated:version:KIND {p}operated:note:KIND {p}operated:index:name:KIND"
+    ("FCALL REMOVE 7 {p}operated:version:KIND {p}operated:note:KIND {p}operated:index:name:KIND"
      " {p}operated:changes:KIND {p}operated:object:KIND:x {p}meta {p}spoiled x 60000",
      {Role.OPERATOR}),
 ]  # fmt: skip
@@ -428,7 +430,7 @@ HARM += [(line.replace("KIND", kind), roles) for kind in ("pods", "configmaps", 
 def test_harm_is_open_to_those_alone_whose_work_it_is(
     client_of: Callable[[Role], Any], prefix: str, command: str, allowed: set[Role]
 ) -> None:
-    words = command.replace("{p}", f"{prefix}:{{0}}:").split()
+    words = command.replace("{p}", f"{prefix}:{{0}}:").replace("REMOVE", function_name("remove")).split()
     assert {role for role in Role if not denied(client_of(role), *words)} == allowed
 
 

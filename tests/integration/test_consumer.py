@@ -16,7 +16,6 @@ import pytest
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import make_client
-from eventbus.broker.function_library import BUILD, library
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.clock import SystemClock
@@ -203,25 +202,6 @@ def test_a_worker_lives_on_when_something_is_destroyed_under_it(
             eventually(lambda: counted(bus) >= 200)
             eventually(lambda: nothing_waits(bus))
             assert counted(bus) == 200
-
-
-def test_a_worker_of_another_version_says_so_once_and_is_not_ready(
-    short_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A newer build has loaded its functions, and one that this worker calls has another name there."""
-    with own_server(short_path) as server, make_client(server.url or "") as client:
-        bus = open_for(server.url or "", settings)
-        newer = library().replace(f"BUILD = {BUILD}\n", f"BUILD = {BUILD + 1}\n")
-        client.function_load(newer.replace("eb2_correlate_and_store", "eb2_another_name"), replace=True)
-        with EventBroadcaster(server.url, settings=settings) as broadcaster, sink_running(bus) as runner:
-            record(broadcaster, 1)
-            eventually(lambda: sum("install that one here" in line for line in caplog.messages) == 1)
-            eventually(lambda: runner.loop_health()[0].counts["failures"] > 2)
-            assert not runner.loop_health()[0].ready
-            assert sum("install that one here" in line for line in caplog.messages) == 1
-            assert sum("making it anew" in line for line in caplog.messages) == 1
-            client.function_load(library(), replace=True)
-            eventually(lambda: counted(bus) == 1)
 
 
 def test_a_worker_drains_a_redis_that_is_full(short_path: Path, settings: Settings) -> None:

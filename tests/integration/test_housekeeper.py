@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker import functions
+from eventbus.broker import function_library
 from eventbus.broker.exports import ExportStore
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.health.export_status import export_status
@@ -264,7 +264,7 @@ def test_it_goes_on_after(short_path: Path, prefix: str, often: None, fault: str
             elif fault == "the functions are gone for a while":
                 partition.admin.function_flush()
                 time.sleep(0.1)
-                functions.load(partition.admin)
+                function_library.load(partition.admin)
             else:
                 partition.admin.set(partition.keys.dead, "not a stream")
                 time.sleep(0.1)

@@ -13,9 +13,9 @@ import pytest
 
 from eventbus.backoff import Backoff
 from eventbus.broker.access.roles import Role, acl_setuser
+from eventbus.broker.build import build, function_name, library
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import make_client
-from eventbus.broker.function_library import BUILD, library
 from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
@@ -34,6 +34,7 @@ from tests.waiting import eventually
 OBJECTS = [make_reference(name=f"web-{n}") for n in range(16)]
 #: More failures than they would take over from each other in, until a good event is buried.
 OFTEN = 80
+CORRELATE = function_name("correlate_and_store")
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +81,12 @@ class Scene:
     def take_away(self) -> None:
         match self.spoil:
             case "the right to call the function":
-                self.permit("+fcall|eb2_correlate_and_store", "+fcall|eb2_its_former_name")
+                self.permit(f"+fcall|{CORRELATE}", "+fcall|of_another_build")
             case "keys that no trial has":
                 self.permit(":spam:*", ":elsewhere:*")
             case "the function":
-                newer = library().replace(f"BUILD = {BUILD}\n", f"BUILD = {BUILD + 1}\n")
-                self.admin.function_load(newer.replace("eb2_correlate_and_store", "eb2_another_name"), replace=True)
+                without = library().replace("register('correlate_and_store'", "register('its_former_name'")
+                self.admin.function_load(without, replace=True)
 
     def give_back(self) -> None:
         self.permit()
@@ -162,7 +163,13 @@ def test_a_worker_that_lacks_something_is_given_nothing_and_says_so_once(
         scene.record(100)
         eventually(lambda: failures(old) > OFTEN)
         said = [line for line in caplog.messages if line.startswith("group sink")]
-        assert sum("waits" in line for line in said) == 1
+        (waits,) = [line for line in said if "waits" in line]
+        if scene.spoil == RIGHT:
+            assert f"build {build()}" in waits
+            assert "eventbus acl --add" in waits
+        if scene.spoil == FUNCTION:
+            assert f"build {build()}" in waits
+            assert "eventbus functions load" in waits
         assert not any("goes on" in line for line in said)
         held = scene.pending  # by nobody: it has left, and the name alone stays
         assert scene.admin.hgetall(scene.bus.keys[0].workers) == {}

@@ -146,7 +146,8 @@ class Recording:
 async def describe_bus(request: web.Request) -> web.Response:
     """Answer what a recorder must know of the bus, and how long events are kept."""
     bus = request.app[API].bus
-    return _json({"id": bus.id, "partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s})
+    facts = {"partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s, "codecs": bus.codecs}
+    return _json({"id": bus.id} | facts)
 
 
 def _may_record_of(access: Access, user: User) -> Callable[[str], bool]:

@@ -12,6 +12,8 @@ from functools import cache
 
 import msgspec
 
+from eventbus.broker.build import function_name
+
 #: function → keys (names of `Keys`, several where one command spans them) → commands.
 #: `changes`, `version`, `note`, `object` and `index_name` are of every kind.
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -228,6 +230,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "export_retry": {"dead": "XRANGE", "later": "TYPE ZADD"},
     "limit_rate": {"rate": "MGET EXISTS SET", "spoiled": "HGET HSET"},
+    "announce": {"builds": "HGETALL HDEL HSET"},
     "checkpoint": {"checkpoints": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD"},
 }
 
@@ -242,19 +245,24 @@ class Use(msgspec.Struct, frozen=True, order=True):
 class Function(msgspec.Struct, frozen=True):
     """One registered function: the names of the keys it works on, and all that it does, sorted."""
 
-    name: str
+    verb: str
     keys: tuple[str, ...]
     uses: tuple[Use, ...]
+
+    @property
+    def name(self) -> str:
+        """Return its name in Redis."""
+        return function_name(self.verb)
 
 
 @cache
 def functions_used() -> Mapping[str, Function]:
-    """Return every function of the library by its name."""
+    """Return every function of the library by its verb."""
     found = {}
     for verb, commands in _COMMANDS.items():
         uses = tuple(sorted({*_uses(commands), *(_CLOCKED if commands else ())}))
         keys = tuple(sorted({key for use in uses for key in use.keys}))
-        found[f"eb2_{verb}"] = Function(f"eb2_{verb}", keys, uses)
+        found[verb] = Function(verb, keys, uses)
     return found
 
 

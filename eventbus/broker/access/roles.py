@@ -12,6 +12,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 from eventbus.broker.access.function_commands import Function, Use, functions_used
+from eventbus.broker.build import build, function_name
 from eventbus.broker.keys import OPERATED, Keys, bus_key, item_key
 from eventbus.objects.conditions import LIFECYCLE_LEASE
 
@@ -35,7 +36,7 @@ _OVER_HTTP = frozenset({"checkpoint", "limit_rate"})
 #: Which functions each role calls.
 _FUNCTIONS: Mapping[Role, frozenset[str]] = {
     # Not open: it may destroy groups. A stream that was destroyed is made anew by the workers, and waited for.
-    Role.PRODUCER: frozenset({"publish"}),
+    Role.PRODUCER: frozenset({"publish", "announce"}),
     Role.READER: frozenset(),
     Role.WORKER: frozenset(
         {
@@ -116,6 +117,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "incoming_meta": "HGETALL TYPE",
         "meta": "HGETALL TYPE",
         "workers": "HGETALL TYPE",
+        "builds": "HGETALL TYPE",
         "changes": "XLEN XRANGE XREVRANGE TYPE",
         "dead": "XLEN XRANGE XREVRANGE TYPE",
         "version": "GET TYPE",
@@ -143,7 +145,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "DEL",
         "idempotency": "SET",
     },
-    Role.ADMIN: {},
+    Role.ADMIN: {"builds": "HGETALL"},
 }
 
 _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
@@ -171,7 +173,8 @@ _KEYLESS: Mapping[Role, str] = {
     # Of the whole server, whatever the prefix: a server has one set of functions, one file of users, one backup.
     # No ACL|SETUSER: users are made in the ACL file, which only the server's machine can write.
     Role.ADMIN: (
-        "FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE BGREWRITEAOF BGSAVE LASTSAVE CONFIG|GET ACL|LOAD ACL|USERS ACL|LOG"
+        "FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE SCAN BGREWRITEAOF BGSAVE LASTSAVE CONFIG|GET ACL|LOAD ACL|USERS "
+        "ACL|LOG"
     ),
 }
 
@@ -184,10 +187,9 @@ READS = frozenset(_READS.split())
 
 
 def role_functions(role: Role) -> tuple[Function, ...]:
-    """Return the functions that *role* calls, by name."""
-    roles = (role, *_INCLUDES.get(role, ()))
-    names = {f"eb2_{verb}" for one in roles for verb in _FUNCTIONS[one]}
-    return tuple(function for name, function in sorted(functions_used().items()) if name in names)
+    """Return the functions that *role* calls, by verb."""
+    verbs = frozenset[str]().union(*(_FUNCTIONS[one] for one in (role, *_INCLUDES.get(role, ()))))
+    return tuple(function for verb, function in sorted(functions_used().items()) if verb in verbs)
 
 
 def uses_of(role: Role, function: Function) -> frozenset[Use]:
@@ -214,20 +216,25 @@ def role_uses(role: Role) -> frozenset[Use]:
     return frozenset(uses)
 
 
-def acl_rules(role: Role, prefix: str = "eb", *, also: Iterable[Role] = ()) -> tuple[str, ...]:
+def acl_rules(
+    role: Role, prefix: str = "eb", *, also: Iterable[Role] = (), with_builds: Iterable[str] = (), add: bool = False
+) -> tuple[str, ...]:
     """Return the rules of ACL SETUSER for *role*, without user and password; a selector is one item, with brackets.
 
-    *also*: further roles that the user has.
+    *also*: further roles that the user has. *with_builds*: other builds whose functions it may call, too; an ACL
+    names functions one by one, and a pattern matches none. *add*: rules that leave the user what it has.
     """
     roles = (role, *also)
     uses = frozenset[Use]().union(*map(role_uses, roles))
     keyless = sorted(use.command for use in uses if not use.keys)
-    rules = ["resetkeys", "resetchannels", "clearselectors", "-@all", *(f"+{_word(name)}" for name in keyless)]
-    rules.append("+fcall|eb2_build")
-    if called := sorted({function.name for one in roles for function in role_functions(one)}):
+    builds = dict.fromkeys((build(), *with_builds))
+    rules = [] if add else ["resetkeys", "resetchannels", "clearselectors", "-@all"]
+    rules += [f"+{_word(name)}" for name in keyless]
+    rules += [f"+fcall|{function_name('build', of)}" for of in builds]
+    if called := sorted({function.verb for one in roles for function in role_functions(one)}):
         # One pattern, since a call may pass hundreds of keys. What a function does to them is judged by the rest.
-        words = [f"fcall|{name}" for name in called]
-        rules.append(f"(~{prefix}:{{*}}:* {' '.join(f'+{word}' for word in words)})")
+        words = [f"+fcall|{function_name(verb, of)}" for of in builds for verb in called]
+        rules.append(f"(~{prefix}:{{*}}:* {' '.join(words)})")
     by_keys: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for use in uses:
         if use.keys:
@@ -235,15 +242,23 @@ def acl_rules(role: Role, prefix: str = "eb", *, also: Iterable[Role] = ()) -> t
     # The server tries them in this order; those of several keys are what correlate_and_store reads and writes most.
     for keys, commands in sorted(by_keys.items(), key=lambda item: (-len(item[0]), item[0])):
         rules.append(_selector(prefix, keys, map(_word, sorted(commands)), read_only=commands <= READS))
+    if Role.ADMIN in roles:  # all prefixes use the same functions: who uses which says each bus
+        rules.append("(%R~*:{*}:builds +hgetall)")
     return tuple(rules)
 
 
 def acl_setuser(
-    role: Role, *, user: str, password: str | None, prefix: str = "eb", also: Iterable[Role] = ()
+    role: Role,
+    *,
+    user: str,
+    password: str | None,
+    prefix: str = "eb",
+    also: Iterable[Role] = (),
+    with_builds: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """Return the words of ACL SETUSER that make *user* anew. The password goes in as its hash."""
     secret = "#" + (sha256(password.encode()).hexdigest() if password else "SHA256-OF-THE-PASSWORD")
-    return (user, "reset", "on", secret, *acl_rules(role, prefix, also=also))
+    return (user, "reset", "on", secret, *acl_rules(role, prefix, also=also, with_builds=with_builds))
 
 
 def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from eventbus.broker.connection.connect import connect, primaries, safe_url
 from eventbus.broker.health.bus_checks import check_bus
 from eventbus.broker.health.findings import Finding, failed, ok
 from eventbus.broker.health.network_checks import check_default_user, check_tls
-from eventbus.broker.health.server_checks import check_functions, check_server_of
+from eventbus.broker.health.server_checks import check_functions, check_other_builds, check_server_of
 from eventbus.broker.health.spoiled_checks import check_keys
 from eventbus.errors import EventBusError
 from eventbus.settings import Settings
@@ -34,6 +34,7 @@ def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]
             findings += _guarded("server", partial(check_server_of, node))
             findings += _guarded("user", partial(check_replay, node, settings.prefix))
         findings += _guarded("functions", lambda: [check_functions(client, settings.prefix)])
+        findings += _guarded("functions", lambda: check_other_builds(client))
         findings += _guarded("bus", lambda: check_bus(client, url, settings))
         findings += _guarded("keys", lambda: check_keys(client, settings.prefix))
         findings += _guarded("acl", lambda: [check_rights(client, settings.prefix, role)])

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from eventbus.broker import functions
-from eventbus.broker.connection.connect import Client
-from eventbus.broker.health.findings import Finding, error, failed, ok, warning
+from eventbus.broker.build import build
+from eventbus.broker.builds import describe, read_libraries
+from eventbus.broker.connection.connect import Client, primaries
+from eventbus.broker.function_library import LOAD_CURE
+from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.keys import bus_key
-from eventbus.broker.redis_errors import redis_errors, translate
+from eventbus.broker.pending_call import call_function
+from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.server_version import OLDEST_VERSION
+from eventbus.errors import FunctionsForbidden, FunctionsMissing
 
 #: Clocks may differ so much, seconds: ages are off by it, and `--since`. Then an hour's events look old or future.
 CLOCK_WARNING_S, CLOCK_ERROR_S = 2.0, 60.0
@@ -137,37 +142,55 @@ def check_clock(skew_s: float) -> Finding:
 
 
 def check_functions(client: Client, prefix: str) -> Finding:
-    """Check that the function library is loaded, and as new as this program's."""
-    from redis.exceptions import NoPermissionError, ResponseError
-
-    cure = "run `eventbus functions load` as a user of role admin"
+    """Check that the functions of this build are loaded."""
     try:
-        build = int(client.fcall("eb2_build", 0))
-    except NoPermissionError:
-        return warning(
-            "functions", "this user may not call eb2_build: whether they are there is unknown", "+fcall|eb2_build"
-        )
-    except ResponseError as problem:
-        if "Function not found" not in str(problem):
-            return failed("functions", translate(problem))
+        call_function(client, "build", ())
+    except FunctionsForbidden:
+        cure = "add what `eventbus acl --add` of this version prints for the user's role"
+        return error("functions", f"this user may not call the functions of build {build()}", cure)
+    except FunctionsMissing:
         with redis_errors():
             (made,) = client.hmget(bus_key(prefix), ["partitions"])  # of a hash every role may read that, and no more
         if made is None:
             return ok("functions", "not loaded yet: `eventbus functions load` does it, or opening the bus as an admin")
-        return error("functions", "the server has lost them: nothing can be published or recorded", cure)
-    if build < functions.BUILD:
-        return warning("functions", f"build {build} is older than this program's {functions.BUILD}", cure)
-    newer = f", newer than this program's {functions.BUILD}" if build > functions.BUILD else ""
-    return ok("functions", f"build {build}{newer}")
+        problem = f"those of build {build()}, this program's, are not loaded: it can neither publish nor record"
+        return error("functions", problem, LOAD_CURE)
+    return ok("functions", f"build {build()}")
+
+
+def check_other_builds(client: Client) -> Iterator[Finding]:
+    """Name the functions of other builds, where this user may ask for them."""
+    if not all(_may(node, "FUNCTION", "LIST") for node in primaries(client)):
+        return
+    for library in read_libraries(client):
+        if library.is_ours:
+            continue
+        if library.in_use is None:
+            problem = f"library {library.name} is of a version that does not say whether it is in use"
+            yield warning("functions", problem, "when no such version runs: eventbus functions prune --force")
+        elif library.in_use:
+            yield ok("functions", f"those of build {library.build} are in use: {describe(library.announced[0])}")
+        else:
+            last = f", last by {describe(library.announced[0])}" if library.announced else ""
+            yield warning("functions", f"nobody uses those of build {library.build}{last}", "eventbus functions prune")
+
+
+def _may(node: Any, *command: str) -> bool:
+    """Ask whether this user may call *command*: a refusal would leave a line in the server's ACL log."""
+    from redis.exceptions import ResponseError
+
+    try:
+        user = node.execute_command("ACL", "WHOAMI")
+        return node.execute_command("ACL", "DRYRUN", user, *command) in (b"OK", True)
+    except ResponseError:
+        return False
 
 
 def _config(node: Any, name: str) -> dict[str, str]:
     from redis.exceptions import ResponseError
 
     try:
-        # Asked first whether it may ask: a refusal would leave a line in the server's ACL log.
-        user = node.execute_command("ACL", "WHOAMI")
-        if node.execute_command("ACL", "DRYRUN", user, "CONFIG", "GET", name) not in (b"OK", True):
+        if not _may(node, "CONFIG", "GET", name):
             return {}
         found: dict[str, str] = node.config_get(name)
     except ResponseError:  # no permission, or a provider has removed the command

@@ -8,4 +8,4 @@ local function beat(keys, args)
   return ask('HINCRBY', keys[1], args[1], 1)
 end
 
-redis.register_function{ function_name = 'eb2_beat', callback = beat, flags = { 'allow-oom' } }
+register('beat', beat, { 'allow-oom' })

@@ -32,4 +32,4 @@ local function bury(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_bury', callback = naming_spoiled(bury, 6), flags = { 'allow-oom' } }
+register('bury', naming_spoiled(bury, 6), { 'allow-oom' })

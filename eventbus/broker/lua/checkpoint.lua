@@ -5,27 +5,29 @@
 -- ARGV[3] lost      number of a checkpoint that is ahead of what there is, '' none: if it is the last, the line is made anew
 -- ARGV[4…] version  of each partition
 -- Reply   {'OK', number of the oldest checkpoint, entries behind *after*: at most 500} | {'READ'} call with whole versions
--- Writes  KEYS[1]; allowed when memory is full, since it is bounded. An entry's id is <number>-0, and `v` holds the versions,
---         msgpack: never lower than in the entry before, and the number grows by as much as their sum. A line that cannot
---         be gone on with is made anew, of one entry, with a number above all that were ever given: after a restart, a
---         promotion or a flush, where a version has jumped or gone back, and where the caller knows a higher number.
+-- Writes  KEYS[1]; allowed when memory is full, since it is bounded. An entry's id is <number>-0, `by` who wrote it
+--         (see objects.lua), and `v` the versions, msgpack: never lower than in the entry before, and the number grows by
+--         as much as their sum. A line that cannot be gone on with is made anew, of one entry, with a number above all
+--         that were ever given: after a restart, a promotion or a flush, where a version has jumped or gone back, and
+--         where the caller knows a higher number.
 
 local PAGE = 500
 -- A version that grew by more has jumped: see last_version.
 local JUMP = 10000000
 local BYTES, ENTRIES = 8 * 1024 * 1024, 20000
 
--- The last checkpoint: its number and versions; nil: there is none that could be gone on with.
+-- The last checkpoint: its number, versions and history; nil: there is none that could be gone on with.
 local function last_checkpoint(key, count)
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   local number = last and counter(string.match(last[1], '^(%d+)-0$'))
   if not number then return nil end
-  local ok, versions = pcall(cmsgpack.unpack, fields_of(last).v or '')
+  local fields = fields_of(last)
+  local ok, versions = pcall(cmsgpack.unpack, fields.v or '')
   if not ok or type(versions) ~= 'table' or #versions ~= count then return nil end
   for _, version in ipairs(versions) do
     if type(version) ~= 'number' then return nil end
   end
-  return number, versions
+  return number, versions, fields.by
 end
 
 -- The higher of each; second, by how much they have grown, nil: one has jumped.
@@ -40,7 +42,7 @@ local function joined(former, versions)
 end
 
 local function add_checkpoint(key, number, versions, most)
-  redis.call('XADD', key, 'MAXLEN', most == 1 and '=' or '~', most, integer_text(number) .. '-0', 'v', cmsgpack.pack(versions))
+  redis.call('XADD', key, 'MAXLEN', most == 1 and '=' or '~', most, integer_text(number) .. '-0', 'v', cmsgpack.pack(versions), 'by', history())
   written_rv[key] = number
 end
 
@@ -50,9 +52,10 @@ local function checkpoint(keys, args)
   for i = 4, #args do versions[i - 3] = whole(args[i], 'version', 0, MOST) end
   local known = after ~= '' and whole(after, 'after', 0, MOST) or 0
   check_type(key, 'stream')
-  local number, former = last_checkpoint(key, #versions)
+  local number, former, by = last_checkpoint(key, #versions)
   local higher, grown
-  if former and written_rv[key] == number and known <= number and lost ~= integer_text(number) then
+  if former and known <= number and lost ~= integer_text(number)
+    and (written_rv[key] == number or by and by == ask_history()) then
     higher, grown = joined(former, versions)
   end
   if not higher then
@@ -67,4 +70,4 @@ local function checkpoint(keys, args)
   return { 'OK', string.match(oldest, '^%d+'), redis.call('XRANGE', key, from, '+', 'COUNT', PAGE) }
 end
 
-redis.register_function{ function_name = 'eb2_checkpoint', callback = checkpoint, flags = { 'allow-oom' } }
+register('checkpoint', checkpoint, { 'allow-oom' })

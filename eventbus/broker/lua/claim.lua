@@ -36,4 +36,4 @@ local function claim(keys, args)
   return reply
 end
 
-redis.register_function{ function_name = 'eb2_claim', callback = claim, flags = { 'allow-oom' } }
+register('claim', claim, { 'allow-oom' })

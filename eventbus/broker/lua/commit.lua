@@ -45,7 +45,7 @@ local function write_changes(c)
   if #c.named > 0 then redis.call('ZADD', c.index_name, unpack(c.named)) end
   if #c.named_objects > 0 then redis.call('ZADD', c.index_object, unpack(c.named_objects)) end
   -- Last: a list at this version finds all of it, and a watch from an older version delivers all of it.
-  redis.call('SET', c.version_key, integer_text(c.last) .. ' ' .. integer_text(c.bytes))
+  redis.call('SET', c.version_key, version_text(c.last, c.bytes))
   written_rv[c.version_key] = c.last
 end
 

@@ -369,4 +369,4 @@ local function correlate_and_store(keys, args)
   return replies
 end
 
-redis.register_function{ function_name = 'eb2_correlate_and_store', callback = naming_spoiled(correlate_and_store, 15), flags = { 'allow-oom' } }
+register('correlate_and_store', naming_spoiled(correlate_and_store, 15), { 'allow-oom' })

@@ -19,4 +19,4 @@ local function discard(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_discard', callback = naming_spoiled(discard, 6), flags = { 'allow-oom' } }
+register('discard', naming_spoiled(discard, 6), { 'allow-oom' })

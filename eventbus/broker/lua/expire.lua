@@ -87,4 +87,4 @@ local function expire(keys, args)
   return reply
 end
 
-redis.register_function{ function_name = 'eb2_expire', callback = naming_spoiled(expire, 10), flags = { 'allow-oom' } }
+register('expire', naming_spoiled(expire, 10), { 'allow-oom' })

@@ -35,4 +35,4 @@ local function export_acquire(keys, args)
   return { 'OK', position, redis.call('HGET', export, 'generation') }
 end
 
-redis.register_function{ function_name = 'eb2_export_acquire', callback = naming_spoiled(export_acquire, 5), flags = { 'allow-oom' } }
+register('export_acquire', naming_spoiled(export_acquire, 5), { 'allow-oom' })

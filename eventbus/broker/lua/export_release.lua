@@ -17,4 +17,4 @@ local function export_release(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_export_release', callback = export_release, flags = { 'allow-oom' } }
+register('export_release', export_release, { 'allow-oom' })

@@ -14,4 +14,4 @@ local function export_retry(keys, args)
   return 1
 end
 
-redis.register_function('eb2_export_retry', export_retry)
+register('export_retry', export_retry)

@@ -87,4 +87,4 @@ local function export_settle(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_export_settle', callback = naming_spoiled(export_settle, 6), flags = { 'allow-oom' } }
+register('export_settle', naming_spoiled(export_settle, 6), { 'allow-oom' })

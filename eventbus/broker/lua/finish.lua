@@ -8,4 +8,4 @@ local function finish_kind(keys, args)
   return finish_noted(keys[1]) and 1 or 0
 end
 
-redis.register_function{ function_name = 'eb2_finish', callback = naming_spoiled(finish_kind, 2), flags = { 'allow-oom' } }
+register('finish', naming_spoiled(finish_kind, 2), { 'allow-oom' })

@@ -43,4 +43,4 @@ local function forget(keys, args)
   return { #members, evicted }
 end
 
-redis.register_function{ function_name = 'eb2_forget', callback = naming_spoiled(forget, 4), flags = { 'allow-oom' } }
+register('forget', naming_spoiled(forget, 4), { 'allow-oom' })

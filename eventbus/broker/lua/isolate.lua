@@ -18,4 +18,4 @@ local function isolate(keys, args)
   return 1
 end
 
-redis.register_function{ function_name = 'eb2_isolate', callback = isolate, flags = { 'allow-oom' } }
+register('isolate', isolate, { 'allow-oom' })

@@ -1,7 +1,10 @@
 -- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
 -- everything, reads everything, decides, and then writes: see commit.lua.
 
-local BUILD = 21
+-- Registers a function under a name that carries the build; *flags*: of the function, nil: none.
+local function register(verb, callback, flags)
+  redis.register_function{ function_name = 'eb_' .. BUILD .. '_' .. verb, callback = callback, flags = flags or {} }
+end
 
 local MANY = 1000 -- members in one command: far below what Lua's stack holds
 
@@ -172,8 +175,4 @@ local function owned(incoming, group, consumer, id)
   return pending[1] ~= nil and pending[1][2] == consumer
 end
 
-redis.register_function{
-  function_name = 'eb2_build',
-  callback = function() return BUILD end,
-  flags = { 'no-writes' },
-}
+register('build', function() return BUILD end, { 'no-writes' })

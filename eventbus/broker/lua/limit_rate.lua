@@ -56,4 +56,4 @@ local function limit_rate(keys, args)
   return waits
 end
 
-redis.register_function('eb2_limit_rate', naming_spoiled(limit_rate, 1))
+register('limit_rate', naming_spoiled(limit_rate, 1))

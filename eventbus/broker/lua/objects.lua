@@ -78,18 +78,42 @@ local function unpack_item(packed)
   return o, false
 end
 
--- The memory of the library between calls of one server process: version key -> version it wrote last. It is empty
--- after a restart, a promotion or FUNCTION LOAD, and that is the point.
+-- The memory of the library between calls of one server process: version key -> version it wrote last.
 local written_rv = {}
+
+-- A name for what this server process has written since it began to take writes: Redis gives itself another replication
+-- id when it starts and when it is promoted. Versions carry it, so that the libraries of several builds, which share no
+-- memory, know each other's from those of a time of which a part may be lost.
+local known_history
+
+local function ask_history()
+  known_history = string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or '0', 1, 16)
+  return known_history
+end
+
+-- The one that was asked for last. It may be an older one, which only makes the next library jump.
+local function history()
+  return known_history or ask_history()
+end
+
+local function version_text(rv, bytes)
+  return integer_text(rv) .. ' ' .. integer_text(bytes) .. ' ' .. history()
+end
+
+-- The parts of a version key's value, texts; nil: it is not ours. Older builds wrote no history.
+local function version_parts(text)
+  return string.match(text or '', '^(%d+) (%d+) ?(%x*)$')
+end
 
 -- Returns the newest version of a kind, and the bytes ever added to its changes; *text* is what its version key holds. If
 -- that is not what this server process wrote last (restart, promotion, FLUSHALL), the version jumps, so that none is
 -- ever given twice. An id below those in the stream would be refused in the middle of writing.
 local function last_version(key, text, changes, us)
-  local version, added = string.match(text or '', '^(%d+) (%d+)$')
+  local version, added, by = version_parts(text)
   local rv, bytes = tonumber(version or '0'), tonumber(added or '0')
   if version and written_rv[key] == rv then return rv, bytes end
   if rv >= 2 ^ 52 then version, rv = nil, 0 end -- nobody counts so far: somebody wrote it
+  if version and by ~= '' and by == ask_history() then return rv, bytes end -- another library wrote it, or this one reloaded
   if not version and redis.call('EXISTS', key) == 1 then spoil(key) end
   rv = math.max(rv + 10000000, us, (written_rv[key] or 0) + 10000000)
   check_type(changes, 'stream')
@@ -101,9 +125,9 @@ end
 -- What has no changes to write puts a version right that is missing or not ours: readers would list for ever. Returns
 -- what is to be written, nil: nothing is.
 local function version_anew(key, text, changes)
-  if string.find(text or '', '^%d+ %d+$') then return nil end
+  if version_parts(text) then return nil end
   local rv, bytes = last_version(key, text, changes, now_us())
-  return integer_text(rv) .. ' ' .. integer_text(bytes), rv
+  return version_text(rv, bytes), rv
 end
 
 -- The changes of the objects of one kind in one call: one entry of its stream, filled by `tell`.

@@ -97,4 +97,4 @@ local function open(keys, args)
   return { known, made and 1 or 0, missing and 1 or 0 }
 end
 
-redis.register_function{ function_name = 'eb2_open', callback = naming_spoiled(open, 7), flags = { 'allow-oom' } }
+register('open', naming_spoiled(open, 7), { 'allow-oom' })

@@ -24,4 +24,4 @@ local function overlay_event(keys, args)
   })
 end
 
-redis.register_function{ function_name = 'eb2_overlay_event', callback = naming_spoiled(overlay_event, 11), flags = { 'allow-oom' } }
+register('overlay_event', naming_spoiled(overlay_event, 11), { 'allow-oom' })

@@ -93,4 +93,4 @@ local function publish(keys, args)
   return { answer, known.generation }
 end
 
-redis.register_function('eb2_publish', publish)
+register('publish', publish)

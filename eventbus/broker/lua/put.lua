@@ -39,4 +39,4 @@ local function put(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_put', callback = naming_spoiled(put, 7), flags = { 'allow-oom' } }
+register('put', naming_spoiled(put, 7), { 'allow-oom' })

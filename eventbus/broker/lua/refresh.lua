@@ -69,4 +69,4 @@ local function refresh(keys, args)
   return { shown, dropped }
 end
 
-redis.register_function{ function_name = 'eb2_refresh', callback = naming_spoiled(refresh, 8), flags = { 'allow-oom' } }
+register('refresh', naming_spoiled(refresh, 8), { 'allow-oom' })

@@ -31,4 +31,4 @@ local function remove(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_remove', callback = naming_spoiled(remove, 7), flags = { 'allow-oom' } }
+register('remove', naming_spoiled(remove, 7), { 'allow-oom' })

@@ -32,4 +32,4 @@ local function remove_event(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-redis.register_function{ function_name = 'eb2_remove_event', callback = naming_spoiled(remove_event, 10), flags = { 'allow-oom' } }
+register('remove_event', naming_spoiled(remove_event, 10), { 'allow-oom' })

@@ -34,4 +34,4 @@ local function replay(keys, args)
   return { 'OK', last_id(incoming) }
 end
 
-redis.register_function('eb2_replay', naming_spoiled(replay, 6))
+register('replay', naming_spoiled(replay, 6))

@@ -109,7 +109,7 @@ local function trim(keys, args)
       written_rv[version], counted = rv, text
     end
   end
-  trim_to_bytes(changes, tonumber(string.match(counted or '', ' (%d+)$') or '0'), changes_bound)
+  trim_to_bytes(changes, tonumber(select(2, version_parts(counted)) or '0'), changes_bound)
   trim_to_bytes(dead, dead_bytes_added(dead), dead_bound)
   if redis.call('EXISTS', incoming) == 0 then return { 0, '', 0, '' } end
   mend(incoming, incoming_meta, meta, now_ms)
@@ -172,4 +172,4 @@ local function trim(keys, args)
   return { removed, released, lost, cause }
 end
 
-redis.register_function{ function_name = 'eb2_trim', callback = naming_spoiled(trim, 10), flags = { 'allow-oom' } }
+register('trim', naming_spoiled(trim, 10), { 'allow-oom' })

@@ -36,4 +36,4 @@ local function write_event(keys, args)
   })
 end
 
-redis.register_function{ function_name = 'eb2_write_event', callback = naming_spoiled(write_event, 12), flags = { 'allow-oom' } }
+register('write_event', naming_spoiled(write_event, 12), { 'allow-oom' })

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import click
@@ -10,6 +11,8 @@ import click
 from eventbus.printers.output import dump_json, write
 from eventbus.settings import Settings
 
+#: An id of a build, as functions carry it in their names.
+BUILD = re.compile("[0-9a-f]{8}")
 ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy", "admin"]
 
 
@@ -28,9 +31,25 @@ ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Its password, in a file; only the hash is printed.",
 )
+@click.option(
+    "--with-build",
+    "builds",
+    multiple=True,
+    metavar="BUILD",
+    help="Also the functions of this build, an id as `eventbus functions list` shows it; may be repeated.",
+)
+@click.option("--add", is_flag=True, help="Rules that are added to a user that is there, which keeps all it has.")
 @click.option("--format", "form", type=click.Choice(["setuser", "aclfile"]), default="setuser", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["json"]), help="User and rules as JSON.")
-def acl(roles: tuple[str, ...], user: str | None, password_file: Path | None, form: str, output: str | None) -> None:
+def acl(
+    roles: tuple[str, ...],
+    user: str | None,
+    password_file: Path | None,
+    builds: tuple[str, ...],
+    add: bool,
+    form: str,
+    output: str | None,
+) -> None:
     """Print the ACL line for a user of one role, or of several. Nothing is sent anywhere.
 
     \b
@@ -55,27 +74,46 @@ def acl(roles: tuple[str, ...], user: str | None, password_file: Path | None, fo
       eventbus functions load    once for each server, as a user of role admin
       eventbus options get       once for each bus, as a user of role deploy
 
+    Rules name the functions of this build one by one, since no pattern of an ACL matches them. For an upgrade the users
+    need those of the new version, too, before its workers start: `eventbus acl --add` of the new version prints what to
+    add; in a file of users, --with-build names the other build beside this one.
+
     \b
     Examples:
       eventbus acl --role producer --password-file secret | redis-cli -u redis://admin@host
       eventbus acl --role worker --password-file secret --format aclfile >> users.acl
       EVENTBUS_PREFIX=shop eventbus acl --role reader
+      eventbus acl --role worker --add | redis-cli -u redis://admin@host
+      eventbus acl --role worker --with-build 3f9a1c02 --password-file secret --format aclfile >> users.acl
     """
-    from eventbus.broker.access.roles import Role, acl_setuser
+    from eventbus.broker.access.roles import Role, acl_rules, acl_setuser
 
     prefix = Settings.from_environ(os.environ).prefix
     role, *more = (Role(one) for one in dict.fromkeys(roles))
     name = user or f"{prefix}-{role}"
     if not name.isprintable() or any(character.isspace() for character in name) or not name.isascii():
         raise click.BadParameter("a user's name has no spaces and only ASCII in it", param_hint="--user")
-    words = acl_setuser(role, user=name, password=_password(password_file), prefix=prefix, also=more)
+    for build in builds:
+        if not BUILD.fullmatch(build):
+            problem = f"{build!r} is no id of a build: it has eight digits of 0-9 and a-f"
+            raise click.BadParameter(problem, param_hint="--with-build")
+    if add:
+        if form == "aclfile" or password_file:
+            given = "--format aclfile" if form == "aclfile" else "--password-file"
+            raise click.UsageError(
+                f"--add changes a user that is there, and {given} makes a whole one: use --with-build"
+            )
+        words = (name, *acl_rules(role, prefix, also=more, with_builds=builds, add=True))
+    else:
+        password = _password(password_file)
+        words = acl_setuser(role, user=name, password=password, prefix=prefix, also=more, with_builds=builds)
     if output == "json":
         write(dump_json({"user": name, "role": role, "rules": list(words[1:])}) + "\n")
         return
     # A file of users is read from nothing, and its parser does not know `reset`.
     line = " ".join(("ACL SETUSER", *words)) if form == "setuser" else " ".join(("user", words[0], *words[2:]))
     write(f"{line}\n")
-    if password_file is None:
+    if password_file is None and not add:
         click.echo("Put the SHA-256 of the password where the line says so, or give --password-file.", err=True)
 
 

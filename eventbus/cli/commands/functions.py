@@ -1,14 +1,26 @@
-"""`eventbus functions load`: the one command that a server's administrator runs for eventbus."""
+"""`eventbus functions load | list | prune`: the functions of all builds on a server, for its administrator."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from eventbus.errors import ConfigError
+from eventbus.errors import ConfigError, EventBusError
+from eventbus.printers.human_duration import human_duration
 from eventbus.printers.output import dump_json, write
+from eventbus.printers.table import format_table
 from eventbus.settings import Settings
+
+if TYPE_CHECKING:
+    from eventbus.broker.builds import Library
+    from eventbus.broker.connection.connect import Client
+
+HEADERS = ("Build", "Library", "Functions", "Servers", "Last used")
 
 
 @click.command()
@@ -16,14 +28,103 @@ from eventbus.settings import Settings
 def load_functions(output: str | None) -> None:
     """Load the functions of this build into Redis, on every server of the bus that lacks them.
 
-    All prefixes on a server share its functions, so this administers the whole server: the user needs the role admin.
-    It makes no bus, and changes nothing where the functions are loaded already.
+    They lie beside those of other builds, whose processes go on with their own. Nothing is replaced, and no bus is
+    made. All prefixes on a server share its functions, so this administers the whole server: the user needs the role
+    admin. Workers and recorders load them by themselves where their user may.
 
     \b
     Examples:
       EVENTBUS_REDIS_URL=redis://eb-admin@redis-1/0 eventbus functions load
     """
-    from eventbus.broker import functions
+    from eventbus.broker import function_library
+    from eventbus.broker.build import build
+
+    with _connected() as client:
+        loaded = function_library.load(client)
+    if output == "json":
+        write(dump_json({"build": build(), "loaded": loaded}) + "\n")
+    else:
+        write(f"build {build()} {'loaded' if loaded else 'is there already'}\n")
+
+
+@click.command("list")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of a table.")
+def list_functions(output: str | None) -> None:
+    """Show which builds have functions on the server, and which processes used them last, on any bus there.
+
+    An asterisk marks the build of this program. Workers and recorders announce their build every half a minute while
+    they work. The user needs the role admin.
+
+    \b
+    Examples:
+      eventbus functions list
+      eventbus functions list -o json
+    """
+    from eventbus.broker.builds import read_libraries
+
+    with _connected() as client:
+        libraries = read_libraries(client)
+    if output == "json":
+        write(dump_json([_plain(each) for each in libraries]) + "\n")
+    elif libraries:
+        write(format_table(HEADERS, [_row(each) for each in libraries]))
+    else:
+        click.echo("No functions found.", err=True)
+
+
+@click.command("prune")
+@click.option("--force", is_flag=True, help="Also functions that are in use, and those of which nobody can tell.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="What was deleted and what was kept, as JSON.")
+def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
+    """Delete the functions of all builds but this program's, where no process has used them in the last ten minutes.
+
+    The last step of an upgrade. A program that records rarely may still need its own; it keeps its events in memory or
+    in its spool, and says so, until they are loaded again. Versions from before functions had their build in their
+    names (library eventbus2) do not announce themselves, so theirs are deleted with --force alone. The user needs the
+    role admin.
+
+    \b
+    Exit codes:
+      0  only functions of this build are left
+      1  some were kept: the message says who uses them
+
+    \b
+    Examples:
+      eventbus functions prune --dry-run
+      eventbus functions prune
+    """
+    from eventbus.broker.builds import delete_library, describe, prunable, read_libraries
+
+    deleted: list[Library] = []
+    kept: dict[str, str] = {}
+    with _connected() as client:
+        for each in read_libraries(client):
+            if each.is_ours:
+                continue
+            if force or prunable(each, unknown=False):
+                if not dry_run:
+                    delete_library(client, each.name)
+                deleted.append(each)
+            elif each.build:
+                users = "; ".join(describe(user) for user in each.announced if user.in_use)
+                kept[each.name] = f"build {each.build} is in use ({users})"
+            else:
+                kept[each.name] = f"library {each.name} is of a version that does not say whether it is in use"
+    if output == "json":
+        said = {"wouldDelete" if dry_run else "deleted": [each.name for each in deleted], "kept": kept}
+        write(dump_json(said) + "\n")
+    else:
+        write("".join(f"library/{each.name} {'would be deleted' if dry_run else 'deleted'}\n" for each in deleted))
+        if not deleted and not kept:
+            click.echo("No functions of other builds found.", err=True)
+    if kept:
+        cure = "stop these processes, or --force"
+        raise EventBusError(f"{'; '.join(kept.values())}: {cure}", cure=cure)
+
+
+@contextmanager
+def _connected() -> Iterator[Client]:
     from eventbus.broker.connection.connect import check_server, connect
     from eventbus.cli.session import find_url
 
@@ -32,8 +133,25 @@ def load_functions(output: str | None) -> None:
         raise ConfigError("EVENTBUS_URL names an API worker; functions are loaded into Redis: set EVENTBUS_REDIS_URL")
     with connect(find_url(settings), name="eventbus-functions") as client:
         check_server(client)
-        loaded = functions.load(client)
-    if output == "json":
-        write(dump_json({"build": functions.BUILD, "loaded": loaded}) + "\n")
-    else:
-        write(f"build {functions.BUILD} {'loaded' if loaded else 'is there already'}\n")
+        yield client
+
+
+def _row(library: Library) -> tuple[str, ...]:
+    used = "<unknown>" if library.in_use is None else "<none>"
+    if library.announced:
+        last = library.announced[0]
+        used = f"{human_duration(last.age_s)} ago, {last.what} {last.name} (bus {last.prefix})"
+    build = f"{library.build or '<none>'}{' *' * library.is_ours}"
+    return build, library.name, str(library.functions), str(library.servers), used
+
+
+def _plain(library: Library) -> dict[str, Any]:
+    return {
+        "library": library.name,
+        "build": library.build,
+        "functions": library.functions,
+        "servers": library.servers,
+        "thisProgram": library.is_ours,
+        "inUse": library.in_use,
+        "announced": msgspec.to_builtins(library.announced),
+    }

@@ -18,8 +18,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventbus.encoding.wire import (
-    CODEC_LZ4,
-    CODEC_NONE,
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,
     MAX_EVENT_BYTES,
@@ -35,6 +33,7 @@ from eventbus.encoding.wire import (
 )
 from eventbus.errors import PoisonBatch
 from eventbus.event import Event, EventSource
+from eventbus.formats import CODEC_LZ4, CODEC_NONE
 from tests.builders import NOW, events, make_event
 
 #: An array as a recorder packs it, to be broken in one place.

@@ -12,8 +12,6 @@ import msgpack
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.encoding.wire import (
-    CODEC_LZ4,
-    CODEC_NONE,
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,
     MAX_EVENT_BYTES,
@@ -23,6 +21,7 @@ from eventbus.encoding.wire import (
     pack_event,
 )
 from eventbus.event import ObjectReference
+from eventbus.formats import CODEC_LZ4, CODEC_NONE
 from tests.builders import make_event, make_reference
 from tests.functions.partition import Partition
 

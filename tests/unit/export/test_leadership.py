@@ -18,7 +18,7 @@ LOOK_S = 3.0
 
 
 class OthersLease:
-    """Does what eb2_export_acquire does, for a worker that has not got the lease. *away*: Redis is."""
+    """Does what export_acquire does, for a worker that has not got the lease. *away*: Redis is."""
 
     def __init__(self) -> None:
         self.holder, self.beats, self.away = "one", 1, False

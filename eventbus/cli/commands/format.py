@@ -1,0 +1,59 @@
+"""`eventbus format get | upgrade`: what all processes of a bus must be able to read."""
+
+from __future__ import annotations
+
+import click
+
+from eventbus.cli.session import open_session
+from eventbus.formats import CODECS, FORMATS
+from eventbus.printers.output import dump_json, write
+from eventbus.printers.table import format_table
+
+
+def _text(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+@click.command("get")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of a table.")
+def get_format(output: str | None) -> None:
+    """Show the format of the bus and the codecs that producers may use, beside those that this build knows.
+
+    \b
+    Examples:
+      eventbus format get
+    """
+    with open_session() as session:
+        bus = session.bus
+    if output == "json":
+        ours = {"formats": FORMATS, "codecs": CODECS}
+        write(dump_json({"format": bus.format, "codecs": bus.codecs, "thisProgram": ours}) + "\n")
+        return
+    rows = [("format", str(bus.format), _text(FORMATS)), ("codecs", _text(bus.codecs), _text(CODECS))]
+    write(format_table(("Name", "Bus", "This program"), rows))
+
+
+@click.command("upgrade")
+@click.option("--force", is_flag=True, help="Also while processes are at work that cannot read it.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Format and codecs as they are now, as JSON.")
+def upgrade_format(force: bool, output: str | None) -> None:
+    """Let the bus have the newest format that this build knows, and producers use every codec that it reads.
+
+    Versions that do not know these can no longer use the bus, so it is for after an upgrade, when nobody wants to go
+    back. It is refused while a process has announced in the last ten minutes that it cannot read them. Nothing else
+    changes a format: a newer version alone reads and writes what the bus has. The user needs the role deploy.
+
+    \b
+    Examples:
+      eventbus format upgrade
+    """
+    from eventbus.broker.options import upgrade_format as upgrade
+
+    with open_session() as session:
+        former = (session.bus.format, session.bus.codecs)
+        found = upgrade(session.client, session.bus, force=force)
+    if output == "json":
+        write(dump_json({"format": found[0], "codecs": found[1], "changed": found != former}) + "\n")
+        return
+    changed = "" if found != former else ": nothing to change"
+    write(f"format {found[0]}, codecs {_text(found[1])}{changed}\n")

@@ -1,0 +1,31 @@
+"""The formats and codecs that this build reads and writes: what the processes that share a bus must agree on.
+
+A bus says in `eb:{0}:bus` which format it has, and which codecs producers may use. A build refuses a bus of a format
+that is not here, and only `eventbus format upgrade` changes what a bus says.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Formats of everything that lies in Redis, ascending. A new bus gets the last one.
+FORMATS: Final[tuple[int, ...]] = (2,)
+
+#: How the events of a batch are packed: as they are, or as an LZ4 block. A reader cannot open a batch of another codec.
+CODEC_NONE, CODEC_LZ4 = 0, 1
+CODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4)
+#: Of a bus that does not say which: every build reads these.
+BASELINE_CODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4)
+
+
+def numbers_text(numbers: tuple[int, ...]) -> str:
+    """Write numbers as the bus's key and the table of builds have them: `0,1`."""
+    return ",".join(map(str, numbers))
+
+
+def parse_numbers(text: bytes | str | None, otherwise: tuple[int, ...]) -> tuple[int, ...]:
+    """Parse what `numbers_text` wrote; anything else is *otherwise*."""
+    words = (text.decode("ascii", "replace") if isinstance(text, bytes) else text or "").split(",")
+    if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
+        return otherwise
+    return tuple(sorted(set(map(int, words))))
