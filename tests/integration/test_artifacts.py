@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eventbus.agent.runtime import artifacts
 from eventbus.objects.pod import Pod
-from tests.support.runtime_world import RuntimeWorld, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 
 
 @pytest.fixture
@@ -24,12 +27,15 @@ def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
 @pytest.fixture
 def image(tmp_path: Path) -> str:
     """An archive with a program `bin/hello`."""
-    path = tmp_path / "app.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        data = b"#!/bin/sh\necho hello from $(basename $PWD)\n"
+    return archive(tmp_path / "app.tar.gz", b"#!/bin/sh\necho hello from $(basename $PWD)\n")
+
+
+def archive(path: Path, program: bytes) -> str:
+    """Write an archive with *program* as `bin/hello`. Returns: the image that names it."""
+    with tarfile.open(path, "w:gz") as made:
         member = tarfile.TarInfo("bin/hello")
-        member.size, member.mode = len(data), 0o755
-        archive.addfile(member, io.BytesIO(data))
+        member.size, member.mode = len(program), 0o755
+        made.addfile(member, io.BytesIO(program))
     return f"file:{path}@sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
@@ -76,6 +82,53 @@ def test_an_archive_with_another_digest_is_not_run_and_tried_again_later(world: 
     assert 0 < (second.retry_s or 0) <= 10
     assert world.told.reasons == ["Pulling", "Failed", "Failed", "BackOff"]
     assert not list((world.folder / "artifacts").glob("*"))
+
+
+def test_an_archive_that_is_replaced_or_changed_after_its_digest_was_checked_is_not_unpacked(
+    world: RuntimeWorld, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, extract = tmp_path / "app.tar.gz", artifacts._extract
+    archive(tmp_path / "other.tar.gz", b"#!/bin/sh\necho evil\n")
+
+    def late(*args: Any) -> None:
+        path.write_bytes((tmp_path / "other.tar.gz").read_bytes())
+        extract(*args)
+
+    monkeypatch.setattr(artifacts, "_extract", late)
+    world.sync(pod_of(image))
+    world.ended()
+    assert world.log() == f"hello from {image.rpartition(':')[2]}\n"
+
+
+def test_an_archive_that_no_pod_has_used_for_ten_minutes_is_removed(world: RuntimeWorld, image: str) -> None:
+    world.sync(pod_of(image))
+    world.ended()
+    unpacked = world.folder / "artifacts" / image.rpartition(":")[2]
+    left = unpacked.with_name(f".{unpacked.name}-0-0")  # by an agent that was killed while it unpacked
+    left.mkdir()
+    unused_s = artifacts.UNUSED_S + 1
+
+    age(unpacked, unused_s)
+    world.open().collect()
+    assert unpacked.is_dir(), "a pod may start it again"
+    assert not left.exists()
+
+    world.runtime.kill_pod(UID, None, 0.0)
+    world.runtime.remove(UID)
+    world.open().collect()
+    assert unpacked.is_dir(), "it was used a moment ago"
+
+    age(unpacked, unused_s)
+    world.open().collect()
+    assert not list((world.folder / "artifacts").iterdir())
+    world.sync(pod_of(image))
+    assert world.told.reasons.count("Pulling") == 2
+
+
+def age(path: Path, seconds: float) -> None:
+    """Have *path* look as if it was last used so long ago."""
+    then = time.time() - seconds
+    os.utime(path, (then, then))
 
 
 @pytest.mark.parametrize("name", ["nginx:1.27", "file:/opt/app.tar.gz", "file:app.tar@sha256:" + "0" * 64])

@@ -102,6 +102,7 @@ class PodLoop:
         self._workers.forget(known)
         self._statuses.forget(known)
         self._rejected &= known
+        self._runtime.collect()
 
     def _begin_anew(self) -> None:
         """Bring back what was wanted again while it ended, once nothing is left of it. No other source has a say."""

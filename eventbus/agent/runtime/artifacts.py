@@ -1,7 +1,7 @@
 """Makes present what a container runs: a command of this machine, or an archive that is unpacked into a cache.
 
 An image is "" or `local` (the machine's own programs), or `file:/path/app.tar.gz@sha256:…`, which is unpacked once into
-`<state_dir>/artifacts/<sha256>` and shared by all that name it.
+`<state_dir>/artifacts/<sha256>` and shared by all that name it. What no pod has used for ten minutes is removed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import os
 import re
 import shutil
 import tarfile
+import tempfile
 import threading
+import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from eventbus.agent.runtime.contract import (
     ERR_IMAGE_NEVER_PULL,
@@ -23,12 +25,15 @@ from eventbus.agent.runtime.contract import (
     INVALID_IMAGE_NAME,
     RuntimeProblem,
 )
-from eventbus.agent.runtime.folders import make_folder
+from eventbus.agent.runtime.folders import make_folder, remove_tree
+from eventbus.log import log
 from eventbus.objects.container import Container
 
 LOCAL: Final = ("", "local")
 _ARCHIVE: Final = re.compile(r"file:(?://)?(?P<path>/[^@]+)@sha256:(?P<digest>[0-9a-f]{64})")
 _CHUNK: Final = 1024 * 1024
+#: An unpacked archive that no pod uses is kept for so long; its file, which is on this machine, can be unpacked again.
+UNUSED_S: Final = 600.0
 #: imagePullPolicy. Without one an archive is unpacked when it is not in the cache: its digest says all.
 NEVER, ALWAYS = "Never", "Always"
 
@@ -90,51 +95,90 @@ class Artifacts:
                     ERR_IMAGE_NEVER_PULL,
                     f'Container image "{container.image}" is not present with pull policy of Never',
                 )
+            if present:
+                os.utime(self.folder(archive))  # used now, though no run says so yet: see `collect`
             if present and container.image_pull_policy != ALWAYS:
                 return False
             pulling()
             self._unpack(archive, present=present)
             return True
 
+    def collect(self, images: Collection[str]) -> None:
+        """Remove what no container of *images* has used for UNUSED_S, and what an agent that died left half unpacked.
+
+        *images* are those of all runs that there are. When an archive was used last is its folder's own time.
+        """
+        used = {found["digest"] for image in images if (found := _ARCHIVE.fullmatch(image))}
+        for path in sorted(self._root.glob("*")):
+            try:
+                if path.name.startswith("."):
+                    if path.name.split("-")[1:2] != [str(os.getpid())]:
+                        remove_tree(path)
+                elif path.name in used:
+                    os.utime(path)
+                else:
+                    self._remove_unused(path)
+            except OSError as error:
+                log.info("what is left of %s stays for now: %s", path, error)
+
+    def _remove_unused(self, path: Path) -> None:
+        with self._lock:
+            busy = self._busy.setdefault(path.name, threading.Lock())
+        with busy:
+            if time.time() - path.stat().st_mtime < UNUSED_S:
+                return
+            # Renamed first: half of an archive must not look like a whole one.
+            gone = path.with_name(f".{path.name}-{os.getpid()}-gone")
+            path.rename(gone)
+        log.info("artifact %s is removed: no pod has used it for %g s", path.name, UNUSED_S)
+        remove_tree(gone)
+
     def _unpack(self, archive: Archive, *, present: bool) -> None:
         try:
-            if (found := _digest(archive.path)) != archive.digest:
-                raise ArtifactProblem(
-                    ERR_IMAGE_PULL, f"{archive.path} has the digest sha256:{found}, not the one asked for"
-                )
-            if present:
-                return
             make_folder(self._root)
-            made = self._root / f".{archive.digest}-{os.getpid()}-{threading.get_ident()}"
-            try:
-                _extract(archive.path, made)
-                os.rename(made, self.folder(archive))
-            finally:
-                shutil.rmtree(made, ignore_errors=True)
+            # A copy without a name is unpacked: nobody can replace or change it once its digest is known.
+            with tempfile.TemporaryFile(dir=self._root) as copy:
+                if (found := _copy(archive.path, copy)) != archive.digest:
+                    raise ArtifactProblem(
+                        ERR_IMAGE_PULL, f"{archive.path} has the digest sha256:{found}, not the one asked for"
+                    )
+                if present:
+                    return
+                made = self._root / f".{archive.digest}-{os.getpid()}-{threading.get_ident()}"
+                try:
+                    _extract(copy, made)
+                    os.utime(made)  # an archive may set its top folder's time, too
+                    os.rename(made, self.folder(archive))
+                finally:
+                    shutil.rmtree(made, ignore_errors=True)
         except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ArtifactProblem(ERR_IMAGE_PULL, f"cannot unpack {archive.path}: {why}") from None
 
 
-def _digest(path: Path) -> str:
+def _copy(path: Path, to: IO[bytes]) -> str:
+    """Copy the file *path*. Returns: the digest of the copy."""
     made = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             made.update(chunk)
+            to.write(chunk)
     return made.hexdigest()
 
 
-def _extract(path: Path, folder: Path) -> None:
+def _extract(file: IO[bytes], folder: Path) -> None:
     """Unpack a tar or zip archive. What would lead out of *folder* is refused."""
     folder.mkdir(mode=0o755)  # who may go to it, the folder above decides
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as found:
+    is_zip = zipfile.is_zipfile(file)
+    file.seek(0)
+    if is_zip:
+        with zipfile.ZipFile(file) as found:
             for member in found.infolist():
                 made = Path(found.extract(member, folder))
                 if mode := member.external_attr >> 16 & 0o777:
                     made.chmod(mode)
         return
-    with tarfile.open(path) as archive:
+    with tarfile.open(fileobj=file) as archive:
         archive.extractall(folder, filter="data")
 
 

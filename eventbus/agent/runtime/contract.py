@@ -199,6 +199,10 @@ class PodRuntime(Protocol):
         """Forget a pod: its folder, volumes, logs, back-off. Raises: RuntimeProblem: something of it still runs."""
         ...
 
+    def collect(self) -> None:
+        """Remove what pods shared and none has used for long. Call it again and again; it is quick most times."""
+        ...
+
     def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
         """* Run a command with the environment, user, folder and limits of a running container.
 

@@ -80,7 +80,7 @@ class PodFolders:
         """Take a pod's folder away, if it is there. Raises: OSError."""
         folder = self.of(uid).root
         if folder.exists():
-            _remove_tree(folder)
+            remove_tree(folder)
 
 
 def make_folder(folder: Path) -> None:
@@ -93,7 +93,7 @@ def let_pass(folder: Path) -> None:
     folder.chmod(folder.stat().st_mode & 0o7777 | 0o011)
 
 
-def _remove_tree(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Take away a folder, also what programs have made read-only in it. Raises: OSError."""
     if os.geteuid():  # root asks nobody
         for place, folders, _ in os.walk(folder):
@@ -110,4 +110,4 @@ def checked(part: str) -> str:
     return part
 
 
-__all__ = ["FOLDER_MODE", "PodFolder", "PodFolders", "let_pass", "make_folder"]
+__all__ = ["FOLDER_MODE", "PodFolder", "PodFolders", "let_pass", "make_folder", "remove_tree"]

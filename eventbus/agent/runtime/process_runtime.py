@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from eventbus.agent.runtime.about import about_pod
 from eventbus.agent.runtime.artifacts import Artifacts
@@ -40,6 +41,9 @@ from eventbus.frozen import EMPTY
 from eventbus.objects.conditions import NORMAL, WARNING
 from eventbus.objects.pod import Pod
 
+#: Unpacked archives are looked through so often.
+COLLECT_EVERY_S: Final = 60.0
+
 
 class ProcessRuntime:
     """Implements `PodRuntime`. Whatever dies, the next agent finds what runs by the files in *state_dir*.
@@ -73,7 +77,8 @@ class ProcessRuntime:
         self._killer = ContainerKiller(
             folders=self._folders, observer=self._observer, events=events, clock=clock, runtime=self
         )
-        artifacts = Artifacts(state_dir.absolute())
+        self._clock, self._collect_at = clock, clock.monotonic()
+        artifacts = self._artifacts = Artifacts(state_dir.absolute())
         self._starter = ContainerStarter(
             folders=self._folders,
             processes=ProcessMaker(
@@ -168,6 +173,13 @@ class ProcessRuntime:
         self._backoff.forget(f"{uid}/")
         with self._restart_lock:
             self._restart = {id for id in self._restart if not id.startswith(f"{uid}/")}
+
+    def collect(self) -> None:
+        """See `PodRuntime.collect`."""
+        now = self._clock.monotonic()
+        if now >= self._collect_at:
+            self._collect_at = now + COLLECT_EVERY_S
+            self._artifacts.collect({run.image for pod in self.pods() for run in pod.containers})
 
     def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
         """See `PodRuntime.exec_in`."""
