@@ -17,6 +17,7 @@ from eventbus.api.app_keys import API, USER, Api
 from eventbus.api.bodies import (
     APPLY_PATCH,
     BODY_S,
+    JSON_PATCH,
     MAX_BODY,
     MAX_PATCH,
     PATCHES,
@@ -130,15 +131,22 @@ class KubernetesApi:
             what += f": that takes the role operator, which admin is without (--grant operator=user:{user.name})"
         raise status.forbidden(resource.label, asked.name or selected_name(request.query), what)
 
+    def _may_read(self, request: web.Request, asked: Asked) -> bool:
+        return self._api.access.allowed(request[USER], "get", asked.resource.plural, asked.namespace)
+
     async def _write(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         refuse_own_export(self._api.bus, request)
         accepted = PATCHES if asked.verb == "patch" else READ
         media_type = _body_type(request, accepted)
+        patch = verbs.patch
+        if asked.verb == "patch" and not self._may_read(request, asked):
+            if media_type == JSON_PATCH:
+                why = "a JSON patch reads the object, which takes the right to get: send a merge patch"
+                raise status.forbidden(asked.resource.label, asked.name, why)
+            patch = verbs.patch_unread
         options = write_options(request.query, _OPTIONS[asked.verb], applied=media_type == APPLY_PATCH)
         body = await typed_body(request, accepted, most=MAX_PATCH if asked.verb == "patch" else MAX_BODY)
-        do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": verbs.patch}[
-            asked.verb
-        ]
+        do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": patch}[asked.verb]
 
         rates, user = self._api.rates, request[USER].name
 

@@ -152,6 +152,40 @@ def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
 
 def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
     """Raises: Refusal: 400, 409, 422. NotFound, unless it is applied, which makes what is not there."""
+    return _patch(desk, asked, body, options, admit)
+
+
+def patch_unread(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
+    """Patch, for a user who may not read the object: the answer holds its name, uid and version, and what was sent.
+
+    Raises: as `patch`; no refusal shows values of the object.
+    """
+    try:
+        written = _patch(desk, asked, body, options, admit)
+    except status.Refusal as refusal:
+        raise _without_values(asked, refusal) from None
+    except (InvalidEvent, InvalidObject) as error:
+        raise _without_values(asked, status.refusal_of(error)) from None
+    if written.made:
+        return written
+    found = written.object.metadata
+    sent = asked.resource.kind.decode(_patcher(body.media_type, _patch_of(body))({}))
+    shown = with_metadata(
+        sent, name=found.name, namespace=found.namespace, uid=found.uid, resource_version=found.resource_version
+    )
+    return written._replace(object=shown)
+
+
+def _without_values(asked: Asked, refusal: status.Refusal) -> status.Refusal:
+    """*refusal*; of a 422 only the fields, since what is wrong may be the object's and not the patch's."""
+    if refusal.code != 422:
+        return refusal
+    fields = [cause["field"] for cause in (refusal.details or {}).get("causes", ())] or ["patch"]
+    problem = "Invalid value: the patch does not fit the object, whose values you may not read"
+    return invalid_object(asked, asked.name, [Cause("FieldValueInvalid", problem, field) for field in fields])
+
+
+def _patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
     try:
         value = _patch_of(body)
         applied = _patcher(body.media_type, value)
@@ -324,6 +358,7 @@ __all__ = [
     "get",
     "list_objects",
     "patch",
+    "patch_unread",
     "store_version",
     "update",
     "writer",

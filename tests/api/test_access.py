@@ -6,10 +6,13 @@ import http.client
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,6 +25,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api access")
 NOBODY = 65534
+JSON = "application/json"
 
 
 def test_a_token_names_its_user(users_worker: ApiWorker) -> None:
@@ -74,6 +78,51 @@ def test_a_reader_reads_and_writes_nothing(users_worker: ApiWorker) -> None:
         answer = users_worker.call(method, path, {}, Authorization=reader)
         assert answer.status == 403
         assert 'User "reader" cannot' in answer.json["message"]
+
+
+@pytest.fixture(scope="module")
+def recording_worker(embedded_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiWorker]:
+    """A worker that holds the event `private`, asked by a user who may record and not read."""
+    folder, prefix = tmp_path_factory.mktemp("recording"), f"t{secrets.token_hex(6)}"
+    options = (*with_users(folder), "--grant", "record=user:nobody")
+    about = {"metadata": {"name": "private"}, "involvedObject": {"namespace": "default", "name": "hidden-pod"}}
+    said = {"message": "hidden words", "reason": "Hidden", "reportingComponent": "hidden component"}
+    with api_worker(embedded_url, prefix, folder, *options, token="nobody-token") as worker:
+        made = worker.call("POST", EVENTS, about | said, Authorization="Bearer admin-token")
+        assert made.status == 201
+        yield worker
+
+
+@pytest.mark.parametrize("sort", ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"])
+@pytest.mark.parametrize("patch", [{}, {"count": 5}, {"eventTime": "2026-01-01T00:00:00.000000Z"}, {"count": "many"}])
+def test_who_may_record_and_not_read_is_shown_only_what_he_has_sent(
+    recording_worker: ApiWorker, sort: str, patch: dict[str, Any]
+) -> None:
+    body = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "private"}} | patch
+    for shape in ("application/json", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/yaml"):
+        answer = recording_worker.call(
+            "PATCH", f"{EVENTS}/private?fieldManager=t", body, Content_Type=f"application/{sort}", Accept=shape
+        )
+        assert answer.status in (200, 400, 422)
+        assert b"idden" not in answer.data
+        if answer.status == 200 and shape == JSON:
+            assert answer.json.get("count") == patch.get("count")
+            assert answer.json["metadata"]["name"] == "private"
+            assert answer.json["metadata"]["uid"]
+            assert answer.json["metadata"]["resourceVersion"]
+
+
+def test_who_may_record_and_not_read_may_send_no_json_patch(recording_worker: ApiWorker) -> None:
+    """Its operations read: `test` says whether a guess is right."""
+    guess = [{"op": "test", "path": "/message", "value": "hidden words"}]
+    media_type = "application/json-patch+json"
+    answer = recording_worker.call("PATCH", f"{EVENTS}/private", guess, Content_Type=media_type)
+    assert (answer.status, "send a merge patch" in answer.json["message"]) == (403, True)
+    admin = "Bearer admin-token"
+    assert (
+        recording_worker.call("PATCH", f"{EVENTS}/private", guess, Content_Type=media_type, Authorization=admin).status
+        == 200
+    )
 
 
 @pytest.mark.parametrize("header", ["Impersonate_User", "Impersonate_Group", "Impersonate_Uid"])
