@@ -76,6 +76,7 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--reuse-port", is_flag=True, help="Share the port with other API workers of this bus on this machine.")
 @click.option("--any-port", is_flag=True, hidden=True, help="Where a port is taken, a free one: for `up`.")
+@click.option("--page-file", type=_FILE, hidden=True, help="Write the address of the page there: for `up`.")
 @metrics_option
 def api(metrics: str, **given: Any) -> None:
     """Serve the bus over HTTP, as the Kubernetes API does: to kubectl, informers, recorders, curl.

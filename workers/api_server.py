@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from eventbus.agent.pods.left_lines import Page, write_page
 from eventbus.api.access import Access, Grant
 from eventbus.api.authentication import Authenticator, TokenFile
 from eventbus.api.event_rate_limit import EventRateLimit
@@ -22,6 +23,7 @@ from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protec
 from eventbus.api.rate_limits import read_limits
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files
+from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import default_directory
 from eventbus.errors import ConfigError
 from eventbus.extras import extra_needed
@@ -53,6 +55,7 @@ class ApiFlags(NamedTuple):
     modules: tuple[str, ...]
     reuse_port: bool
     any_port: bool
+    page_file: Path | None
 
 
 def serve(flags: ApiFlags, *, metrics: str) -> int:
@@ -71,13 +74,28 @@ def serve(flags: ApiFlags, *, metrics: str) -> int:
     sys.setswitchinterval(SWITCH_S)
 
     def build(context: Context) -> Part:
-        return ApiServer(bus=context.bus, options=options, listeners=listeners)
+        return _Server(context.bus, options, listeners, flags.page_file)
 
     try:
         return run("eventbus-api", build, metrics=metrics)
     finally:
         for listener in listeners:
             listener.close()
+
+
+class _Server(ApiServer):
+    """Writes where its page is, for `eventbus up`."""
+
+    def __init__(self, bus: Bus, options: ApiOptions, listeners: Sequence[Listener], page_file: Path | None) -> None:
+        super().__init__(bus=bus, options=options, listeners=listeners)
+        self._bus_id = bus.id
+        self._page_file = page_file
+
+    def start(self) -> None:
+        super().start()
+        if self._page_file is not None and self.page:
+            with suppress(OSError):  # the folder goes with its `up`
+                write_page(self._page_file, Page(bus=self._bus_id, page=self.page))
 
 
 def _import_kinds(modules: Sequence[str]) -> None:

@@ -39,10 +39,17 @@ from eventbus.errors import ConfigError
     default="",
     help="Where the worker api listens.  [default: 127.0.0.1:6480, or any free port where that is taken]",
 )
+@click.option("-q", "--quiet", is_flag=True, help="Show what the lines print, and of the workers only what is wrong.")
 @click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
 @click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
 def up(
-    procfile: Path | None, state_dir: str | None, metrics: str, api: str, backoff_base: float, backoff_max: float
+    procfile: Path | None,
+    state_dir: str | None,
+    metrics: str,
+    api: str,
+    quiet: bool,
+    backoff_base: float,
+    backoff_max: float,
 ) -> None:
     """Run everything in the foreground: the embedded server, its workers, the lines of a Procfile.
 
@@ -63,12 +70,15 @@ def up(
     `eventbus logs NAME` show them. `up` itself speaks as Worker/<name>, as every worker does. If `up` itself is
     killed, its workers end by themselves; the server and the lines of the Procfile go on, and the next `up` ends
     those lines first.
+
+    The page's address is the last line at the start. SIGUSR1 prints it again, and `eventbus status` shows it.
+
     Needs Linux.
 
     \b
     Examples:
       eventbus up
-      eventbus up --procfile Procfile
+      eventbus up --procfile Procfile --quiet
       eventbus up --state-dir ./state
       eventbus up --metrics-port 9100     # log on 9100, sink on 9101, …
 
@@ -93,7 +103,7 @@ def up(
         click.echo("up: the Procfile here is left alone; --procfile Procfile runs its lines, too", err=True)
     ports = metrics_options(metrics)
     backoff = partial(RestartBackoff, SystemClock(), backoff_base, backoff_max)
-    with UpRun(settings, commands, state_dir, ports, api_options(api), backoff) as run:
+    with UpRun(settings, commands, state_dir, ports, api_options(api), backoff, quiet=quiet) as run:
         sys.exit(0 if run.run() else 1)
 
 

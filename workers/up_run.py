@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from eventbus.agent.pods.left_lines import LINES
+from eventbus.agent.pods.left_lines import LINES, PAGE_FILE, read_page
 from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
@@ -53,6 +56,11 @@ NO_API = "none"
 DRAIN_MARGIN_S = 2.0
 #: Signals end the wait; what sends none is looked at so often, seconds.
 LOOK_EVERY_S, LOOK_AT_ENDS_S = 1.0, 0.05
+#: The page's address comes last: once every worker has said something and nothing more came for so long, or after so
+#: long at the latest, seconds.
+SILENT_S, PAGE_WITHIN_S = 1.0, 5.0
+#: Of a worker's line: it is routine, a record of its log below WARNING, or an event that the worker log shows.
+_ROUTINE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T\S+ (?: |(?:DEBUG|INFO) )")
 #: Our own events get so long before each stage is ended, and at the end.
 FLUSH_S = 1.0
 
@@ -71,6 +79,8 @@ class UpRun:
         ports: Mapping[str, Sequence[str]],
         api: Sequence[str] | None,
         make_backoff: Callable[[], RestartBackoff],
+        *,
+        quiet: bool = False,
     ) -> None:
         self._settings = settings
         self._commands = commands
@@ -82,6 +92,9 @@ class UpRun:
         self._stop_asked = self._stopping = False
         names = [RESERVED, *dict.fromkeys([*WORKERS, API, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
+        self._screen = _OnOutput(self._output, hidden=[*WORKERS, API] if quiet else ())
+        self._page_told = False
+        self._page_since: float | None = None
         self._directory = Path(state_dir) if state_dir else default_directory(os.environ)
         self._keeper = None if settings.redis_url else self._make_keeper()
         self._way_in = ""
@@ -132,7 +145,7 @@ class UpRun:
         self._pods = ProcfileRunner(
             self._directory / LINES,
             events=self._recorder,
-            screen=_OnOutput(self._output),
+            screen=self._screen,
             clock=SystemClock(),
             backoff=self._make_backoff(),
         )
@@ -164,6 +177,8 @@ class UpRun:
             self._stop_asked = self._asked_to_end(LOOK_EVERY_S)
             if self._keeper:
                 self._keeper.look()
+            if not self._page_told:
+                self._look_for_page([line.name for line in workers])
         self._say_stopping()
         ended = []
         for stage in (lines, workers):
@@ -185,7 +200,7 @@ class UpRun:
         python = (sys.executable, "-P", "-m", "eventbus", "worker")
         workers = {name: (*python, name, *self._ports[name]) for name in WORKERS}
         if self._api is not None:
-            workers[API] = (*python, API, *self._api)
+            workers[API] = (*python, API, *self._api, "--page-file", str((self._pods.folder / PAGE_FILE).absolute()))
         for extra in missing_extras(self._commands, self._api):
             workers.pop(extra, None)
         lines = [
@@ -208,7 +223,27 @@ class UpRun:
 
     def _asked_to_end(self, within_s: float) -> bool:
         caught = self._signals.wait(within_s)
+        if caught is not None and caught.number == signal.SIGUSR1:
+            self._tell_page(self._read_page())
         return caught is not None and caught.number in ENDING
+
+    def _read_page(self) -> str:
+        page = read_page(self._pods.folder / PAGE_FILE)
+        return page.page if page is not None else ""
+
+    def _look_for_page(self, workers: Sequence[str]) -> None:
+        """Tell the page's address at the end of what is said at the start."""
+        page, now = self._read_page(), time.monotonic()
+        if not page:
+            return
+        self._page_since = now if self._page_since is None else self._page_since
+        is_calm = self._screen.has_heard(workers) and now - self._screen.last_line >= SILENT_S
+        if is_calm or now - self._page_since >= PAGE_WITHIN_S:
+            self._page_told = True
+            self._tell_page(page)
+
+    def _tell_page(self, page: str) -> None:
+        self._tell(f"a page to look at: {page}" if page else "no page: no API worker of this `up` answers")
 
     def _tell(self, line: str) -> None:
         self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
@@ -278,12 +313,26 @@ class _ShownPods:
 
 
 class _OnOutput(Screen):
-    """Our own output."""
+    """Our own output.
 
-    def __init__(self, output: PrefixedOutput) -> None:
+    Args: hidden: those whose routine lines are not shown; `eventbus logs` has them.
+    """
+
+    def __init__(self, output: PrefixedOutput, *, hidden: Collection[str] = ()) -> None:
         self._output = output
+        self._hidden = frozenset(hidden)
+        self._heard: set[str] = set()
+        self.last_line = time.monotonic()
+
+    def has_heard(self, names: Iterable[str]) -> bool:
+        """Return True if each of *names* has printed something."""
+        return self._heard.issuperset(names)
 
     def write(self, name: str, line: bytes) -> None:
+        self._heard.add(name)
+        if name in self._hidden and _ROUTINE.match(line):
+            return
+        self.last_line = time.monotonic()
         self._output.write(name, line)
 
     def tell(self, line: str) -> None:

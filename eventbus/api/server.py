@@ -87,6 +87,11 @@ class ApiServer:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="eventbus-api-loop", daemon=True)
 
+    @property
+    def page(self) -> str:
+        """Return the address of the page; "": there are unix sockets only."""
+        return next((listener.url + PAGE for listener in self._listeners if listener.url.startswith("http")), "")
+
     def start(self) -> None:
         """Returns once it answers. Raises: what kept it from that."""
         self._thread.start()

@@ -48,10 +48,13 @@ _LOST = {
 }
 
 
-def format_status(status: BusStatus, *, wide: bool = False, colour: bool = False) -> str:
-    """Format the whole page: the bus, its groups, workers, partitions, counters."""
+def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colour: bool = False) -> str:
+    """Format the whole page: the bus, its groups, workers, partitions, counters.
+
+    Args: page: the address of its web page.
+    """
     parts = [
-        _head(status),
+        _head(status) + (f"Page:     {page}\n" if page else ""),
         _spoiled(status),
         _groups(status, colour) or "GROUPS: none yet; a group is made by its first worker (eventbus worker log)\n",
         _workers(status, wide, colour),

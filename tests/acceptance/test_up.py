@@ -347,8 +347,7 @@ def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], pr
     pod = f"web-{node_name(os.uname().nodename)}"
     secret = {"PASSWORD_OF_MINE": "kept-to-myself"}
     with Program(*UP, "--procfile", str(procfile), env=env | secret, folder=tmp_path) as program:
-        found = eventually(lambda: re.search(rf"{pod} +1/1 +Running", run("get", "pods", env=env).stdout))
-        assert found
+        eventually(lambda: re.search(rf"{pod} +1/1 +Running", run("get", "pods", env=env).stdout) is not None)
         everywhere = run("get", "pods", "-A", "-o", "json", env=env).stdout
         names = {item["metadata"]["name"].partition("-")[0] for item in json.loads(everywhere)["items"]}
         assert {"web", *WORKERS} <= names
@@ -358,6 +357,42 @@ def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], pr
         assert deleted.stderr.splitlines()[0].startswith(f"{pod} is a line of `eventbus up`")
         assert program.stop() == 0
     assert run("get", "pods", "-A", env=env).stdout == ""
+
+
+def test_the_address_of_the_page_comes_last_again_on_a_signal_and_in_status(
+    env: dict[str, str], procfile: Path, tmp_path: Path
+) -> None:
+    procfile.write_text("web: exec sleep 900" + instead_of_workers("log"))
+    with Program("up", "--api", "127.0.0.1:0", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
+        last = re.compile(r"^up +\| a page to look at: (http\S+)$", re.MULTILINE)
+        eventually(lambda: last.search(program.out) is not None)
+        told = last.search(program.out)
+        assert told is not None
+        assert program.out.index("INFO the API answers at") < told.start()
+        assert "Page:     " + told[1] in run("status", env=env).stdout.splitlines()
+        assert json.loads(run("status", "-o", "json", env=env).stdout)["page"] == told[1]
+        program.signal(signal.SIGUSR1)
+        eventually(lambda: len(re.findall(r"^up +\| a page to look at: http", program.out, re.MULTILINE)) == 2)
+        assert program.stop() == 0
+    assert "Page:" not in run("status", env=env).stdout
+
+
+def test_a_quiet_one_shows_what_lines_print_and_of_workers_what_is_wrong_alone(
+    env: dict[str, str], procfile: Path, tmp_path: Path
+) -> None:
+    at = "2026-01-01T00:00:00.000Z"
+    said = (f"{at} INFO fine", f"{at}  default  Normal  Started  pod/x", f"{at} WARNING odd", "Traceback")
+    procfile.write_text(
+        "web: echo hello; exec sleep 900\n"
+        + f"sink: {'; '.join(f'echo {line!r}' for line in said)}; exec sleep 900"
+        + instead_of_workers("sink")
+    )
+    with Program(*UP, "--quiet", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
+        eventually(lambda: "Traceback" in program.out and "hello" in program.out)
+        assert "WARNING odd" in program.out
+        assert "INFO fine" not in program.out
+        assert "pod/x" not in program.out
+        assert program.stop() == 0
 
 
 def test_what_a_killed_one_has_shown_is_taken_out_by_the_next(

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from eventbus.agent.pods.local_pods import LocalPods
 from eventbus.event import ObjectReference
 
 #: Below the state folder: where the lines of an `up` are; those of a second one at the same time in `up-2`, ….
 LINES: Final = "up"
+#: In the folder of an `up`: the address of its page, which its API worker writes.
+PAGE_FILE: Final = "page.json"
 #: The time that they get to end, seconds.
 GRACE_S: Final = 5.0
 
@@ -28,6 +32,39 @@ def running_lines(directory: Path, namespace: str) -> list[str]:
     """Return the names of the pods of lines that run; *namespace*: "" is any."""
     pods = [pod for folder in line_folders(directory) for pod in LocalPods(folder.absolute()).all() if pod.active]
     return sorted(pod.name for pod in pods if namespace in ("", pod.namespace))
+
+
+class Page(msgspec.Struct, frozen=True):
+    """The address of a page, and the id of the bus that it shows."""
+
+    bus: str
+    page: str
+
+
+def write_page(path: Path, page: Page) -> None:
+    """Write the address of a page; whoever reads it finds all of it, or nothing. Raises: OSError."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_bytes(msgspec.json.encode(page))
+    new.replace(path)
+
+
+def read_page(path: Path) -> Page | None:
+    """Return the page that `write_page` wrote; None: there is none yet."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Page)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def page_of(directory: Path, bus: str) -> str:
+    """Return the address of the page that an `up` in *directory* serves of the bus with that id; "": there is none."""
+    for folder in line_folders(directory):
+        page = read_page(folder / PAGE_FILE)
+        if page is not None and page.bus == bus:
+            with _claimed(folder) as is_ours:
+                if not is_ours:  # else it was killed, and its API worker has ended with it
+                    return page.page
+    return ""
 
 
 def left_lines(directory: Path) -> list[str]:
@@ -86,4 +123,16 @@ def _claimed(folder: Path) -> Iterator[bool]:
         os.close(lock)
 
 
-__all__ = ["GRACE_S", "LINES", "end_left_lines", "left_lines", "line_folders", "running_lines"]
+__all__ = [
+    "GRACE_S",
+    "LINES",
+    "PAGE_FILE",
+    "Page",
+    "end_left_lines",
+    "left_lines",
+    "line_folders",
+    "page_of",
+    "read_page",
+    "running_lines",
+    "write_page",
+]

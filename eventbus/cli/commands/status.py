@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from eventbus.cli.input.finite import Finite
+from eventbus.cli.input.up_lines import up_page
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.printers.output import dump_json, is_terminal, wants_colour, write
@@ -49,6 +50,8 @@ def status(watch: bool, interval: float, output: str | None) -> None:
 
     With -w it waits for a bus that is away, and says so on standard error.
 
+    The page is that of an `eventbus up` on this machine, or of the API worker that EVENTBUS_URL names.
+
     A sink is what `eventbus worker export` writes to: LAG and BEHIND as above,
     in changes of the store; paused: it does not answer, and nothing is lost.
 
@@ -70,7 +73,11 @@ def status(watch: bool, interval: float, output: str | None) -> None:
                     raise
                 _tell(error)
             else:
-                text = _json(found, sinks, watch) if output == "json" else _tables(found, sinks, wide=output == "wide")
+                page = _find_page(session)
+                if output == "json":
+                    text = _json(found, sinks, page, watch)
+                else:
+                    text = _tables(found, sinks, page, wide=output == "wide")
                 write((_CLEAR if watch and redraws else "") + text)
             if not watch:
                 return
@@ -91,17 +98,25 @@ def _open(stack: ExitStack, *, wait_s: float | None) -> Session:
             time.sleep(wait_s)
 
 
-def _json(found: BusStatus, sinks: tuple[SinkStatus, ...], watch: bool) -> str:
-    every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks)}
+def _find_page(session: Session) -> str:
+    """Return the address of the bus's page, if it is known here; else ""."""
+    if session.remote is not None:
+        address = session.remote.address
+        return "" if address.socket else f"{address.url.rstrip('/')}/page/"
+    return up_page(session.bus.id)
+
+
+def _json(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, watch: bool) -> str:
+    every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks), "page": page}
     return dump_json(every, indent=None if watch else 4) + "\n"
 
 
-def _tables(found: BusStatus, sinks: tuple[SinkStatus, ...], *, wide: bool) -> str:
+def _tables(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, *, wide: bool) -> str:
     from eventbus.printers.sink_table import format_sinks
     from eventbus.printers.status_table import format_status
 
     colour = wants_colour(sys.stdout)
-    tables = [format_status(found, wide=wide, colour=colour)]
+    tables = [format_status(found, page=page, wide=wide, colour=colour)]
     if sinks:
         tables.append(format_sinks(sinks, now_ms=int(time.time() * 1000), colour=colour))
     return "\n".join(tables) + _warn_unfed(found)

@@ -1,4 +1,4 @@
-"""Finds the lines of an `eventbus up` of this machine: they are pods that no store has."""
+"""Finds what an `eventbus up` of this machine runs, and its page."""
 
 from __future__ import annotations
 
@@ -17,4 +17,16 @@ def up_lines(namespace: str) -> list[str]:
     return running_lines(directory, namespace)
 
 
-__all__ = ["up_lines"]
+def up_page(bus: str) -> str:
+    """Return the address of the page that an `up` of this machine serves of the bus with that id; "": there is none."""
+    from eventbus.broker.embedded.server import default_directory
+
+    directory = default_directory(os.environ)
+    if not any(directory.glob("up*.lock")):
+        return ""
+    from eventbus.agent.pods.left_lines import page_of
+
+    return page_of(directory, bus)
+
+
+__all__ = ["up_lines", "up_page"]
