@@ -1,6 +1,8 @@
 """docs/production.md done word by word on three hosts: Redis with users, workers on two, a program, people who look.
 
-Departures: eventbus is there instead of installed by pip (`test_install.py` does that), and what systemd does with the
+Then Redis restarts, its users are printed again, and a backup is made and restored, by the page's blocks.
+
+Departures: eventbus is there instead of installed by pip (`test_install.py` does that), and what systemd does with a
 unit is done from the unit's own lines, since there is no systemd on these hosts.
 """
 
@@ -9,12 +11,15 @@ from __future__ import annotations
 import configparser
 import re
 import shlex
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from eventbus.broker.embedded.server_binary import find_binary
+from eventbus.broker.embedded.server_binary import ServerBinary, find_binary, inspect_binary
+from eventbus.broker.health.bus_checks import needed_bytes
+from eventbus.settings import MIB, Options
 from tests.support.hosts import ROOT, Host, Hosts, why_none
 from tests.waiting import eventually
 
@@ -23,6 +28,7 @@ UNIT = "eventbus-worker@.service"
 #: What the page says that doctor warns of, until there is TLS.
 UNENCRYPTED = ["tls"]
 PATH = {"PATH": "/opt/eventbus/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+CONFIGURATION = "/etc/redis/redis.conf"
 
 
 def blocks(section: str) -> list[str]:
@@ -40,10 +46,71 @@ def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host, Host]]:
         yield redis, first, second
 
 
+def server_of(kind: str) -> ServerBinary:
+    """Return the oldest Redis that the page names, from PATH, or Valkey."""
+    if kind == "valkey":
+        return find_binary()
+    path = shutil.which("redis-server")
+    found = inspect_binary(Path(path)) if path else None
+    if found is None or found.kind != "redis":
+        pytest.skip("no redis-server on PATH")
+    return found
+
+
+class Redis:
+    """The service `redis-server` on its host, which systemd would run as the user `redis`."""
+
+    def __init__(self, host: Host, binary: ServerBinary, folder: Path) -> None:
+        self.host = host
+        self._binary = binary
+        self._folder = folder
+        self._starts = 0
+        host.run("id redis > /dev/null || useradd --system redis; rm -rf /var/lib/redis /etc/redis", env=PATH)
+        host.run("install -d -o redis -g redis /var/lib/redis; install -d /etc/redis", env=PATH)
+
+    def run(self, block: str) -> None:
+        """Run a block of the page on the host of Redis; do what systemd does where it calls systemctl."""
+        lines: list[str] = []
+        for line in block.splitlines():
+            if line.startswith("systemctl "):
+                self.host.run("\n".join(lines), env=PATH)
+                lines = []
+                _, verb, name = line.split()
+                assert name == "redis-server"
+                if verb in ("stop", "restart") and self._starts:
+                    self._stop()
+                if verb in ("start", "restart"):
+                    self._start()
+            else:
+                lines.append(line)
+        self.host.run("\n".join(lines), env=PATH)
+
+    def _start(self) -> None:
+        self._starts += 1
+        log = self.log
+        who = "setpriv --reuid=redis --regid=redis --init-groups"
+        program = f"echo $$ > redis.pid; exec {who} {self._binary.path} {CONFIGURATION}"
+        self.host.launch(program, log)
+        eventually(lambda: "Ready to accept connections" in log.read_text())
+
+    def _stop(self) -> None:
+        self.host.run("kill $(cat redis.pid); while kill -0 $(cat redis.pid) 2> /dev/null; do sleep 0.1; done")
+
+    @property
+    def log(self) -> Path:
+        """What it has written since its last start."""
+        return self._folder / f"redis-{self._starts}.log"
+
+
 @pytest.mark.volume
-def test_the_page_of_three_hosts_ends_with_a_working_bus(hosts: tuple[Host, Host, Host], tmp_path: Path) -> None:
-    redis, first, second = hosts
-    start_redis(redis, first, tmp_path)
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+def test_the_page_of_three_hosts_ends_with_a_working_bus(
+    hosts: tuple[Host, Host, Host], tmp_path: Path, kind: str
+) -> None:
+    server = server_of(kind)
+    redis_host, first, second = hosts
+    redis = Redis(redis_host, server, tmp_path)
+    start_redis(redis, first)
 
     (make_bus,) = blocks("3. Make the bus")
     assert troubles(first.run(make_bus, env=PATH, code=1)) == UNENCRYPTED
@@ -67,8 +134,20 @@ def test_the_page_of_three_hosts_ends_with_a_working_bus(hosts: tuple[Host, Host
     first.run(record, env=PATH | user("producer"))
     eventually(lambda: "from the production page" in first.run(get, env=PATH))
     assert "sink" in first.run(status, env=PATH | user("metrics"))
-    for role in ("metrics", "deploy"):
+    for role in ("metrics", "deploy", "admin"):
         assert troubles(first.run(doctor, env=PATH | user(role), code=1)) == UNENCRYPTED
+    needed = f"{needed_bytes(Options(), 1) // MIB} MiB"
+    assert needed in first.run(doctor, env=PATH | user("metrics"), code=1)
+    assert f"a partition needs up to {needed}" in PAGE
+
+    history = Around(first, second, record, get, doctor)
+    history.outlives("restart", lambda: redis.run("systemctl restart redis-server"))
+    history.outlives("users", lambda: print_users_again(redis, first))
+    # Upgrade and rollback of the functions belong here.
+    back_up, restore = blocks("Backup and restore")
+    give(first, redis_host, "admin")
+    history.outlives("backup", lambda: redis.run(back_up), kept=True)
+    history.outlives("restore", lambda: redis.run(restore), restored=True)
 
     first.die()
     again = record.replace("worker-1", "worker-2")
@@ -81,16 +160,64 @@ def troubles(page: str) -> list[str]:
     return re.findall(r"(?m)^(?:warning|error) +(\w+)", page)
 
 
-def start_redis(redis: Host, admin: Host, folder: Path) -> None:
+class Around:
+    """Watches that what people see outlives what is done to Redis."""
+
+    def __init__(self, admin: Host, other: Host, record: str, get: str, doctor: str) -> None:
+        self._admin, self._other = admin, other
+        self._record, self._get, self._doctor = record, get, doctor
+        self._messages: list[str] = []
+        self._kept: list[str] = []
+
+    def outlives(self, name: str, act: Callable[[], None], *, kept: bool = False, restored: bool = False) -> None:
+        """Record an event, then *act*, then record another; both must be there, and doctor must have no complaint.
+
+        Args: kept: *act* makes a backup.  restored: *act* restores it; what came since, from processes that have ended,
+              is gone.
+        """
+        self._say(f"before the {name}")
+        if kept:
+            self._kept = list(self._messages)
+        act()
+        if restored:
+            self._messages = self._kept
+        self._say(f"after the {name}")
+        for role in ("metrics", "deploy", "admin"):
+            self._is_well(role)
+
+    def _say(self, message: str) -> None:
+        """Record an event; wait until it is shown, and each before it."""
+        line = self._record.replace("from the production page", message)
+        line = line.replace("Tested", "".join(word.capitalize() for word in message.split()))  # not one aggregate
+        self._admin.run(line, env=PATH | user("producer"))
+        self._messages.append(message)
+        eventually(lambda: all(each in self._other.run(self._get, env=PATH) for each in self._messages))
+
+    def _is_well(self, role: str) -> None:
+        eventually(
+            lambda: troubles(self._admin.run(self._doctor, env=PATH | user(role), code=1)) == UNENCRYPTED,
+            despite=(AssertionError,),
+        )
+
+
+def start_redis(redis: Redis, admin: Host) -> None:
     """Steps 1 and 2: the configuration, the users, and a server that has both."""
     (configuration,) = blocks("1. Redis")
-    install, make_users = blocks("2. Users")
+    install, make_passwords, print_users, use_users = blocks("2. Users")
     assert [line.split()[0] for line in install.splitlines()] == ["python3", "/opt/eventbus/bin/pip", "export"]
-    admin.run(f"{install.splitlines()[-1]}\n{make_users}", env=PATH)
-    redis.put("/etc/redis/users.acl", admin.run("cat users.acl"))
-    redis.put("/etc/redis/redis.conf", configuration)
-    redis.launch(f"exec {find_binary().path} /etc/redis/redis.conf", folder / "redis.log")
-    eventually(lambda: "Ready to accept connections" in (folder / "redis.log").read_text())
+    admin.run(f"{install.splitlines()[-1]}\n{make_passwords}{print_users}", env=PATH)
+    redis.host.put(CONFIGURATION, configuration)
+    redis.host.put(f"{redis.host.home}/users.acl", admin.run("cat users.acl"))
+    redis.run(use_users)
+
+
+def print_users_again(redis: Redis, admin: Host) -> None:
+    """Upgrade, of the users: printed with the passwords that they have, and read without a restart."""
+    _, _, print_users, _ = blocks("2. Users")
+    admin.run(print_users, env=PATH)
+    redis.host.put(f"{redis.host.home}/users.acl", admin.run("cat users.acl"))
+    give(admin, redis.host, "admin")
+    redis.run(blocks("Upgrade")[0])
 
 
 def start_workers(host: Host, folder: Path) -> None:
