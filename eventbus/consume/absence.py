@@ -1,4 +1,4 @@
-"""Knows whether Redis answers a consumer or an exporter, and tells the log and the bus once when that changes."""
+"""Tracks whether Redis answers a consumer or an exporter, and reports each change once, to the log and the bus."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from eventbus.log import log
 
 
 class RedisAbsence:
-    """The failures since *what* last went on. Written by one thread, read by any.
+    """The failures since *what* last succeeded. Written by one thread, read by any.
 
-    Args: on_change: told LostRedis and Reconnected.
+    Args: on_change: called with LostRedis and Reconnected.
     """
 
     def __init__(self, what: str, on_change: Callable[[str, str], None]) -> None:
@@ -24,7 +24,7 @@ class RedisAbsence:
 
     @property
     def ready(self) -> bool:
-        """True if Redis has answered, and nothing has failed since."""
+        """Return True if Redis has answered, and nothing has failed since."""
         return self._asked and not self.failures
 
     def waits(self, error: EventBusError) -> None:
@@ -38,13 +38,13 @@ class RedisAbsence:
                 self._on_change("LostRedis", str(error))
 
     def answered(self) -> None:
-        """Note that Redis has answered, which ends its absence; a refusal or a fault of ours shows later."""
+        """Note that Redis has answered, which ends its absence. The next call finds a refusal or a bug of ours."""
         self._asked = True
         if isinstance(self._first, BusUnavailable) and not isinstance(self._first, FunctionsMissing):
             self.over()
 
     def over(self) -> None:
-        """Note that it went on."""
+        """Note that a round has succeeded."""
         if self.failures:
             self.failures = 0
             log.warning("%s goes on", self._what)

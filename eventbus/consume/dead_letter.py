@@ -24,7 +24,7 @@ PAGE = 100
 class DeadEntry(msgspec.Struct, frozen=True):
     """One buried entry. *id* names it (`<partition>/<entry id>`), *body* is what a stream entry holds.
 
-    *why* is what an external sink said of it, "" if it was no sink that refused it.
+    *why* is the external sink's reason for refusing it, "" if no sink refused it.
     """
 
     id: str
@@ -36,7 +36,7 @@ class DeadEntry(msgspec.Struct, frozen=True):
     why: str = ""
 
     def events(self) -> list[Event]:
-        """Return the events of it that can be decoded; often none, for that is why it was buried."""
+        """Return its events that can be decoded: often none, because that is why it was buried."""
         try:
             batch = unpack_batch(self.body)
         except PoisonBatch:
@@ -82,9 +82,9 @@ class DeadLetter:
         return _entry(partition, *found[0])
 
     def replay(self, dead_id: str) -> None:
-        """Give the entry back to the group that buried it; others never see it again. It moves once.
+        """Return the entry to the group that buried it; other groups do not read it again. It moves once.
 
-        What an export (group `export:<sink>`) has buried stays here until its sink has it, in its newest state.
+        An entry that an export (group `export:<sink>`) has buried stays here until its sink has the newest state.
 
         Raises: NotFound: replayed or discarded before.  BusUnavailable: the stream is full; try again later.
                 GroupMissing: that group was deleted; the entry stays.
@@ -108,7 +108,7 @@ class DeadLetter:
             raise BusUnavailable(f"the stream of partition {partition} is full; replay again once it has drained")
 
     def discard(self, dead_id: str) -> None:
-        """Let the entry go for good; it is counted. Raises: NotFound."""
+        """Delete the entry for good; it is counted. Raises: NotFound."""
         partition, entry_id = self._parse(dead_id)
         if not self._bus.functions(self._client, partition).discard(entry_id):
             raise _not_found(dead_id)

@@ -1,6 +1,6 @@
-"""One worker thread of a consumer group: read, handle, acknowledge, beat, take over from the dead.
+"""One worker thread of a consumer group: read, handle, acknowledge, beat, take over from dead workers.
 
-What is done with the entries is the handler's business; this loop never ends for any fault of Redis or of the handler.
+The handler decides what to do with an entry. No error of Redis or of the handler ends this loop.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from eventbus.failpoints import failpoint
 from eventbus.log import log
 
 BEAT_EVERY_S = 1.0
-#: A read that was begun is waited for before a partition is let go of.
+#: A consumer waits for the read that it has begun before it gives up a partition.
 LONGEST_READ_MS = 1000
-#: A worker that has not come one event further for so long hangs: it beats no more, and is taken over. Ten minutes is
-#: more than a handler should ever take, and as long as the entries of one that hangs are kept from the others.
+#: A worker that has made no progress for so long hangs: its heartbeat stops, and other workers take over. Ten minutes
+#: is longer than any handler should take; for that time the entries of a hung worker wait.
 HUNG_S = 600.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
-#: What was destroyed is made anew, but not in a busy loop.
+#: A group that was destroyed is made again, but not in a busy loop.
 ANEW_S = 0.1
-#: A failure is never followed at once, whatever chance says.
+#: The shortest pause after a failure, whatever the jitter.
 SHORTEST_S = 0.001
 
-#: Takes deliveries, oldest first, and returns the ids to acknowledge (those it has not acknowledged itself).
+#: Handles deliveries, oldest first, and returns the ids to acknowledge, without those that it has acknowledged itself.
 Handle = Callable[[GroupReader, Sequence[Delivery]], Sequence[bytes]]
 
 
 def consumer_name() -> str:
-    """Make a name that no other process has ever had: a worker that comes back is a new consumer."""
+    """Make a name that no other process has ever had: a restarted worker is a new consumer."""
     return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
 class Consumer:
-    """Runs *handle* on every delivery of (group, partition) until `stop`. Start it in a thread of its own: `run`.
-    Or have a `lane.Lane` run it beside others, and a `share_keeper.ShareKeeper` give its heartbeats.
+    """Runs *handle* on every delivery of (group, partition) until `stop`. Start `run` in a thread of its own.
+    Alternatively a `lane.Lane` runs several consumers, and a `share_keeper.ShareKeeper` sends their heartbeats.
 
-    A delivery that workers died of comes to *handle_alone*, one event at a time; the event that kills is buried.
-    While either works the consumer counts as alive, for at most HUNG_S (10 minutes) an event.
+    If workers died while they handled a delivery, its events go to *handle_alone* one by one; the event that kills is
+    buried. While a handler runs the consumer counts as alive, for at most HUNG_S (10 minutes) an event.
 
-    One that lacks a function or a right leaves what it holds to the others, who count no death for that, and is given
-    nothing before *trial* goes well: it calls what *handle* calls, to no effect.
+    A consumer that lacks a function or a right leaves its entries to the other workers, which count no death. It reads
+    nothing until *trial* succeeds: this makes the same calls as *handle*, without effect.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Consumer:
         self._next_beat = 0.0
         self._redis = RedisAbsence(f"group {group}", on_change)
         self._fresh = True
-        self._made_anew = False  #: since a step last went well
-        self.withdrawn = False  #: it lacks a function or a right, and holds nothing; any thread may read it
+        self._made_anew = False  #: since the last step that succeeded
+        self.withdrawn = False  #: it lacks a function or a right, and has no entries; any thread may read this
         self._partition = partition
         self._last_sign = clock.monotonic()
         self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0}
@@ -114,52 +114,52 @@ class Consumer:
         self._stop.set()
 
     def run(self) -> None:
-        """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
+        """Run the loop. Blocks until `stop`; then every handled delivery has been acknowledged."""
         self._working = self._heartbeat.working
         try:
             while not self._stop.is_set():
                 if pause_s := self._attempt(self._round):
                     self._stop.wait(pause_s)
-            self._heartbeat.stop()  # a beat behind the farewell would leave a name that nobody takes away
+            self._heartbeat.stop()  # a heartbeat after `leave` would leave a name that nothing removes
             self._leave()
         finally:
             self._heartbeat.stop()
             self._client.close()
 
     def begin(self) -> float:
-        """For who runs several in one thread, in the place of `run`: do what is due, and begin to read.
+        """Do what is due, and begin to read: with `finish`, this replaces `run` if one thread runs several consumers.
 
-        Returns: 0: call `finish` when `fileno` can be read, `fail` if that never comes; else seconds to the next try.
+        Returns: 0: call `finish` when `fileno` is readable, or `fail` on a timeout; else the seconds to the next try.
         """
         return self._attempt(self._begin)
 
     def finish(self) -> float:
-        """Work what the read that was begun has found. Returns: how many seconds to wait before the next `begin`."""
+        """Handle what the read has returned. Returns: how many seconds to wait before the next `begin`."""
         return self._attempt(self._finish)
 
     def fail(self, error: EventBusError) -> float:
-        """The read that was begun will not end. Returns: as `finish`."""
+        """Abandon a read that will not end. Returns: as `finish`."""
         self._reader.abandon_read()
         return self._failed(error)
 
     def fileno(self) -> int:
-        """The socket that a read which was begun waits on."""
+        """Return the socket of the read under way."""
         return self._reader.fileno()
 
     def others(self) -> dict[str, str]:
-        """Heartbeat counters of the others who work this partition for the group. Raises: what Redis does."""
+        """Return the heartbeat counters of this partition's other workers. Raises: BusUnavailable, BusRefused."""
         beats = self._reader.heartbeats()
         return {name: count for name, count in beats.items() if name != self._reader.consumer}
 
     def announce(self) -> None:
-        """Show the others that this worker works the partition from now on. Raises: what Redis does."""
+        """Tell the other workers that this one works the partition now. Raises: BusUnavailable, BusRefused."""
         self._reader.beat()
 
     def close(self, *, moved: bool) -> None:
-        """The end, if others than `run` have run it, between `finish` and `begin`. *moved*: another has the partition.
+        """End a consumer that `run` does not run, between `finish` and `begin`. *moved*: another has the partition.
 
-        Everything that was handled has been acknowledged. After a failure, a read that nobody has heard the end of may
-        still be given something: then the name stays, and whoever has the partition looks after it.
+        Every handled delivery has been acknowledged. After a failure, Redis may still deliver entries to an abandoned
+        read: then the consumer's name stays, and the partition's next worker takes these over.
         """
         try:
             if not self._fresh:
@@ -170,7 +170,7 @@ class Consumer:
             self.abandon()
 
     def abandon(self) -> None:
-        """The end, whatever is under way: that is taken over."""
+        """End at once; other workers take over what is under way."""
         self._reader.abandon_read()
         self._client.close()
 
@@ -180,11 +180,11 @@ class Consumer:
 
     @property
     def steps(self) -> int:
-        """Return how far its work has come."""
+        """Return a counter of its progress."""
         return self._reader.steps
 
     def _attempt(self, step: Callable[[], None]) -> float:
-        """Do *step*, whatever comes of it. Returns: how many seconds to wait, 0 if it went well."""
+        """Do *step*, and handle its errors. Returns: how many seconds to wait, 0 if it succeeded."""
         try:
             step()
         except (GroupMissing, FunctionsMissing) as error:
@@ -200,7 +200,7 @@ class Consumer:
             return self._withdraw(error)
         except EventBusError as error:
             return self._failed(error)
-        except Exception as error:  # a fault of ours or of the handler: the entries stay pending, tried again
+        except Exception as error:  # a bug of ours or of the handler: the entries stay pending and are retried
             log.exception("group %s: unexpected error", self._reader.group)
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
         self._made_anew = False
@@ -221,7 +221,7 @@ class Consumer:
             self.ready.set()
             self._trial(self._reader)
             if self.withdrawn:
-                self._reader.beat()  # who holds something without a counter has left it
+                self._reader.beat()  # a consumer with entries but without a counter counts as one that has left
                 self.withdrawn = False
             self._fresh = False
             self._work_own_pending()
@@ -233,7 +233,7 @@ class Consumer:
         beat = now >= self._next_beat
         if beat:
             self._next_beat = now + BEAT_EVERY_S
-        # Not beyond the next beat: others watch for one every second, also where little happens.
+        # At most until the next beat: the other workers expect one every second, also from an idle worker.
         until_beat_ms = max(1, int((self._next_beat - now) * 1000))
         self._take(self._reader.read(min(self._block_ms, until_beat_ms), beat=beat))
 
@@ -262,15 +262,16 @@ class Consumer:
             self._reader.ack(isolate(self._reader, delivery, self._handle_alone))
 
     def _work_own_pending(self) -> None:
-        """Handle what Redis still counts as ours: a reply was lost, or a replica never got our acknowledgement.
+        """Handle the entries that are still pending for this consumer.
 
-        No error tells of a replica that takes over between two calls: the client connects again by itself.
+        1. a reply was lost; or 2. a replica that was promoted never got the acknowledgement. A failover between two
+        calls raises no error, because the client reconnects by itself.
         """
         while not self._stop.is_set() and (pending := self._reader.own_pending()):
             self._work(pending)
 
     def _look_around(self) -> None:
-        """Handle what has been left: by us, or by consumers whose counter stands still."""
+        """Handle pending entries: our own, and those of consumers whose counter stands still."""
         if not self._take_over.is_due():
             return
         self._work_own_pending()
@@ -288,7 +289,7 @@ class Consumer:
             self._work(claimed)
 
     def _withdraw(self, error: EventBusError) -> float:
-        """Leave what is held to those who can work it. Again each time: a heartbeat may have been under way."""
+        """Leave the entries to workers that can handle them. Repeated: a heartbeat may have been under way."""
         self.withdrawn = True
         with suppress(EventBusError):
             self._reader.leave()

@@ -1,4 +1,4 @@
-"""The loops of one worker of a group: a consumer in a thread of its own on a bus of one partition, else lanes."""
+"""The loops of one worker of a group: one consumer thread on a bus of one partition, else lanes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from eventbus.consume.lane import Lane
 from eventbus.consume.share_keeper import ShareKeeper
 from eventbus.consume.take_over import TAKE_OVER_S
 
-#: Threads that work partitions, at most: more would only take turns in one Python process, and a handler that waits
-#: for something else keeps no more than a fourth of the partitions waiting.
+#: Threads that work partitions, at most. More threads would only take turns in one Python process. With four, a slow
+#: handler delays no more than a fourth of the partitions.
 LANES = 4
 
 
 class GroupLoops:
     """The loops that a `GroupRunner` starts and ends for one worker of a group.
 
-    On a bus of one partition all workers work that one, as members of a consumer group. With more partitions, each
-    worker has a share, which changes when workers come and go, in no more than LANES threads and one for heartbeats.
+    On a bus of one partition all workers work this one, as members of a consumer group. With more partitions, each
+    worker has a share, which changes when workers join and leave. It has at most LANES threads, and one for heartbeats.
 
-    Args: handlers: makes what a partition's consumer calls, `handle` and `handle_alone`; called again for a partition
-          that comes back.  trial: see `Consumer`.  name: of the worker, which all its consumers have.
-          on_change: told LostRedis and Reconnected, from the threads of the loops.
+    Args: handlers: makes `handle` and `handle_alone` for a partition's consumer; called again if the partition comes
+          back.  trial: see `Consumer`.  name: the worker's, and that of all its consumers.
+          on_change: called with LostRedis and Reconnected, in the threads of the loops.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GroupLoops:
             )
 
         self.loops: Sequence[PartitionLoop]
-        self.partitions: Callable[[], Collection[int]]  #: its share now
+        self.partitions: Callable[[], Collection[int]]  #: its current share
         self.beside: Sequence[Runner] = ()
         if bus.partitions == 1:
             only = make(0, start)
@@ -81,7 +81,7 @@ class GroupLoops:
             clock=clock,
             block_ms=block_ms,
             lanes=min(LANES, bus.partitions),
-            make=lambda partition: make(partition, "0"),  # where the group begins, the keeper has said
+            make=lambda partition: make(partition, "0"),  # the keeper has made the group at its start
             take_over_s=take_over_s,
             policy=policy,
             start=start,

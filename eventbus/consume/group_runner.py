@@ -1,4 +1,4 @@
-"""The loops of one worker as threads of this process, and what goes with them."""
+"""Runs the loops of one worker, and their companions, as threads of this process."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from eventbus.consume.health import LoopHealth
 
 
 class PartitionLoop(Protocol):
-    """A loop that works one partition, or some, in a thread of its own."""
+    """A loop that works one or several partitions in a thread of its own."""
 
     def run(self) -> None:
-        """Blocks until `stop`."""
+        """Run; blocks until `stop`."""
         ...
 
     def stop(self) -> None:
-        """End after what is being worked; returns at once."""
+        """End after the delivery that is being handled; returns at once."""
         ...
 
 
 class Runner(Protocol):
-    """Threads of its own, from `start` until `stop`."""
+    """A component with threads of its own, from `start` until `stop`."""
 
     def start(self) -> None: ...
 
@@ -65,11 +65,11 @@ class GroupRunner:
 
     @property
     def ended(self) -> bool:
-        """True if no loop runs: none was started, or all have come to their end."""
+        """Return True if no loop runs: none was started, or all have ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Finish what is being worked, then stop; waits for at most *timeout_s* (0: only tells). Idempotent."""
+        """Stop after the deliveries that are being handled; waits at most *timeout_s* (0: not at all). Idempotent."""
         deadline = time.monotonic() + timeout_s
         for loop in self._loops:
             loop.stop()

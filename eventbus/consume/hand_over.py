@@ -1,4 +1,4 @@
-"""Waiting until the worker that had a partition has let go of it, so that the order of each object is kept."""
+"""Waits until a partition's former worker has given it up, so that the order of each object is kept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from eventbus.broker.health.heartbeats import HEARTBEAT_S
 from eventbus.clock import Clock
 
-#: How long is waited for one that lives and does not let go: its handler takes long, and the partition must go on.
+#: The longest wait for a worker that lives and does not give the partition up: its handler is slow.
 HAND_OVER_S = 15.0
 
 
 class HandOver:
-    """Looks at the heartbeats of a partition's workers until nobody works it but those it is *shared* with.
+    """Watches the heartbeats of a partition's workers until only those it is *shared* with remain.
 
-    A counter that does not move is a dead worker's.
+    A worker whose counter does not move is dead.
     """
 
     def __init__(self, clock: Clock, shared: Collection[str]) -> None:
@@ -25,7 +25,7 @@ class HandOver:
         self._noted_at = clock.monotonic()
 
     def is_over(self, counters: Mapping[str, str]) -> bool:
-        """Take what the counters of the other workers are now. True: begin."""
+        """Take the current counters of the other workers. True: begin."""
         now = self._clock.monotonic()
         others = {name: counter for name, counter in counters.items() if name not in self._shared}
         if not others or now >= self._until:

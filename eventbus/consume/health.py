@@ -10,9 +10,9 @@ import msgspec
 class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One loop, at one moment.
 
-    *group* is a consumer group or `export:<sink>`. *last_progress*: when the loop last came round, or waited on
-    purpose, seconds, monotonic. *ready*: it has Redis, and work reaches it or waits for it. *counts* only go up since
-    the loop began; *gauges* may go both ways.
+    *group* is a consumer group or `export:<sink>`. *last_progress*: when the loop last completed a round, or
+    waited on purpose, seconds, monotonic. *ready*: Redis answers, and entries are delivered. *counts* only grow while
+    the loop runs; *gauges* may go both ways.
     """
 
     group: str

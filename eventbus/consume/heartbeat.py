@@ -1,4 +1,4 @@
-"""Signs of life of a worker that is at work, from a thread of its own: the slow are not taken for dead."""
+"""Sends a worker's heartbeats from a thread of its own, so that a slow handler is not taken for a dead worker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ EVERY_S = 1.0
 
 
 class Heartbeat:
-    """Calls *sign* every second while there is `working`, until that has stood still for *hung_s* of *clock*.
+    """Calls *sign* every second inside `working`, until there was no progress for *hung_s* of *clock*.
 
-    Never while nothing is worked, so that *sign* may use what belongs to the thread that works. The thread starts with
+    It calls *sign* inside `working` only, so *sign* may use the working thread's connection. The thread starts with
     the first work; `stop` ends it.
 
-    Args: sign: gives one sign of life; what it raises is left to the worker to find out.
-          progress: what changes as the work gets on. Work that hangs gives no more signs, and is taken over.
+    Args: sign: sends one heartbeat; its errors are ignored, because the worker meets the same ones.
+          progress: a value that changes with the work. A worker that hangs sends no heartbeats, and is taken over.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class Heartbeat:
         self._hung_s = hung_s
         self._progress = progress
         self._lock = threading.Lock()
-        self._since: float | None = None  #: when the work under way last got on; None: nothing is worked
+        self._since: float | None = None  #: when the current work last made progress; None: there is none
         self._seen: object = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Give signs until the body ends. One at a time."""
+        """Send heartbeats until the body ends. One thread at a time."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="eventbus-heartbeat", daemon=True)
             self._thread.start()
@@ -52,7 +52,7 @@ class Heartbeat:
         try:
             yield
         finally:
-            with self._lock:  # a sign that is under way ends first
+            with self._lock:  # wait for a heartbeat that is under way
                 self._since = None
 
     def stop(self) -> None:
@@ -77,6 +77,6 @@ class Heartbeat:
         try:
             self._sign()
         except EventBusError:
-            pass  # whoever works will find out, and say so
-        except Exception:  # without signs its work would be taken over in the middle
+            pass  # the worker meets the same error, and logs it
+        except Exception:  # without heartbeats another worker would take over in the middle
             log.exception("signs of life go on after an unexpected error")

@@ -24,17 +24,17 @@ from eventbus.kinds import KINDS
 from eventbus.log import log
 
 EVERY_S = 1.0
-#: `expire` takes so many candidates a call, to stay under 2 ms.
+#: Candidates of one call of `expire`, which then takes less than 2 ms.
 SWEEP_CANDIDATES = 100
-#: Calls of expire a round and partition; when that was not enough, the next round follows at once.
+#: Calls of `expire` a round and partition; if more is due, the next round follows at once.
 SWEEP_CALLS = 50
 
 
-#: Exports without a worker are looked for so rarely.
+#: Seconds between two looks for exports without a worker.
 EXPORTS_EVERY_S = 3600.0
 #: A role that did so much in one round has more to do at once. Of a group that is released a call may do a part only.
 _MORE_TO_DO = {"trim": 1, "expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
-#: How far a flood may push the store beyond its bounds before it has to wait.
+#: How far the store may grow beyond its bounds before the sink worker waits.
 SLACK = 1.1
 
 
@@ -128,7 +128,7 @@ class Housekeeper:
             candidates, unfinished = self._candidates(client, partition, now_ms)
             if candidates:
                 failpoint("expire")
-            elif unfinished:  # nothing else may come that would do what is left to do
+            elif unfinished:  # finish a call that was cut off: no other call may come
                 functions.expire(self._bus.options, (), now_ms)
             swept = functions.expire(self._bus.options, candidates, now_ms).total if candidates else 0
             if swept:
@@ -139,7 +139,7 @@ class Housekeeper:
         return total
 
     def refresh(self, client: Client, partition: int) -> int:
-        """Show readers what was counted and not written: held-back repeats, the last ones too. Returns how many."""
+        """Write running counts that readers have not seen yet: repeats that were held back. Returns how many."""
         now_ms = self._clock.time_ns() // 1_000_000
         with redis_errors():
             due: Any = client.execute_command(
@@ -149,9 +149,9 @@ class Housekeeper:
         return self._bus.functions(client, partition).refresh(due) if due else 0
 
     def finish(self, client: Client, partition: int) -> int:
-        """End what calls on other kinds than events were cut off from; these lie in partition 0. Returns how many.
+        """Finish calls on other kinds than events that were cut off; these lie in partition 0. Returns how many.
 
-        Of the kinds that operators own the next write does it: a worker has no right to them.
+        A worker has no right to the kinds that operators own: the next write of these finishes them.
         """
         others = [kind.plural for kind in KINDS if kind.plural not in (EVENTS, *OPERATED)]
         plurals = others if partition == 0 else []
@@ -163,7 +163,7 @@ class Housekeeper:
         return sum(self._bus.functions(client, partition).finish(plural) for plural in plurals) if noted else 0
 
     def forget(self, client: Client, partition: int) -> int:
-        """Let go of sets of similar messages and token buckets beyond their time or bound. Returns how many."""
+        """Delete sets of similar messages and token buckets beyond their life or bound. Returns how many."""
         keys, options, total = self._bus.keys[partition], self._bus.options, 0
         for _ in range(SWEEP_CALLS):
             oldest = self._clock.time_ns() // 1_000_000 - max(subject_lives_ms(options))
@@ -177,7 +177,7 @@ class Housekeeper:
         return total
 
     def forget_exports(self, client: Client, partition: int) -> int:
-        """Let go of exports that had no worker while counts are kept, and until all that they have written has expired.
+        """Forget exports without a worker, once the counts and all that they have written have expired.
 
         Looks once an hour. Returns how many."""
         now = self._clock.monotonic()
@@ -197,9 +197,9 @@ class Housekeeper:
         return len(names)
 
     def enforce_bounds(self, client: Client, partition: int) -> None:
-        """Take out what is beyond the bounds by more than a tenth, before more is put in than by a call under way.
+        """Delete what is beyond the bounds by more than a tenth, before the store grows further.
 
-        Called by whoever fills the store, in its own thread: a flood is slowed to what can be swept.
+        The sink worker calls it in its own thread, so a flood of events is slowed to what can be swept.
         """
         keys, options = self._bus.keys[partition], self._bus.options
         while not self._stop.is_set():
@@ -232,7 +232,7 @@ class Housekeeper:
             over = stored + counts - options.max_records - len(forget)
             if over > 0:
                 forget += client.zrange(keys.index_forget, len(forget), len(forget) + min(over, SWEEP_CANDIDATES) - 1)
-        # Half for each at least: a flood of events must not keep counts from being forgotten.
+        # At least half for each: a flood of events must not prevent the deletion of counts.
         stored_part = due[: max(SWEEP_CANDIDATES // 2, SWEEP_CANDIDATES - len(forget))]
         # A call that was cut off may have left a key in both.
         return list(dict.fromkeys(stored_part + forget))[:SWEEP_CANDIDATES], bool(unfinished)

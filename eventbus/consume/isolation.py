@@ -1,4 +1,4 @@
-"""Works a batch that workers died of one event at a time, so that only the event that kills is found and buried."""
+"""Handles a batch that killed workers one event at a time, to find and bury only the event that kills."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from eventbus.encoding.wire import Batch, unpack_batch
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.failpoints import failpoint
 
-#: After so many deaths of workers holding it. Fewer would slow a batch that was only there when somebody pulled a plug.
+#: After so many deaths of workers with this batch. With fewer, a power cut would slow an innocent batch.
 ISOLATE_AFTER_DEATHS = 3
 
-#: Works the event at a position of a batch, and nothing else of it. False: the batch is another worker's by now.
+#: Handles the one event at a position of a batch. False: another worker has taken the batch over.
 HandleAlone: TypeAlias = Callable[[GroupReader, Delivery, Batch, int], bool]
 
 
 def must_be_isolated(delivery: Delivery) -> bool:
-    """Return True if workers died of the delivery, or it was begun one event at a time.
-
-    What lies before `next` is done."""
+    """Return True if the delivery killed workers, or is already handled one event at a time: up to `next`."""
     return delivery.deaths >= ISOLATE_AFTER_DEATHS or delivery.next is not None
 
 
 def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Sequence[bytes]:
-    """Work *delivery* one event at a time with *handle*, from where others have come to; bury the one that killed.
+    """Handle *delivery* one event at a time with *handle*, from its noted position; bury the event that killed.
 
-    Returns: its id, to be acknowledged; nothing if it was taken over meanwhile, or buried whole.
+    Returns: its id, to be acknowledged; nothing if another worker has taken it over, or it was buried whole.
     """
     try:
         batch = unpack_batch(delivery.body)

@@ -1,4 +1,4 @@
-"""Runs the consumers of several partitions in one thread: all wait at the server, one at a time is worked."""
+"""Runs the consumers of several partitions in one thread: all wait for Redis, one at a time handles deliveries."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.log import log
 
-#: How often it is looked whether a partition's former worker has let go.
+#: Seconds between two looks whether a partition's former worker has given it up.
 LOOK_EVERY_S = 0.2
 
 
 class Lane:
     """The consumers that `take` gives it, until `give_up` or `stop`. Start it in a thread of its own: `run`.
 
-    Events of one partition keep their order; a handler that takes its time keeps the lane's other partitions waiting,
-    and nobody else.
+    Events of one partition keep their order. A slow handler delays the other partitions of this lane only.
 
-    Args: lock: held while heartbeats go out, and while a partition is taken off those that get one.
-          on_stop: called when it is told to end.
+    Args: lock: held while heartbeats are sent, and while a partition is removed from those that get one.
+          on_stop: called by `stop`.
     """
 
     def __init__(self, *, clock: Clock, block_ms: int, lock: threading.Lock, on_stop: Callable[[], None]) -> None:
@@ -35,7 +34,7 @@ class Lane:
         self._lock = lock
         self._on_stop = on_stop
         self._inbox: deque[Callable[[], None]] = deque()
-        self._waiting: deque[_Seat] = deque()  #: whose partition is still being given up by another of this lane
+        self._waiting: deque[_Seat] = deque()  #: their partition still has another seat in this lane
         self._seats: dict[int, _Seat] = {}
         self._worked: frozenset[int] = frozenset()
         self._stop = self._died = False
@@ -47,16 +46,16 @@ class Lane:
         self._wait: WakeableWait | None = None
 
     def take(self, consumer: Consumer, shared: Collection[str] = ()) -> None:
-        """Run *consumer* as soon as the partition's former worker has let go; *shared*: who works it as well."""
+        """Run *consumer* once the partition's former worker has given it up. *shared*: workers that work it as well."""
         seat = _Seat(consumer, HandOver(self._clock, shared))
         self._tell(lambda: self._waiting.append(seat))
 
     def give_up(self, partition: int) -> None:
-        """Let go of *partition* behind what is being read and worked."""
+        """Give *partition* up after the current read and its deliveries."""
         self._tell(lambda: self._leave(partition))
 
     def stop(self) -> None:
-        """Let go of all and end; returns at once."""
+        """Give all partitions up and end; returns at once."""
         self._stop = True
         self._tell(lambda: None)
         self._on_stop()
@@ -66,7 +65,7 @@ class Lane:
         return [seat.consumer.loop_health() for seat in list(self._seats.values())]
 
     def beating(self) -> frozenset[int]:
-        """The partitions that it works, for heartbeats; none if it hangs. For one thread, under *lock*."""
+        """Return the partitions that get a heartbeat: none if this lane hangs. For one thread, under *lock*."""
         now = self._clock.monotonic()
         progress = (self._rounds, *(seat.consumer.steps for seat in list(self._seats.values())))
         if progress != self._seen:
@@ -75,16 +74,16 @@ class Lane:
 
     @property
     def withdrawn(self) -> frozenset[int]:
-        """The partitions whose consumer lacks a function or a right. Safe to call from any thread."""
+        """Return the partitions whose consumer lacks a function or a right. Safe to call from any thread."""
         return frozenset(partition for partition, seat in list(self._seats.items()) if seat.consumer.withdrawn)
 
     @property
     def hangs(self) -> bool:
-        """True if it has not been seen to come further for HUNG_S, or has come to an end that nobody wanted."""
+        """Return True if it has made no progress for HUNG_S, or has ended without `stop`."""
         return self._died or self._clock.monotonic() - self._seen_at >= HUNG_S
 
     def run(self) -> None:
-        """The loop. Blocks until `stop`; then everything handled has been acknowledged."""
+        """Run the loop. Blocks until `stop`; then every handled delivery has been acknowledged."""
         self.runs = True
         self._wait = wait = WakeableWait()
         try:
@@ -109,7 +108,7 @@ class Lane:
 
     def _tell(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
-        if self._wait is not None:  # else it has not begun: it reads its inbox first
+        if self._wait is not None:  # else `run` has not begun: it reads its inbox first
             self._wait.wake()
 
     def _leave(self, partition: int) -> None:
@@ -120,7 +119,7 @@ class Lane:
             self._seats[partition].leave()
 
     def _sit_down(self) -> None:
-        """One name must not work a partition twice: who gives it up would take the other's entries with it."""
+        """Start waiting seats. A name may work a partition once only: its `close` would drop the pending entries."""
         for seat in list(self._waiting):
             if self._stop or seat.consumer.partition not in self._seats:
                 self._waiting.remove(seat)
@@ -144,7 +143,7 @@ class Lane:
                 seat.begin(now, self._reply_s)
 
     def _give_up_waiting(self, ready: Collection[_Seat]) -> None:
-        """Not before the sockets were looked at in vain: a reply may have come long ago, while another was worked."""
+        """Fail reads that timed out, after a look at the sockets: a reply may have come during another's work."""
         now = self._waited_at
         for seat in self._seats.values():
             if seat.reads_until is not None and seat not in ready and now >= seat.reads_until:
@@ -155,7 +154,7 @@ class Lane:
             if not hand_over.is_over(seat.consumer.others()):
                 return False
             seat.consumer.announce()
-        except EventBusError as error:  # the consumer itself will meet it, and say so
+        except EventBusError as error:  # the consumer meets the same error, and logs it
             log.debug("partition %d begins unseen: %s", seat.consumer.partition, error)
         seat.hand_over = None
         self._set_worked(self._worked | {seat.consumer.partition})
@@ -163,7 +162,7 @@ class Lane:
 
     def _get_up(self, seat: _Seat) -> None:
         partition = seat.consumer.partition
-        self._set_worked(self._worked - {partition})  # a beat behind the farewell would leave a name
+        self._set_worked(self._worked - {partition})  # a later heartbeat would leave a name that nothing removes
         try:
             if seat.hand_over:
                 seat.consumer.abandon()
@@ -177,7 +176,7 @@ class Lane:
             self._worked = partitions
 
     def _look(self, wait: WakeableWait) -> list[_Seat]:
-        """Those whose read has ended, as soon as there is one; or something is due, or was told."""
+        """Wait for a reply, a due time or a message. Return the seats whose read has ended."""
         now = self._clock.monotonic()
         dues = [seat.due if seat.reads_until is None else seat.reads_until for seat in self._seats.values()]
         leaving = any(seat.leaves and seat.reads_until is None for seat in self._seats.values())
@@ -191,7 +190,7 @@ class Lane:
 
 
 class _Seat:
-    """A consumer in a lane: it waits for its turn (*due*), or for the server (*reads_until*)."""
+    """A consumer in a lane: it waits until it is *due*, or for a reply until *reads_until*."""
 
     def __init__(self, consumer: Consumer, hand_over: HandOver) -> None:
         self.consumer = consumer

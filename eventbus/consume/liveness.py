@@ -1,4 +1,4 @@
-"""Measures how long each peer's heartbeat has not moved, counting only time actually observed."""
+"""Measures how long each peer's heartbeat counter has stood still, counting only time that was observed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from eventbus.clock import Clock
 
 
 class LivenessObserver:
-    """One observer's record of the counters of others, by their names. Not thread-safe.
+    """One observer's record of the counters of its peers, by name. Not thread-safe.
 
-    What kept the observer from looking may have kept the others from beating, so a gap between two looks counts for no
-    more than *longest_gap_s*.
+    A pause of the machine stops the observer and its peers alike, so a gap between two looks counts for at most
+    *longest_gap_s*.
     """
 
     def __init__(self, clock: Clock, *, longest_gap_s: float) -> None:
@@ -22,7 +22,7 @@ class LivenessObserver:
         self._seen: dict[str, tuple[str, float]] = {}  # the counter, and for how many seconds it stood still
 
     def observe(self, counters: Mapping[str, str]) -> Mapping[str, float]:
-        """Take the current counters of all peers. Returns for each how many seconds it has stood still."""
+        """Take the current counters of all peers. Return for each how many seconds it has stood still."""
         now = self._clock.monotonic()
         watched_s = min(now - self._looked_at, self._longest_gap_s)
         self._looked_at, before = now, self._seen

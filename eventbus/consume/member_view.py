@@ -1,4 +1,4 @@
-"""Sees which members of a group live, by their heartbeat counters and its own monotonic clock."""
+"""Decides which members of a group live, by their heartbeat counters and the own monotonic clock."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from eventbus.broker.health.heartbeats import HEARTBEAT_S
 from eventbus.clock import Clock
 from eventbus.consume.liveness import LivenessObserver
 
-#: A member that was watched standing still for so long has no share until its counter moves: its partitions must not
-#: wait for as long as what a dead worker had in hand does.
+#: A member whose counter has stood still for so long has no share until it moves. This is shorter than the take-over of
+#: a dead worker's entries: its partitions must not wait so long.
 STILL_S = 5.0
-#: One that stands still for so long is taken out.
+#: A member whose counter has stood still for so long is removed.
 FORGET_S = 60.0
 
 
 class MemberView:
     """The members of a group as *own* has seen them. Not thread-safe.
 
-    Whom it finds when it begins may have died long ago: they count from when their counter is seen to move, and
-    for HEARTBEAT_S, in which that of a living one does, it says nothing. Who comes later counts at once.
+    Members that it finds at its first look may have died long ago: they count once their counter moves. A living
+    member's counter moves within HEARTBEAT_S; until then there is no answer. Later members count at once.
     """
 
     def __init__(self, own: str, clock: Clock, *, still_s: float = STILL_S) -> None:
@@ -28,11 +28,11 @@ class MemberView:
         self._still_s = still_s
         self._liveness = LivenessObserver(clock, longest_gap_s=HEARTBEAT_S)
         self._began: float | None = None
-        self._found: dict[str, str] = {}  #: at the first look, and not seen to move since
-        self.dead: tuple[str, ...] = ()  #: at the last look, for so long that they are to be forgotten
+        self._found: dict[str, str] = {}  #: at the first look; their counters have not moved since
+        self.dead: tuple[str, ...] = ()  #: at the last look; to be removed
 
     def look(self, counters: Mapping[str, str]) -> frozenset[str] | None:
-        """Take what the counters are now. Returns: those who live, *own* among them; None: it is too early to say."""
+        """Take the current counters. Return the members that live, *own* among them; None: it is too early to say."""
         now = self._clock.monotonic()
         others = {name: counter for name, counter in counters.items() if name != self._own}
         if self._began is None:

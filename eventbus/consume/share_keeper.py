@@ -1,4 +1,4 @@
-"""Keeps a worker's share of its group's partitions: joins, gives heartbeats, takes partitions and gives them up."""
+"""Rebalances one worker's partitions: joins the group, sends heartbeats, takes partitions and gives them up."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from eventbus.errors import EventBusError
 from eventbus.log import log
 
 EVERY_S = 1.0
-#: While it is too early to say who lives.
+#: While it is too early to say which members live.
 SOON_S = 0.5
 
 
 class ShareKeeper:
-    """One thread and one connection for all heartbeats of a worker, and for what it learns of the others by the way.
+    """One thread and one connection for all heartbeats of a worker; their replies are the other members' counters.
 
-    First of all it makes the group on every partition.
+    First it makes the group on every partition.
 
-    Args: lanes: how many it makes, which others run.  make: makes the consumer of one partition.
+    Args: lanes: how many it makes; the caller runs them.  make: makes the consumer of one partition.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ShareKeeper:
         self._view = MemberView(name, clock, still_s=min(STILL_S, take_over_s))
         self._unopened = list(range(bus.partitions))
         self._alive: frozenset[str] = frozenset()
-        self._held: Mapping[int, frozenset[str]] = {}  #: by partition, who works it as well
+        self._held: Mapping[int, frozenset[str]] = {}  #: by partition, the other workers of it
         self._leaving = self._left = self._failing = False
         self.ready = threading.Event()  #: the group is made everywhere
         self._ended = threading.Event()
@@ -67,20 +67,20 @@ class ShareKeeper:
 
     @property
     def partitions(self) -> Collection[int]:
-        """Its share now."""
+        """Return the current share."""
         return self._held.keys()
 
     def start(self) -> None:
-        """Join. Returns at once."""
+        """Join the group. Returns at once."""
         self._thread.start()
 
     def leave(self) -> None:
-        """Have the others share out what this worker has; its heartbeats go on until `stop`. Returns at once."""
+        """Leave this worker's partitions to the other members; its heartbeats go on until `stop`. Returns at once."""
         self._leaving = True
         self._wake.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End as soon as the lanes have; waits for at most *timeout_s*. Idempotent."""
+        """End after the lanes; waits at most *timeout_s*. Idempotent."""
         self._leaving = True
         self._ended.set()
         self._wake.set()
@@ -99,7 +99,7 @@ class ShareKeeper:
             self._client.close()
 
     def _attempt(self, step: Callable[[], float]) -> float:
-        """Do *step*, which returns the pause behind it, whatever comes of it. The consumers say what is wrong."""
+        """Do *step*, which returns the pause after it, and handle its errors. The consumers log what is wrong."""
         try:
             pause_s = step()
         except EventBusError as error:
@@ -134,12 +134,12 @@ class ShareKeeper:
         return EVERY_S
 
     def _withdrawn(self) -> bool:
-        """True if it can work nothing of its share: the others share that out, while its consumers go on trying."""
+        """Return True if it can work nothing of its share: the others take that, its consumers try again."""
         withdrawn = frozenset[int]().union(*(lane.withdrawn for lane in self.lanes))
         return bool(self._held) and self._held.keys() <= withdrawn
 
     def _open(self) -> None:
-        """Make the group where it is not: what is recorded from now on is for it, whoever works it."""
+        """Make the group on each partition: it gets all events from now on, whichever worker reads them."""
         while self._unopened and not self._leaving:
             partition = self._unopened[-1]
             self._bus.open_partition(self._client, partition, self._group, self._policy, self._start)
@@ -165,5 +165,5 @@ class ShareKeeper:
         self._held = mine
 
     def _lane(self, partition: int) -> Lane:
-        """Always the same: it knows when it has let go of a partition that comes back."""
+        """Return a partition's lane, always the same: it knows when it has given up a partition that comes back."""
         return self.lanes[partition % len(self.lanes)]

@@ -1,7 +1,7 @@
-"""Decides which worker of a group works which partitions: a pure rule that every worker computes by itself.
+"""Decides which worker of a group works which partitions: a pure function that every worker computes by itself.
 
-Nobody has to agree for events to be safe: a partition that two work is a group with two consumers, as on a bus of one
-partition. One that nobody works waits, until all members see the same members again.
+Events are safe without agreement: two workers of one partition are two consumers of a group, as on a bus of one
+partition. A partition without a worker waits until all members see the same members again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Place = TypeVar("Place", str, int)
 
 
 def share_out(workers: Collection[str], partitions: int) -> Mapping[str, frozenset[int]]:
-    """The partitions of each worker. All get as many, but for one more or less.
+    """Return the partitions of each worker. The numbers differ by one at most.
 
-    Each partition has one worker while there are no more workers than partitions; beyond that each worker has one
-    partition, and partitions have several workers. Who comes or goes moves little else than what is his: each pair
-    has a score that depends on nothing but its two names (rendezvous hashing), and the highest are taken first.
+    If there are no more workers than partitions, each partition has one worker. Otherwise each worker has one
+    partition, and partitions have several workers. A join or leave moves few other partitions: the score of each pair
+    depends on its two names only (rendezvous hashing), and the best pairs are taken first.
     """
     names, numbers = sorted(set(workers)), range(partitions)
     ranked = sorted(product(names, numbers), key=lambda pair: _score(*pair))
@@ -34,7 +34,7 @@ def share_out(workers: Collection[str], partitions: int) -> Mapping[str, frozens
 
 
 def _balanced(ranked: Sequence[tuple[Item, Place]], items: int, places: int) -> list[tuple[Item, Place]]:
-    """Give each of *items* one of *places*, the best ranked pairs first, with full places passed over."""
+    """Assign each of *items* to one of *places*, the best ranked pairs first; full places are skipped."""
     if not places:
         return []
     least, larger = divmod(items, places)

@@ -1,4 +1,4 @@
-"""Reads several partitions, each from a position of one's own, in one thread: all wait, one at a time is handled."""
+"""Reads several partitions from positions, without a group, in one thread: all wait, one at a time is handled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 class StreamLane:
     """Calls *handle* with each delivery of *positions*, in the order of each, until `stop`.
 
-    A handler that takes its time keeps the lane's other partitions waiting, and nobody else.
+    A slow handler delays the other partitions of this lane only.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class StreamLane:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def stop(self) -> None:
-        """End behind the delivery that is being handled; returns at once. Idempotent."""
+        """End after the delivery that is being handled; returns at once. Idempotent."""
         self._stop = True
         self._wait.wake()
         if self.thread.ident is None:
@@ -63,7 +63,7 @@ class StreamLane:
             self._close()
 
     def _look(self) -> tuple[float, list[_Seat]]:
-        """Those whose reply has begun, as soon as there is one; or one is due. Before them, when the wait began."""
+        """Wait for a reply or a due time. Return when the wait began, and the seats whose reply has begun."""
         now = time.monotonic()
         next_s = min(seat.due if seat.waits_until is None else seat.waits_until for seat in self._seats)
         return now, self._wait.wait([seat for seat in self._seats if seat.waits_until is not None], next_s - now)
@@ -92,7 +92,7 @@ class StreamLane:
 
 
 class _Seat:
-    """One partition: it waits for its turn (*due*), or for the server (*waits_until*); seconds, monotonic."""
+    """One partition: it waits until it is *due*, or for a reply until *waits_until*; seconds, monotonic."""
 
     def __init__(self, client: Client, position: Position) -> None:
         self.position = position

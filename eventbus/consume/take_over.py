@@ -1,4 +1,4 @@
-"""Decides whose deliveries a worker takes over: those of one that has left, or whose heartbeat stands still."""
+"""Decides whose deliveries a worker takes over: those of workers that left, or whose heartbeat stands still."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from eventbus.clock import Clock
 from eventbus.consume.liveness import LivenessObserver
 
-#: A worker whose counter was seen not to move for so long, by the observer's own monotonic clock, is dead.
+#: A worker whose counter has stood still for so long, by the observer's monotonic clock, is dead.
 TAKE_OVER_S = 15.0
-#: One without a counter has taken it away as it left; a worker that lives would have made it anew within a second.
+#: A worker without a counter has removed it and left; a living worker would write it again within a second.
 LEFT_S = 2.0
 LOOK_EVERY_S = 3.0
 
 
 class TakeOver:
-    """One worker's judgement of the others on its partition. Not thread-safe.
+    """One worker's decision about the other workers of its partition. Not thread-safe.
 
     Args: after_s: how long a counter stands still before its worker is dead.
-          block_ms: how long a read may keep the worker from looking.
+          block_ms: how long a read may delay the next look.
     """
 
     def __init__(self, clock: Clock, *, after_s: float, block_ms: int) -> None:
@@ -30,7 +30,7 @@ class TakeOver:
         self._next_look = 0.0
 
     def is_due(self) -> bool:
-        """Return True if it is time to look at the others; not again before the next time."""
+        """Return True if it is time to look at the other workers, and set the next time."""
         now = self._clock.monotonic()
         if now < self._next_look:
             return False
@@ -38,7 +38,7 @@ class TakeOver:
         return True
 
     def dead(self, beats: Mapping[str, str]) -> dict[str, str]:
-        """Return those of the others' heartbeat counters, by name, whose worker is dead. '': it has none."""
+        """Return the counters in *beats*, by name, whose worker is dead or has left. '': it has no counter."""
         still = self._liveness.observe(beats)
         left_s = min(LEFT_S, self._after_s)
         return {name: count for name, count in beats.items() if still[name] >= (self._after_s if count else left_s)}

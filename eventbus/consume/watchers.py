@@ -22,10 +22,10 @@ from eventbus.errors import DeadCause, PoisonBatch
 class GroupWatcher:
     """A worker of a named group: every event of the bus reaches one worker of the group, at least once.
 
-    Acknowledged after the handler; an event whose handler raised three times, or that goes on killing whoever handles
-    it, is buried in the dead letter, alone. A handler may take its time: up to 10 minutes an event (`consumer.HUNG_S`)
-    the worker counts as alive; then it is taken to hang, and its events go to the group's other workers. `stop` ends
-    behind the batch (1 to 64 events) that is being handled; what was read with it is left to the others.
+    An event is acknowledged after its handler. If the handler raises three times, or the event kills its workers, the
+    event alone is buried in the dead letter. A handler may take up to 10 minutes an event (`group_consumer.HUNG_S`);
+    after that the worker counts as hung, and its events go to the group's other workers. `stop` ends after the batch
+    (1 to 64 events) that is being handled; the other workers get the rest of what was read.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class GroupWatcher:
         self._ready.wait(timeout_s)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End behind the batch that is being handled; waits for at most *timeout_s*. Idempotent."""
+        """End after the batch that is being handled; waits at most *timeout_s*. Idempotent."""
         self._stop.set()
         self._runner.stop(timeout_s)
 
     @property
     def ended(self) -> bool:
-        """Stopped, and its last handler has returned."""
+        """Return True if it was stopped and its last handler has returned."""
         return self._stop.is_set() and self._runner.ended
 
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
@@ -110,10 +110,10 @@ class GroupWatcher:
 
 
 class StreamWatcher:
-    """A nameless watcher: a position of one's own from now on (or from a time), nothing stored in Redis.
+    """A watcher without a group: it reads from a position, from now on or from a time, and stores nothing in Redis.
 
-    It holds nothing back; what was trimmed before it could be read is counted in `missed`. An event whose handler
-    raised three times, or that cannot be read, is skipped and counted in `skipped`.
+    The stream does not wait for it: events that were trimmed before it could read them are counted in `missed`. An
+    event whose handler raised three times, or that cannot be decoded, is skipped and counted in `skipped`.
     """
 
     def __init__(self, *, bus: Bus, handler: Handler, clock: Clock, since_ms: int | None, block_ms: int) -> None:
@@ -142,7 +142,7 @@ class StreamWatcher:
 
     @property
     def missed(self) -> int:
-        """Return how many events were gone before this watcher could read them."""
+        """Return how many events were trimmed before this watcher could read them."""
         return sum(position.missed for position in self._positions)
 
     def start(self) -> None:
