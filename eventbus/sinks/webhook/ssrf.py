@@ -58,11 +58,17 @@ _NEVER: Final = tuple(
     )
 )
 
-#: IPv6 forms of an IPv4 address: refused unless trusted, since a gateway or the kernel turns them into it.
-#: Mapped, compatible, NAT64 (its two prefixes), 6to4.
-_DISGUISED: Final = tuple(
-    ip_network(network) for network in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16")
+#: All unicast addresses of the Internet. Outside it are the other IPv6 forms of IPv4 addresses, too, which a gateway or
+#: the kernel may turn into them: refused unless trusted.
+_UNICAST: Final = IPv6Network("2000::/3")
+_TO_IPV4: Final = IPv6Network("2002::/16")
+_TEREDO: Final = IPv6Network("2001::/32")
+#: IPv6 addresses that end with an IPv4 address: mapped, compatible, translated (RFC 2765), NAT64 (its two prefixes).
+_ENDS_WITH_IPV4: Final = tuple(
+    IPv6Network(network) for network in ("::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
 )
+#: The second quarter of the bits of an ISATAP address (RFC 5214), without the bit that says whether it is unique.
+_ISATAP: Final = 0x00005EFE
 
 
 class Guard(msgspec.Struct, frozen=True):
@@ -122,10 +128,14 @@ class Guard(msgspec.Struct, frozen=True):
 
 def is_allowed(address: Address, *, trusted: bool) -> bool:
     """Return True if a webhook may go to *address*; *trusted*: its host was allowed by name."""
-    plain = _undisguised(address)
-    if _is_in(plain, _NEVER) or _is_in(address, _NEVER):
+    meant = (address, *_embedded(address))
+    if any(_is_in(one, _NEVER) for one in meant):
         return False
-    return trusted or not (_is_in(address, _INSIDE) or _is_in(address, _DISGUISED) or _is_in(plain, _INSIDE))
+    if trusted:
+        return True
+    if isinstance(address, IPv6Address) and (address not in _UNICAST or address in _TO_IPV4):
+        return False
+    return not any(_is_in(one, _INSIDE) for one in meant)
 
 
 def _look_up(host: str, port: int) -> list[str]:
@@ -155,14 +165,23 @@ def _check_outside(scheme: str, host: str, port: int | None) -> None:
         raise ConfigError(f"{host} is where no webhook may go; {cure}")
 
 
-def _undisguised(address: Address) -> Address:
-    if isinstance(address, IPv4Address):
-        return address
-    if address in _DISGUISED[-1]:
-        return address.sixtofour or address
-    if any(address in network for network in _DISGUISED[:-1]) and int(address) > 1:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
+def _embedded(address: Address) -> list[IPv4Address]:
+    """The IPv4 addresses that an IPv6 address may stand for."""
+    if isinstance(address, IPv4Address) or int(address) <= 1:
+        return []
+    bits = int(address)
+    last = bits & 0xFFFFFFFF
+    found: list[int] = []
+    if any(address in network for network in _ENDS_WITH_IPV4) or bits >> 32 & 0xFDFFFFFF == _ISATAP:
+        found.append(last)
+    around = (bits >> 64 & 0xFFFF) << 16 | bits >> 40 & 0xFFFF
+    if address in _ENDS_WITH_IPV4[-1] and around:  # RFC 6052 puts it around byte 8 where the prefix has 48 bits
+        found.append(around)
+    if address in _TO_IPV4:
+        found.append(bits >> 80 & 0xFFFFFFFF)
+    if address in _TEREDO:  # of its server, and of its client, inverted
+        found += [bits >> 64 & 0xFFFFFFFF, last ^ 0xFFFFFFFF]
+    return [IPv4Address(one) for one in found]
 
 
 def _is_in(address: Address, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:

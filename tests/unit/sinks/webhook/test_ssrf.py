@@ -30,7 +30,13 @@ INSIDE = [
     "64:ff9b::101:101",
     "64:ff9b:1::a00:1",
     "2002:7f00:1::",  # 6to4
-    "2001:0:1::1",  # Teredo
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2",  # Teredo
+    "::ffff:0:127.0.0.1",  # IPv4-translated
+    "::ffff:0:1.1.1.1",
+    "2600::5efe:10.0.0.1",  # ISATAP
+    "2600::200:5efe:10.0.0.1",
+    "4000::1",  # no unicast address of the Internet
+    "1000::1",
 ]
 NOWHERE = [
     "0.0.0.0",
@@ -44,6 +50,13 @@ NOWHERE = [
     "::ffff:169.254.169.254",
     "64:ff9b::a9fe:a9fe",
     "2002:a9fe:a9fe::",
+    "::ffff:0:169.254.169.254",
+    "::169.254.169.254",
+    "64:ff9b:1:a9fe:a9:fe00::",  # NAT64 with a prefix of 48 bits
+    "64:ff9b:1::a9fe:a9fe",
+    "2001:0:4136:e378:8000:63bf:5601:5601",  # Teredo, whose client is inverted
+    "2001:0:a9fe:a9fe:8000:63bf:3fff:fdd2",  # and whose server is not
+    "2600::5efe:169.254.169.254",
 ]
 
 
