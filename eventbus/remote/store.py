@@ -32,6 +32,10 @@ class RemoteStore:
         """Get, list, watch and write the objects of *kind*, over this store's connection."""
         return RemoteObjects(self.address, self.connection, kind)
 
+    def for_another_thread(self) -> RemoteStore:
+        """Return the same store over a connection of its own, which its `close` closes."""
+        return RemoteStore(self.address)
+
     def lister_watcher(self, kind: Any) -> RemoteObjects[Any]:
         """List and watch *kind* over a connection of its own, for another thread; `close` closes it."""
         if not isinstance(kind, Kind):

@@ -79,6 +79,13 @@ class ObjectStore:
         store._clients.append(client)
         return store
 
+    def for_another_thread(self) -> ObjectStore:
+        """Return the same store over a client of its own, which its `close` closes."""
+        client = self._bus.client(name="eventbus-store")
+        made = ObjectStore(self._bus, client)
+        made._clients.append(client)
+        return made
+
     @property
     def hub(self) -> ChangeHub:
         """Return the reader of changes that all watches of this store share."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.errors import BusUnavailable, EventBusError, NotFound
@@ -13,38 +14,46 @@ from eventbus.log import log
 from eventbus.objects.configmap import ConfigMap
 from eventbus.objects.pod import Pod
 from eventbus.objects.secret import Secret
-from eventbus.remote.store import RemoteStore
-from eventbus.store.object_store import ObjectStore
+from eventbus.store.object_store import AnyStore
 
 T = TypeVar("T", ConfigMap, Secret)
+#: Connections that are kept for the next calls. There are as many as calls under way, which a mass of pods may make.
+_MOST_IDLE: Final = 4
+#: The kind's plural, namespace and name of an object.
+_Key = tuple[str, str, str]
 
 
 class BusSide:
     """The store, from `attach` to `detach`; before, between and afterwards there is none. Thread-safe.
 
+    Each call under way has a connection of its own: one that waits for the bus delays no other pod.
+
     It is a `ConfigSource`: while the bus is away, what was read last is given again.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._store: ObjectStore | RemoteStore | None = None
-        self._pods: _OneAtATime | None = None
-        self._read: dict[tuple[str, str, str], Any] = {}
+        self._lock = threading.Lock()  # never held over a call to the bus
+        self._store: AnyStore | None = None
+        self._idle: list[AnyStore] = []
+        self._read: dict[_Key, Any] = {}
 
-    def attach(self, store: ObjectStore | RemoteStore) -> None:
-        """Use *store* from now on; it stays the caller's."""
+    def attach(self, store: AnyStore) -> None:
+        """Use what *store* leads to from now on; it stays the caller's."""
+        self.detach()
         with self._lock:
             self._store = store
-            self._pods = _OneAtATime(store.objects(POD), self._lock)
 
     def detach(self) -> None:
-        """Use it no more; waits for the call under way."""
+        """Begin no more calls; those under way end by themselves."""
         with self._lock:
-            self._store = self._pods = None
+            self._store, idle = None, self._idle
+            self._idle = []
+        for one in idle:
+            one.close()
 
     def pods(self) -> PodObjects | None:
         """Return the pods of the store; None: there is no bus now."""
-        return self._pods
+        return _Pods(self) if self._store is not None else None
 
     def config_map(self, namespace: str, name: str) -> ConfigMap | None:
         """Implements `ConfigSource`: while the bus is away, what was read last."""
@@ -54,46 +63,89 @@ class BusSide:
         """Implements `ConfigSource`: while the bus is away, what was read last."""
         return self._get(SECRET, namespace, name)
 
+    def forget_unused(self, pods: Iterable[Pod]) -> None:
+        """Forget what was read of ConfigMaps and Secrets that none of *pods* names."""
+        if not self._read:
+            return
+        used = {key for pod in pods for key in _references(pod)}
+        with self._lock:
+            self._read = {key: found for key, found in self._read.items() if key in used}
+
+    @contextmanager
+    def borrowed(self) -> Iterator[AnyStore]:
+        """Lend a store of one's own. Raises: BusUnavailable: there is no bus now."""
+        with self._lock:
+            parent = self._store
+            store = self._idle.pop() if self._idle else None
+        if parent is None:
+            raise BusUnavailable("the agent has no bus now")
+        store = store or parent.for_another_thread()
+        try:
+            yield store
+        finally:
+            with self._lock:
+                kept = self._store is parent and len(self._idle) < _MOST_IDLE
+                if kept:
+                    self._idle.append(store)
+            if not kept:
+                store.close()
+
     def _get(self, kind: Kind[T], namespace: str, name: str) -> T | None:
         key = kind.plural, namespace, name
-        with self._lock:
-            if self._store is not None:
-                try:
-                    self._read[key] = self._store.objects(kind).get(name, namespace)
-                except NotFound:
-                    self._read.pop(key, None)
-                except BusUnavailable:
-                    pass
-                except EventBusError as error:  # this user may not read it: that is the pod's problem, not ours
-                    log.error("%s %s/%s cannot be read: %s", kind.name, namespace, name, error)
-            found: T | None = self._read.get(key)
-            return found
+        try:
+            with self.borrowed() as store:
+                read = store.objects(kind).get(name, namespace)
+            with self._lock:
+                self._read[key] = read
+        except NotFound:
+            with self._lock:
+                self._read.pop(key, None)
+        except BusUnavailable:
+            pass
+        except EventBusError as error:  # this user may not read it: that is the pod's problem, not ours
+            log.error("%s %s/%s cannot be read: %s", kind.name, namespace, name, error)
+        found: T | None = self._read.get(key)
+        return found
 
 
-class _OneAtATime:
-    """Pods of a store, for many threads: a writer is one thread's at a time."""
+class _Pods:
+    """The pods of a store, for many threads. Implements `PodObjects`; any call may raise BusUnavailable."""
 
-    def __init__(self, pods: PodObjects, lock: threading.RLock) -> None:
-        self._pods = pods
-        self._lock = lock
+    def __init__(self, side: BusSide) -> None:
+        self._side = side
 
     def get(self, name: str, namespace: str = "") -> Pod:
-        with self._lock:
-            return self._pods.get(name, namespace)
+        with self._side.borrowed() as store:
+            return store.objects(POD).get(name, namespace)
 
     def create(self, found: Pod) -> Pod:
-        with self._lock:
-            return self._pods.create(found)
+        with self._side.borrowed() as store:
+            return store.objects(POD).create(found)
 
     def modify(
         self, name: str, change: Callable[[Pod], Pod], namespace: str = "", *, version: str = "", uid: str = ""
     ) -> Pod:
-        with self._lock:
-            return self._pods.modify(name, change, namespace, version=version, uid=uid)
+        with self._side.borrowed() as store:
+            return store.objects(POD).modify(name, change, namespace, version=version, uid=uid)
 
     def delete(self, name: str, namespace: str = "", *, version: str = "") -> None:
-        with self._lock:
-            self._pods.delete(name, namespace, version=version)
+        with self._side.borrowed() as store:
+            store.objects(POD).delete(name, namespace, version=version)
+
+
+def _references(pod: Pod) -> Iterator[_Key]:
+    """Yield the ConfigMaps and Secrets that *pod* names."""
+    namespace = pod.metadata.namespace
+    config_maps: list[str] = [one.config_map.name for one in pod.spec.volumes if one.config_map]
+    secrets: list[str] = [one.secret.secret_name for one in pod.spec.volumes if one.secret]
+    for container in pod.spec.every_container:
+        sources = [one.value_from for one in container.env if one.value_from]
+        config_maps += [one.config_map_key_ref.name for one in sources if one.config_map_key_ref]
+        config_maps += [one.config_map_ref.name for one in container.env_from if one.config_map_ref]
+        secrets += [one.secret_key_ref.name for one in sources if one.secret_key_ref]
+        secrets += [one.secret_ref.name for one in container.env_from if one.secret_ref]
+    yield from ((CONFIGMAP.plural, namespace, name) for name in config_maps)
+    yield from ((SECRET.plural, namespace, name) for name in secrets)
 
 
 __all__ = ["BusSide"]

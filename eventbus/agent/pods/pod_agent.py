@@ -241,6 +241,7 @@ class PodAgent:
 
     def _write(self) -> None:
         """Tell the bus what has changed, and hear from it: whatever waits for it is done here, not in the loop."""
+        self._bus_side.forget_unused(self.manager.pods())
         source, store = self._bus_source, self._bus_side.pods()
         if source is not None:
             source.look()
