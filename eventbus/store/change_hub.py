@@ -1,4 +1,4 @@
-"""The feeds of a process: one a kind that is watched, so that no kind's changes pass by the watchers of another."""
+"""The change feeds of a process: one for each watched kind, so that a watcher gets changes of its own kind only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbus.store.storage import Storage
 
 
 class Hub(Protocol):
-    """The part of a `ChangeHub` that watches use; also what stands between one and a process's watches."""
+    """The interface of a `ChangeHub` that watches use; a wrapper of a hub implements it as well."""
 
     def attach(self, subscriber: Subscriber, storage: Storage[Any], newest: Sequence[int]) -> tuple[int, ...]:
         """See `ChangeHub.attach`."""
@@ -25,7 +25,7 @@ class Hub(Protocol):
 
 
 class ChangeHub:
-    """One reader of changes a kind, however many watch. Thread-safe."""
+    """One reader of changes for each kind, shared by all its watches. Thread-safe."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -43,7 +43,7 @@ class ChangeHub:
         return any(feed.is_reading for feed in list(self._feeds.values()))
 
     def attach(self, subscriber: Subscriber, storage: Storage[Any], newest: Sequence[int]) -> tuple[int, ...]:
-        """Begin to offer the changes of a kind, decoded by the *storage* of its first subscriber. See `Feed.attach`."""
+        """Offer the changes of a kind from now on, decoded by its first subscriber's *storage*. See `Feed.attach`."""
         with self._lock:
             feed = self._feeds.get(storage.kind)
             if feed is None:
@@ -51,7 +51,7 @@ class ChangeHub:
         return feed.attach(subscriber, newest)
 
     def detach(self, subscriber: Subscriber, kind: Kind[Any]) -> None:
-        """Offer nothing more to *subscriber*. Again: no effect."""
+        """Stop offering changes to *subscriber*. Idempotent."""
         if feed := self._feeds.get(kind):
             feed.detach(subscriber)
 

@@ -1,7 +1,7 @@
-"""The changes of one kind: versions, entries of its streams, and reading what is behind a version.
+"""The changes of one kind: versions, entries of its streams, and reading the changes after a version.
 
-One rule finds every loss: an entry holds the changes from its first version to its last, which is its id, and the first
-may be no more than one above the version before.
+One rule finds every loss: an entry holds the changes from its first version to its last, which is its id. The first
+version must be at most one above the last version of the entry before.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from eventbus.store.storage import ChangeType, Storage
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Entries read at once. Most hold one change, one of a busy worker some hundred.
+#: Entries read at once. Most hold one change, those of a busy worker some hundred.
 READ_COUNT = 50
-#: The version of a kind that nobody has written yet; not 0, which asks a list for any.
+#: The version of a kind before its first write; not 0, which means *any* in a list.
 NEVER_WRITTEN = 1
-#: The version of a watch that has not told all it begins with: nobody can go on from there.
+#: The version of a watch that has not delivered all its initial objects: no watch can continue from it.
 UNFINISHED = "unfinished"
 
 
@@ -45,7 +45,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Versions:
-    """The resource version of a list: one counter a partition, opaque to everybody else."""
+    """The resource version of a list: one counter a partition, opaque to clients."""
 
     def __init__(self, counters: Sequence[int]) -> None:
         self.counters = tuple(counters)
@@ -55,10 +55,10 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str, partitions: int) -> Self:
-        """Read what `str` gave.
+        """Parse the result of `str`.
 
-        Raises: InvalidObject: it is no version.
-                Expired: it belongs to another bus, or stands in the middle of a watch's first events.
+        Raises: InvalidObject: *text* is not a version.
+                Expired: it belongs to another bus, or to a watch that has not delivered all its initial objects.
         """
         if text == UNFINISHED:
             raise Expired("the watch ended before it had told all there was")
@@ -81,7 +81,7 @@ def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[in
 
 
 class AheadOfStore(Expired):
-    """Nothing has the version *asked* for yet: the store has lost what it was of, or it is *newest* elsewhere."""
+    """The store is behind the version *asked* for: it has lost changes, or the version is another bus's."""
 
     def __init__(self, asked: str, newest: str) -> None:
         super().__init__(f"Too large resource version: {asked}, current: {newest}")
@@ -89,7 +89,7 @@ class AheadOfStore(Expired):
 
 
 class Followed(NamedTuple):
-    """The changes of some entries, oldest first, up to *version*; with *lost*, changes behind that are missing."""
+    """The changes of some entries, oldest first, up to *version*. *lost*: changes after that are missing."""
 
     changes: list[Change[Any]]
     version: int
@@ -101,15 +101,14 @@ def follow(
 ) -> Followed:
     """Decode the *entries* of a stream for a reader that has read up to *after*.
 
-    Reads nothing; the one decoder of changes.
-
-    An entry that cannot be decoded is passed over, and its version still counts.
+    The only decoder of changes; it does no I/O. An entry that cannot be decoded is skipped, and its version still
+    counts.
     """
     changes: list[Change[Any]] = []
     for entry_id, fields in entries:
         last = int(entry_id.partition(b"-")[0])
         first = _number(fields.get(b"f"), last)
-        # The first of all that were ever written has a version of any height, and nothing before it to be lost.
+        # The first entry ever written may have any first version: no entry before it can be lost.
         is_first = after == NEVER_WRITTEN and fields.get(b"at") == b"0"
         if first > after + 1 and not is_first:
             return Followed(changes, after, Expired(f"too old resource version: {after} ({first})"))
@@ -143,7 +142,7 @@ def _number(text: bytes | None, otherwise: int) -> int:
 
 
 class ChangeReader(Generic[T]):
-    """The changes of one kind on one partition behind a version. One thread, one connection."""
+    """Reads the changes of one kind on one partition after a version. One thread, one connection."""
 
     def __init__(self, *, bus: Bus, client: Client, storage: Storage[T], partition: int, after: int) -> None:
         self._client = client
@@ -153,10 +152,10 @@ class ChangeReader(Generic[T]):
         self.after = after
 
     def read(self, block_ms: int = 0) -> list[Change[T]]:
-        """Read the next changes, oldest first, of a number of entries; blocks for at most *block_ms*, 0: not.
+        """Read the changes of the next entries, oldest first; blocks for at most *block_ms*, 0: not at all.
 
-        Raises:  Expired: changes behind `after` are gone, or the store was made anew: list again.
-                 BusUnavailable: call again; nothing is lost by it.
+        Raises:  Expired: changes after `after` are gone, or the store was emptied: list again.
+                 BusUnavailable: call again; nothing is lost.
         Redis:   XREAD on changes.
         """
         block: tuple[Any, ...] = ("BLOCK", block_ms) if block_ms else ()
@@ -168,6 +167,6 @@ class ChangeReader(Generic[T]):
             return []
         found = follow(self._storage, self._partition, self.after, reply[0][1])
         if found.lost is not None and found.version == self.after:
-            raise found.lost  # what is whole was handed out before
+            raise found.lost  # the changes before the loss were returned by the last call
         self.after = found.version
         return found.changes

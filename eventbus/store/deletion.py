@@ -1,6 +1,6 @@
-"""Deletes an object that finalizers hold back: it is marked, and goes when the last of them is taken away.
+"""Deletes an object that has finalizers: it is marked, and removed together with its last finalizer.
 
-A Pod has a grace time for its end. Without any it is gone at once, whatever its agent says: nobody waits for that one.
+A Pod has a grace period for its end. With a grace period of 0 it is removed at once, without waiting for its agent.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ T = TypeVar("T", bound=HasMetadata)
 
 #: Phases of pods that have ended.
 _ENDED: Final = ("Succeeded", "Failed")
-#: A longer grace time would lead beyond what is a date, seconds.
+#: A longer grace period would exceed the largest date, seconds.
 _MOST_S: Final = 2**31 - 1
 
 
 def marked(found: T, now: datetime, asked_s: int | None = None) -> T:
-    """Return *found* as it is from its deletion until its last finalizer is taken away.
+    """Return *found* with its deletion marked, as it stays until its last finalizer is removed.
 
-    One that is marked already may only get a shorter grace time, and without any what holds it but for its agent is
-    all that is left.
+    An object that is marked already may only get a shorter grace period. With a grace period of 0 the agent's finalizer
+    is removed, the others stay.
 
-    Args: asked_s: the grace time of a Pod, seconds; None: its own.
+    Args: asked_s: the grace period of a Pod, seconds; None: its own.
     """
     metadata, grace_s = found.metadata, _grace_s(found, asked_s)
     since, held_s = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
@@ -48,7 +48,7 @@ def marked(found: T, now: datetime, asked_s: int | None = None) -> T:
 
 
 def is_held(found: HasMetadata) -> bool:
-    """Return True if a finalizer holds *found*, which is deleted; an agent's does not without a grace time."""
+    """Return True if a finalizer keeps *found*, which is deleted. The agent's does so during the grace period only."""
     metadata = found.metadata
     return bool(metadata.finalizers if metadata.deletion_grace_period_seconds else _without_agent(metadata.finalizers))
 
@@ -66,12 +66,12 @@ def _without_agent(finalizers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_over(found: HasMetadata) -> bool:
-    """True if the object was deleted and nothing holds it back any more."""
+    """Return True if the object was deleted and has no finalizers left."""
     return found.metadata.deletion_timestamp is not None and not found.metadata.finalizers
 
 
 def check_finalizers(kind: Kind[T], new: T, former: T) -> None:
-    """Raises: InvalidObject: finalizers were added to what is being deleted; worded as the API server does."""
+    """Refuse new finalizers of a deleted object. Raises: InvalidObject: worded as the API server does."""
     added = sorted(set(new.metadata.finalizers) - set(former.metadata.finalizers))
     if former.metadata.deletion_timestamp is not None and added:
         found = ", ".join(f'"{name}"' for name in added)

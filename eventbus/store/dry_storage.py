@@ -1,4 +1,4 @@
-"""Storage that checks and answers every write, and makes none: what `dryRun=All` works on."""
+"""Storage that checks and answers every write without making it, for `dryRun=All`."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class DryStorage(Generic[T]):
         return self._storage.new_uid()
 
     def create(self, found: T) -> T:
-        """It has no version. Raises: AlreadyExists."""
+        """Return the object without a version. Raises: AlreadyExists."""
         if self.find(found.metadata.namespace, found.metadata.name) is not None:
             raise already_exists(self.kind, found.metadata.name)
         return found
 
     def replace(self, former: Found[T], new: T) -> T:
-        """It has the version that is stored."""
+        """Return the object with the stored version."""
         return with_metadata(new, resource_version=former.object.metadata.resource_version)
 
     def remove(self, former: Found[T], version: str) -> str:
-        """Return the version it has. Raises: Conflict."""
+        """Return the stored version. Raises: Conflict."""
         if version not in ("", former.object.metadata.resource_version):
             raise conflict(self.kind, former.object.metadata.name)
         return former.object.metadata.resource_version

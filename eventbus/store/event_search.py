@@ -35,7 +35,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """The events found, the one last seen first. *more*: there are others. *begins*: what ended before is forgotten."""
+    """The events found, last seen first. *more*: there are others. *begins*: events that ended before have expired."""
 
     items: tuple[Event, ...]
     resource_version: str
@@ -45,9 +45,9 @@ class SearchResult(msgspec.Struct, frozen=True):
 
 
 def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search: Search) -> SearchResult:
-    """Find the newest events. The version is read before, so that a watch from it tells what changed meanwhile.
+    """Find the newest events. The version is read first, so that a watch from it delivers every later change.
 
-    Of more than *limit* those are taken that were written last; then they are sorted by when they were last seen.
+    If more than *limit* match, those written last are taken; the result is sorted by last seen.
 
     Raises: InvalidSelector: fix the question.  BusUnavailable.
     Redis:  GET on version; see `NewestFirst`.
@@ -97,10 +97,10 @@ def _has_words(event: Event, words: Sequence[str]) -> bool:
 
 
 def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] | None:
-    """Make a quick test of packed bytes that passes whatever the search finds, and little more."""
+    """Make a quick test of packed bytes that passes every event of the search, and few others."""
     terms = FieldSelector.parse(search.field_selector, EVENT.fields).terms
     exact = [term.value.encode() for term in terms if not term.negated and _stands_as_it_is(term.value)]
-    # kind/name and key=value stand nowhere as they are: their parts do.
+    # The packed bytes hold the parts of kind/name and key=value, not the whole.
     parts = {part for word in words for part in re.split("[/=]", word)}
     loose = [part.encode() for part in parts if _stands_as_it_is(part)]
     if not exact and not loose:
@@ -116,5 +116,5 @@ def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] 
 
 
 def _stands_as_it_is(value: str) -> bool:
-    """Return True if an event with that value has its very bytes: not "", nor what JSON writes in another way."""
+    """Return True if the packed bytes of an event hold this value unchanged: not "", nor what JSON escapes."""
     return value.isascii() and value.isprintable() and bool(value) and not {'"', "\\", "/"} & set(value)

@@ -62,5 +62,5 @@ def _decoded(storage: EventStorage, packed: bytes | None) -> Event | None:
 
 
 def _is_about(event: Event, about: ObjectReference) -> bool:
-    """Return False for what only lies in the same namespace: an event of `default` about what is in none."""
+    """Return False if only the namespace is the same: an event in `default` about an object without a namespace."""
     return event.involved_object.namespace in ("", about.namespace, about.namespace or "default")

@@ -1,4 +1,4 @@
-"""Reads the changes of one kind for all watches of this process: it reads, decodes once, and fans out."""
+"""Reads the changes of one kind for all watches of this process: it decodes them once and offers them to each."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from eventbus.store.storage import Storage
 
 BLOCK_MS = 500
 PAUSE_S = 0.5
-#: How often partitions on which nothing comes are looked at while others are busy.
+#: Seconds between two checks of idle partitions while others are busy.
 CHECK_S = 1.0
 
 
 class Subscriber(Protocol):
-    """One watch. It is called from the feed's threads, which hold a lock: it must neither block nor call back."""
+    """One watch. The feed's threads call it with a lock held, so it must not block or call the feed."""
 
     def offer(self, partition: int, changes: Sequence[Change[Any]], version: int) -> None:
         """Take the changes of its kind in *partition*, up to *version*."""
         ...
 
     def fail(self, error: EventBusError) -> None:
-        """Take the error that ends the changes: some were lost, and nothing more will be offered."""
+        """Take the error that ends the changes: some were lost, and no more will be offered."""
         ...
 
 
 class Feed:
-    """Reads all partitions of one kind while somebody watches it.
+    """Reads all partitions of one kind while it has subscribers.
 
     One thread, connection and blocking XREAD for all partitions (on a cluster: each). It starts with the first
-    subscriber and ends, by itself, half a second after the last. Redis away: it waits, and nothing is lost by that.
-    Changes lost: everybody is told Expired, also when nothing follows the loss. Thread-safe.
+    subscriber and ends by itself, half a second after the last. While Redis is away it waits, and nothing is lost.
+    If changes are lost, every subscriber gets Expired, also if no change follows the loss. Thread-safe.
     """
 
     def __init__(self, *, bus: Bus, storage: Storage[Any]) -> None:
@@ -61,10 +61,10 @@ class Feed:
         return any(reader.running for reader in self._threads)
 
     def attach(self, subscriber: Subscriber, newest: Sequence[int]) -> tuple[int, ...]:
-        """Begin to offer changes to *subscriber*.
+        """Offer changes to *subscriber* from now on.
 
-        Args:    newest: the version of each partition as it was read just now; where reading begins if nobody reads.
-        Returns: the versions behind which it is told everything. What is up to there it reads itself.
+        Args:    newest: the version of each partition, just read: the start if this feed is not reading yet.
+        Returns: the versions after which it gets every change. It reads the changes before them by itself.
         """
         with self._lock:
             self._subscribers.add(subscriber)
@@ -79,12 +79,12 @@ class Feed:
             return tuple(self._positions.values())
 
     def detach(self, subscriber: Subscriber) -> None:
-        """Offer nothing more to *subscriber*. Again: no effect."""
+        """Stop offering changes to *subscriber*. Idempotent."""
         with self._lock:
             self._subscribers.discard(subscriber)
 
     def close(self) -> None:
-        """Have the threads end; watches that are still open get no more changes."""
+        """End the threads; watches that are still open get no more changes."""
         self._closed.set()
 
     def join(self) -> None:
@@ -92,7 +92,7 @@ class Feed:
         with self._lock:
             threads = [reader.thread for reader in self._threads if reader.thread is not None]
         for thread in threads:
-            # One that Ctrl-C has kept from starting cannot be joined.
+            # A thread that Ctrl-C has prevented from starting cannot be joined.
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(BLOCK_MS / 1000 + 1)
 
@@ -130,13 +130,13 @@ class Feed:
                 self._tell(client, partition, entries)
         quiet = [partition for partition, key in zip(reader.partitions, keys, strict=True) if not found.get(key)]
         now = time.monotonic()
-        # What is written all the time on one partition must not hide what is lost on another.
+        # Continuous writes on one partition must not hide a loss on another.
         if quiet and (not found or now - reader.checked_at >= CHECK_S):
             reader.checked_at = now
             self._check(client, quiet)
 
     def _tell(self, client: Client, partition: int, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
-        with self._lock:  # a few ms, in which nobody can begin: whoever does is told all behind the position he got
+        with self._lock:  # a few ms; `attach` waits, so a new subscriber gets all after its positions
             found = follow(self._storage, partition, self._positions[partition], entries)
             self._positions[partition] = found.version
             for subscriber in self._subscribers:
@@ -145,10 +145,10 @@ class Feed:
             self._lose(partition, found.lost, self._newest(client, [partition])[0])
 
     def _check(self, client: Client, partitions: Sequence[int]) -> None:
-        """Check that nothing is lost although nothing came (FLUSHALL, a tail), since nothing may ever come."""
+        """Check idle partitions for losses (FLUSHALL, a lost tail): no later change may reveal them."""
         for partition, version in zip(partitions, self._newest(client, partitions), strict=True):
             position = self._positions[partition]
-            # Versions and changes are written together: one that is ahead of us has changes, or these are gone.
+            # Versions and changes are written together: a higher version has changes after ours, or they are lost.
             if version < position or (version > position and not self._has_more(client, partition, position)):
                 self._lose(partition, Expired(f"too old resource version: {position} ({version})"), version)
 
@@ -171,7 +171,7 @@ class Feed:
 
 
 class _ReaderThread:
-    """The partitions that one thread reads. *running*: it will check for subscribers once more before it ends."""
+    """The partitions of one thread. *running*: the thread checks for subscribers once more before it ends."""
 
     def __init__(self, partitions: Sequence[int]) -> None:
         self.partitions = list(partitions)

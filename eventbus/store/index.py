@@ -17,7 +17,7 @@ def range_command(index: bytes, low: bytes, high: bytes, page: int) -> tuple[Any
 
 
 def members(client: Client, index: bytes, start: bytes) -> Iterator[bytes]:
-    """Read the members that begin with *start*; in pages, so that a long list blocks nobody.
+    """Read the members that begin with *start*, in pages, so that no command takes long.
 
     Raises: BusUnavailable.
     Redis:  ZRANGE BYLEX on *index*.

@@ -16,7 +16,7 @@ _KNOWN = frozenset(VersionMatch)
 
 
 def list_problems(options: ListOptions) -> Iterator[tuple[str, str]]:
-    """The fields of a list's options that cannot be, each with what is wrong with it.
+    """Yield the invalid fields of a list's options, each with the problem.
 
     A *version_match* that is any other text is among them.
     """
@@ -37,10 +37,10 @@ def list_problems(options: ListOptions) -> Iterator[tuple[str, str]]:
 
 
 def watch_problems(options: ListOptions) -> Iterator[tuple[str, str]]:
-    """The same of a watch's options."""
+    """Yield the invalid fields of a watch's options, each with the problem."""
     match = options.version_match
     if options.send_initial_events is None:
-        if match != VersionMatch.UNSET:  # servers before WatchList say no more than that, whatever the match is
+        if match != VersionMatch.UNSET:  # servers before WatchList give only this message, whatever the match
             yield _forbidden(_MATCH, f"{_MATCH} is forbidden for watch unless {_SEND} is provided")
         return
     if match != VersionMatch.NOT_OLDER_THAN:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Return *target* with *patch* applied: null takes a key out, what is no mapping replaces."""
+    """Return *target* with *patch* applied: null removes a key, a value that is not a mapping replaces."""
     if not isinstance(patch, Mapping):
         return patch
     merged = dict(target) if isinstance(target, Mapping) else {}
@@ -20,7 +20,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the patch that makes *new* of *old*; {} if they are equal. A null in *new* counts as a missing key."""
+    """Return the patch that turns *old* into *new*; {} if they are equal. A null in *new* counts as a missing key."""
     patch: dict[str, Any] = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
     for key, value in new.items():
         former = old.get(key)

@@ -1,7 +1,7 @@
-"""Walks stored events from the one written last to the oldest: what a page of the newest is made of.
+"""Walks through stored events from the newest write to the oldest, for a page of the newest events.
 
-The index of names knows no time. That of expiry does: an event goes a fixed time after it was last written. Events
-whose repeats were held back since stand in the index of refreshes, and come first.
+The index of names is not ordered by time. The index of expiry is: an event expires a fixed time after its last write.
+Events whose repeats were held back since then are in the index of refreshes, and come first.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from eventbus.store.event_storage import EventStorage
 
 #: Events read at once, of all partitions together.
 PAGE: Final = 1000
-#: Marked for a refresh and read first, of each partition.
+#: Events marked for a refresh that are read first, of each partition.
 MOST_REFRESHED: Final = 1000
 
 
 class _Packed(NamedTuple):
-    """An event as it lies there; *order* grows with its age."""
+    """A packed event; *order* grows with its age."""
 
     order: float
     partition: int
@@ -37,8 +37,8 @@ class _Packed(NamedTuple):
 class NewestFirst:
     """One walk. *examined*: how many events it has looked at.
 
-    Args: since: what was written before is left out, and what was held back since, too, unless it waits to be shown.
-          wanted: asked with an event's packed bytes, before it is decoded, which takes far longer.
+    Args: since: events written before are left out, also if repeats were held back since, unless a refresh is due.
+          wanted: a test of an event's packed bytes; it saves decoding, which takes far longer.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class NewestFirst:
         self.examined = 0
 
     def events(self) -> Iterator[Event]:
-        """As `placed`, without the partitions."""
+        """Yield as `placed`, without the partitions."""
         return (event for _, event in self.placed())
 
     def placed(self) -> Iterator[tuple[int, Event]]:
-        """Yield each event once, with its partition; one that is written meanwhile may be missing: a watch tells of it.
+        """Yield each event once, with its partition. One written meanwhile may be missing: a watch delivers it.
 
         Raises: BusUnavailable.
         Redis:  ZRANGE on index:refresh and index:expiry, MGET, in pages.
@@ -94,7 +94,7 @@ class NewestFirst:
             yield from self._load(number, found)
             if len(found) < self._page:
                 return
-            # From the last score on again, behind those that have it: others may be added and go meanwhile.
+            # Continue at the last score, after the members that have it: an offset alone would shift with other writes.
             last = found[-1][1]
             same = sum(score == last for _, score in found)
             passed = passed + same if newest == b"%d" % last else same
@@ -113,7 +113,7 @@ class NewestFirst:
 
 
 def happened_in(event: Event, since: datetime | None, until: datetime | None) -> bool:
-    """Return True if the event's time, from first to last, touches the period. None: it has no such end."""
+    """Return True if the event's time, from first to last, overlaps the period. None: no bound."""
     last = event.last_seen or datetime.min.replace(tzinfo=UTC)
     first = event.first_timestamp or event.event_time or last
     return (since is None or last >= since) and (until is None or first <= until)

@@ -1,4 +1,4 @@
-"""Tells which kinds a user may read: Pods, ConfigMaps and Secrets belong to the role operator alone."""
+"""Decides which kinds a user may read: Pods, ConfigMaps and Secrets belong to the role operator alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from eventbus.store.object_store import AnyStore
 
 
 def may_read(store: AnyStore, kind: Kind[Any], namespace: str = "") -> bool:
-    """Return False if *kind* is one of the operator's and this user has not that role in *namespace*, "": in all.
+    """Return False if *kind* is one of the operator's and this user lacks that role in *namespace*, "": in all.
 
-    Asks for one object of such a kind; of other kinds it asks nothing. What is about an object, its events, can be
-    read all the same.
+    Lists one object of such a kind; for other kinds it sends nothing. The events about such objects can be read by
+    everyone who may read events.
     Raises: BusUnavailable.
     """
     if kind.plural not in OPERATED:

@@ -62,7 +62,7 @@ class ObjectReader(Generic[T]):
 
     @property
     def partitions(self) -> int:
-        """The number of counters that a version of this kind has."""
+        """Return the number of counters in a version of this kind."""
         return len(self._storage.partitions)
 
     def get(self, name: str, namespace: str = "") -> T:
@@ -83,7 +83,7 @@ class ObjectReader(Generic[T]):
         included. A list with EXACT is of one moment, or Expired: it can be had while nothing is written.
 
         Raises: InvalidSelector, InvalidObject: fix the question.  Expired, BusUnavailable.
-        Redis:  GET on version, ZRANGE on an index and MGET, in pages; ZLEXCOUNT behind a page that is not the last.
+        Redis:  GET on version, ZRANGE on an index and MGET, in pages; ZLEXCOUNT after a page that is not the last.
         """
         options = options or ListOptions()
         selection: Selection[T] = Selection(self.kind, options)
@@ -100,7 +100,7 @@ class ObjectReader(Generic[T]):
                 more = str(last)
                 break
             if taken and len(items) == options.limit and not selection.takes_all:
-                # What is behind need not be selected, as in the API server: looking for it may take all there is.
+                # The rest may have no selected object, as in the API server: a search could read the whole store.
                 more = str(last) if self._count_behind(selection, last) != 0 else ""
                 break
         if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
@@ -113,7 +113,7 @@ class ObjectReader(Generic[T]):
 
         Raises: InvalidSelector, InvalidObject: fix the question.
                 Expired: the version is not one of this store, or is ahead of it.
-        Redis:  GET on version; XREAD on changes for what is behind.
+        Redis:  GET on version; XREAD on changes to catch up.
         """
         ready = threading.Event()
         return StoreWatch(
@@ -125,7 +125,7 @@ class ObjectReader(Generic[T]):
         )
 
     def open_watch(self, options: ListOptions, ready: Callable[[], None]) -> WatchState[T]:
-        """Begin a watch that needs no thread to wait in: see `WatchState`. Otherwise as `watch`.
+        """Begin a watch without a thread: see `WatchState`. Otherwise as `watch`.
 
         `close_watch` ends it."""
         check_watch(options)
@@ -155,17 +155,17 @@ class ObjectReader(Generic[T]):
             ready=ready,
         )
         offered = self._hub.attach(state, self._storage, newest.counters)
-        # What there is at the beginning may be as new as *newest*, and is whole when all up to there is told.
+        # The initial objects may be as new as *newest*: they are complete once all changes up to it are delivered.
         state.starts_at(self._path(after.counters, tuple(map(max, offered, newest.counters))))
         return state
 
     def close_watch(self, state: WatchState[T]) -> None:
-        """End what `open_watch` began. Thread-safe. Again: no effect."""
+        """End a watch of `open_watch`. Thread-safe, idempotent."""
         state.stop()
         self._hub.detach(state, self.kind)
 
     def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]:
-        """Read changes that a watch asked for with *behind*, for its `caught_up`: some, and the version they reach to.
+        """Read changes that a watch requests with *behind*, for its `caught_up`: some, and the version they reach.
 
         Raises: Expired: they are gone.  BusUnavailable: call again.
         Redis:  XREAD on changes.
@@ -183,11 +183,11 @@ class ObjectReader(Generic[T]):
         return changes, reader.after
 
     def versioned(self, found: Iterable[tuple[int, T]]) -> Sequence[T]:
-        """Return objects that were found in the store beside this reader, by partition, with the versions it gives."""
+        """Return objects that other code has read, given with their partitions, with this reader's versions."""
         return [one for _, one in found]
 
     def expect(self, version: str) -> None:
-        """Check that the store has come as far as *version*. Raises: AheadOfStore.  Redis: GET on version."""
+        """Check that the store has reached *version*. Raises: AheadOfStore.  Redis: GET on version."""
         self._parse(version, self.newest())
 
     def newest(self) -> Versions:
@@ -195,16 +195,16 @@ class ObjectReader(Generic[T]):
         return Versions(read_versions(self._bus, self._client, self.kind.plural, self._storage.partitions))
 
     def _list_first(self, options: ListOptions) -> tuple[tuple[T, ...], tuple[int, ...], str]:
-        """Return what a watch begins with, the versions that it has in the store, and that of the list.
+        """Return the initial objects of a watch, their versions in the store, and the version of the list.
 
-        The oldest change first: who is cut off in between, and goes on from the last one told, misses none.
+        The oldest change comes first: a watcher that is cut off continues from its last object and misses none.
         """
         found = self.list(options)
         items = tuple(sorted(found.items, key=_version_of))
         return items, tuple(map(_version_of, items)), found.resource_version
 
     def _path(self, after: Sequence[int], until: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the versions that a watch passes by from *after* to *until*, which is the last of them."""
+        """Return the versions of a watch's way from *after* to *until*, which is the last of them."""
         return (until,)
 
     def _start(self, options: ListOptions) -> Continue:
@@ -227,7 +227,7 @@ class ObjectReader(Generic[T]):
         self, selection: Selection[T], start: Continue, limit: int
     ) -> Iterator[tuple[int, Sequence[tuple[bytes, T]]]]:
         """Yield the selected objects with their index members, in pages, each with its partition."""
-        # One more than is wanted says whether there is more; most clients want as many as a page has.
+        # One object more than requested shows whether there are more; most clients request one page.
         page = min(PAGE, limit) + 1 if limit and selection.takes_all else PAGE
         for partition in self._storage.partitions:
             if partition < start.partition:
@@ -239,7 +239,7 @@ class ObjectReader(Generic[T]):
                 yield partition, found if selection.takes_all else [one for one in found if selection.matches(one[1])]
 
     def _count_behind(self, selection: Selection[T], last: Continue) -> int | None:
-        """Count the objects that the indexes have behind a page that ends with *last*; None: this user may not."""
+        """Count the objects in the indexes after a page that ends with *last*; None: this user may not."""
         pipe: Any = self._client.pipeline(transaction=False)
         for partition in self._storage.partitions:
             if partition >= last.partition:
@@ -256,7 +256,7 @@ class ObjectReader(Generic[T]):
     def _parse(self, version: str, newest: Versions) -> Versions:
         """Parse *version*.
 
-        Raises: Expired: it is no version of this store, or ahead of it, since the store lost changes."""
+        Raises: Expired: it is not a version of this store, or the store has lost changes and is behind it."""
         parsed = Versions.parse(version, len(newest.counters))
         if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
             raise AheadOfStore(version, str(newest))
@@ -264,7 +264,7 @@ class ObjectReader(Generic[T]):
 
 
 def _open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool) -> Storage[T]:
-    """Make the storage of *kind*: the one place that knows that events have another than all other kinds."""
+    """Make the storage of *kind*: events have one of their own."""
     if kind.plural == EVENTS:
         events = EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client, remember=remember)
         return cast("Storage[T]", events)

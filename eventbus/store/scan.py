@@ -1,4 +1,4 @@
-"""Reads objects in the order of an index: the loop behind lists, describe, and exports that read everything anew."""
+"""Reads objects in the order of an index: for lists, describe, and exports that read everything again."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Scanner(Generic[T]):
     def scan(
         self, partition: int, index: tuple[bytes, bytes], *, after: bytes = b"", page: int = PAGE, ahead: bool = True
     ) -> Iterator[list[tuple[bytes, T]]]:
-        """Yield the members behind *after* of an index, as `Storage.index` gives it, with their objects; in pages.
+        """Yield the members of an index after *after*, with their objects, in pages. *index*: as of `Storage.index`.
 
-        Skips unreadable ones. *ahead*: while a page is decoded and used, the next one is on its way.
+        Skips corrupt values. *ahead*: request the next page while this one is decoded and used.
 
         Raises: BusUnavailable.
         Redis:  ZRANGE BYLEX on the index, then for each page MGET and the next page's ZRANGE in one round.
@@ -62,7 +62,7 @@ class Scanner(Generic[T]):
                 pending.drain()
 
     def _ask(self, prefix: bytes, key: bytes, named: Sequence[bytes], high: bytes, page: int) -> PendingCalls | None:
-        """Ask for the objects of *named* and for the names behind them, if there may be any. None: nothing to ask."""
+        """Request the objects of *named*, and the next names if there may be any. None: there are no objects."""
         if not named:
             return None
         objects = ("MGET", *(prefix + member[-ID_CHARS:] for member in named))

@@ -1,4 +1,4 @@
-"""Packs what selectors saw of an object before a change, so that a watch can tell whether it was selected then."""
+"""Packs the fields that selectors use from before a change, so that a watch knows whether it selected the object."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def encode_was(fields: Mapping[str, Callable[[T], str]], former: T, new: T) -> b
     """Pack the labels of *former*, and those of *fields* that differ in *new*.
 
     Args:    fields: all that may be selected by.
-    Returns: b"" if no selector could tell the two apart.
+    Returns: b"" if the two are equal for every selector.
     """
     changed = {name: get(former) for name, get in fields.items() if get(former) != get(new)}
     if not changed and former.metadata.labels == new.metadata.labels:

@@ -50,7 +50,7 @@ class Selection(Generic[T]):
         )
 
     def required(self, field: str) -> str | None:
-        """Return the one value that *field* must have; None: any will do."""
+        """Return the one value that *field* must have; None: any value."""
         return self._fields.required(field)
 
     def name_prefix(self) -> bytes:

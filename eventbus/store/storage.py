@@ -37,7 +37,7 @@ LETTERS: Final[Mapping[str, ChangeType]] = {
 
 
 class Place(NamedTuple):
-    """The place of an object: its partition, and its id behind `Keys.object_of` its kind."""
+    """The place of an object: its partition, and its id, the end of its key after `Keys.object_of`."""
 
     partition: int
     key: bytes
@@ -57,7 +57,7 @@ class Storage(Protocol[T]):
     kind: Kind[T]
     #: The partitions that hold objects of this kind; its resource version has a counter for each.
     partitions: Sequence[int]
-    #: What its readers are told of changes; those of other letters they pass over.
+    #: The change types that its readers get, by letter; changes with other letters are skipped.
     letters: Mapping[str, ChangeType]
 
     def decode(self, packed: bytes) -> T | None:

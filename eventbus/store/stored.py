@@ -31,7 +31,7 @@ FIELDS: Final = 21
 #: The first byte of a body without the fields that few events have: an array of seven.
 _USUAL_BODY: Final = 0x97
 
-#: What the correlator decides anew at each repeat: a patch of these holds until then, others until the event goes.
+#: Fields that the correlator sets at each repeat: a patch of these holds until then, of others until the event expires.
 COUNTED: Final = frozenset({"count", "firstTimestamp", "lastTimestamp", "eventTime", "message", "series"})
 
 
@@ -126,7 +126,7 @@ def lay_over(packed: bytes, new: Event) -> Overlay:
         metadata.pop("resourceVersion", None)
     lasting = {key: value for key, value in patch.items() if key not in COUNTED and value != {}}
     once = {key: value for key, value in patch.items() if key in COUNTED}
-    if new.count < event.count:  # read before the last repeats, which no version tells of: the running count is right
+    if new.count < event.count:  # read before the last repeats, which change no version
         once = {key: value for key, value in once.items() if key not in ("count", "lastTimestamp")}
     stays, goes = (msgspec.json.encode(part) if part else b"" for part in (lasting, once))
     return Overlay(stays, goes, _overlaid(event, stays, goes))
@@ -217,7 +217,7 @@ def _overlaid(event: Event, lasting: bytes, once: bytes) -> Event:
     for part in (lasting, once):
         changed = merge(changed, msgspec.json.decode(part)) if part else changed
     new = from_core(changed)
-    # JSON has whole seconds: what nobody changed keeps its microseconds.
+    # JSON has whole seconds: a time that was not changed keeps its microseconds.
     kept = {
         attribute: getattr(event, attribute)
         for attribute, key in (("first_timestamp", "firstTimestamp"), ("last_timestamp", "lastTimestamp"))

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class StoreWatch(Generic[T]):
-    """Implements `eventbus.list_watch.Watch`: read by one thread, stopped by any. What it tells: see `WatchState`.
+    """Implements `eventbus.list_watch.Watch`: read by one thread, stopped by any. Its events: see `WatchState`.
 
     Raises: Expired, out of the iteration: changes were lost; list again. BusUnavailable: go on from the last position.
     """

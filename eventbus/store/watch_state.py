@@ -1,4 +1,4 @@
-"""A watch without a thread: it takes changes as they are offered, and says what to deliver and what it waits for."""
+"""A watch without a thread: it takes the offered changes, and returns what to deliver or what to wait for."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eventbus.store.storage import ChangeType
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Changes that wait for a slow reader. One more, and the watch ends when they are read; the next goes on from there.
+#: Changes buffered for a slow reader. With more, the watch ends after them; the reader's next watch continues there.
 BUFFERED = 10_000
 #: Seconds between two bookmarks; controllers written for Kubernetes give up after 70.
 BOOKMARK_S = 60.0
 
-#: The buffer of every watch that waits: one of its own takes 0.7 KB, and most of thousands are idle. Never added to.
+#: The shared buffer of idle watches, never added to: a buffer each would take 0.7 KB, and most of thousands are idle.
 _EMPTY: Final[deque[Any]] = deque()
 _TOLD = {
     (False, True): WatchEventType.ADDED,
@@ -33,52 +33,52 @@ _TOLD = {
 
 
 class Begin(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """The start of a watch: behind these versions (*after*), once *items* have been delivered as ADDED."""
+    """The start of a watch: *items* are delivered as ADDED, then the changes after the versions *after*."""
 
     after: Versions
-    newest: Sequence[int]  #: the store's versions, read a moment ago
+    newest: Sequence[int]  #: the store's versions, just read
     items: tuple[T, ...] = ()
     own: tuple[int, ...] = ()  #: the version that each of *items* has in its partition
-    told: bool = False  #: the end of *items* is to be told by a bookmark
+    told: bool = False  #: a bookmark marks the end of *items*
 
 
 class _Reached(msgspec.Struct, frozen=True):
-    """A mark behind all changes of *partition* up to *version*: what was passed over must not hold back a position."""
+    """A mark after all changes of *partition* up to *version*: changes not selected advance the position, too."""
 
     partition: int
     version: int
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing is to be delivered now. *until*: when something may be though nobody calls `ready`.
+    """There is nothing to deliver now. *until*: when to call `next` again without a call of `ready`.
 
-    It is in the time of `next`; None: only `ready` tells."""
+    In the time of `next`; None: wait for `ready`."""
 
     until: float | None
 
 
 class Behind(msgspec.Struct, frozen=True):
-    """A request: read the changes of *partition* behind *after* from the store, and give them to `caught_up`."""
+    """A request: read the changes of *partition* after *after* from the store, and give them to `caught_up`."""
 
     partition: int
     after: int
     until: int
 
 
-#: What `WatchState.next` answers; None: the watch has ended.
+#: A result of `WatchState.next`; None: the watch has ended.
 Step: TypeAlias = WatchEvent[T] | Wait | Behind | None
 
 
 class WatchState(Generic[T]):
     """One watch. `next` is called by one thread at a time, `offer` and `fail` by the hub's, `stop` by any; none blocks.
 
-    An object that leaves the selection arrives as DELETED, one that comes into it as ADDED. Ends when its time is over,
-    and when its reader is too slow; the next watch, from the last position, misses nothing either way. As long as what
-    there was at the beginning is not told in full, that position is `UNFINISHED`, which leads to Expired.
+    An object that leaves the selection is delivered as DELETED, one that enters it as ADDED. The watch ends when its
+    time is over, or its reader is too slow; a next watch from the last position misses nothing. Until all initial
+    objects are delivered, that position is `UNFINISHED`, which raises Expired.
 
-    Args: now: monotonic seconds, as `next` is given them.
-          ready: called once after `next` has answered `Wait` as soon as it would answer something else; from the hub's
-          thread, which holds a lock: it only wakes somebody.
+    Args: now: monotonic seconds, as in `next`.
+          ready: called once after a `Wait`, as soon as `next` would return another step. The hub's thread calls it with
+          a lock held, so it must only wake another thread.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class WatchState(Generic[T]):
         self._position = list(begin.after.counters)
         self._bookmarked: tuple[int, ...] = ()
         if not begin.items and options.resource_version not in ("", "0"):
-            self._bookmarked = tuple(begin.after.counters)  # its reader has come from there
+            self._bookmarked = tuple(begin.after.counters)  # its reader has this version already
         self._path: Sequence[Sequence[int]] = (tuple(begin.newest),)
         self._caught: tuple[Sequence[Change[T]], int] | None = None
-        self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}  # of a partition, read and not yet to be told
-        self._finished = not begin.items  # all that there was has been told, as it was at _position
-        # Of the objects told at the start those that were written while they were listed: their changes come again.
+        self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}  # by partition: read, not due yet
+        self._finished = not begin.items  # all initial objects are delivered, as of _position
+        # Initial objects that were written during the list: their changes come again.
         oldest = min(begin.after.counters)
         self._told_at = {
             (found.metadata.namespace, found.metadata.name): version
@@ -114,14 +114,14 @@ class WatchState(Generic[T]):
         self._steps = self._run()
 
     def starts_at(self, path: Sequence[Sequence[int]]) -> None:
-        """Take the versions that it reads up to by itself, one after the other; behind the last the hub offers changes.
+        """Set the versions that it catches up to, one after the other; after the last the hub offers changes.
 
         Call it once, before `next`.
         """
         self._path = path
 
     def next(self, now: float) -> Step[T]:
-        """Return the next step: deliver an event, read what is behind, wait, or (None) end.
+        """Return the next step: deliver an event, catch up, wait, or (None) end.
 
         Raises: Expired: changes were lost; list again.
         """
@@ -129,7 +129,7 @@ class WatchState(Generic[T]):
         return next(self._steps, None)
 
     def caught_up(self, changes: Sequence[Change[T]], version: int) -> None:
-        """Take the changes that `next` asked for with `Behind`: some or all of them, up to *version*."""
+        """Take the changes that `next` has requested by `Behind`: some or all, up to *version*."""
         self._caught = changes, version
 
     def offer(self, partition: int, changes: Sequence[Change[T]], version: int) -> None:
@@ -158,16 +158,16 @@ class WatchState(Generic[T]):
 
     @property
     def position(self) -> tuple[int, ...]:
-        """The versions up to which all was delivered. While it waits, nothing else was offered."""
+        """Return the versions up to which all changes are delivered. While it waits, no other change was offered."""
         return tuple(self._position)
 
     @property
     def is_level(self) -> bool:
-        """Return True if none of what it has told at the beginning may come again: it is like any other from here."""
+        """Return True if no initial object may be delivered again: from here it equals any other watch."""
         return max(self._told_at.values(), default=0) <= min(self._position)
 
     def twin(self) -> WatchState[T]:
-        """Make a watch of the same selection that waits where this one does; it has no end and no bookmarks."""
+        """Make a watch of the same selection that waits at the same position, without end and bookmarks."""
         begin: Begin[T] = Begin(after=Versions(self._position), newest=self.position)
         found = WatchState(
             selection=self.selection, options=ListOptions(), begin=begin, now=self._now, ready=_nobody_waits
@@ -176,12 +176,12 @@ class WatchState(Generic[T]):
         return found
 
     def skip_to(self, position: Sequence[int]) -> None:
-        """Take as delivered, while it waits, what a `twin` has told in its place up to *position*."""
+        """While it waits, count as delivered what a `twin` has delivered in its place up to *position*."""
         with self._lock:
             self._position, self._progress = list(position), list(position)
 
     def stop(self) -> None:
-        """End soon; what was not delivered is dropped. Again: no effect."""
+        """End soon; changes that were not delivered are dropped. Idempotent."""
         with self._lock:
             self._stopped = self._ended = True
             self._buffer = _EMPTY
@@ -239,7 +239,7 @@ class WatchState(Generic[T]):
         self._begin = msgspec.structs.replace(self._begin, items=(), own=())  # a watch may last for an hour
 
     def _is_over(self) -> bool:
-        """Return True if all that was offered is delivered and nothing will come. Raises: the failure."""
+        """Return True if all offered changes are delivered and no more will come. Raises: the failure."""
         with self._lock:
             if self._buffer:
                 return False
@@ -250,7 +250,7 @@ class WatchState(Generic[T]):
             return self._ended or (self._ends_at is not None and self._now >= self._ends_at)
 
     def _live(self) -> Iterator[WatchEvent[T] | Wait]:
-        """Yield one change, a bookmark if one is due, or what there is to wait for."""
+        """Yield one change, a bookmark if one is due, or a `Wait`."""
         with self._lock:
             change = self._buffer.popleft() if self._buffer else None
             if not self._buffer:
@@ -279,7 +279,7 @@ class WatchState(Generic[T]):
         is_in = change.type is not ChangeType.DELETED and self.selection.matches(found)
         was_in = change.type is not ChangeType.ADDED and self.selection.matched(found, change.was)
         if was_in and not is_in and change.was is not None and change.type is not ChangeType.DELETED:
-            found = restored(found, change.was)  # who selects by these knows it by them
+            found = restored(found, change.was)  # the values that the reader knows
         if is_in or was_in:
             yield WatchEvent(_TOLD[was_in, is_in], found, position=self._version())
 

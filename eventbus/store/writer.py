@@ -24,26 +24,26 @@ from eventbus.store.storage import Found, Place, conflict, not_found, replaced, 
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: So often a write is made again over somebody else's, where the caller named no version. The API server: 5.
+#: Attempts of a write without a version while other clients write the same object. The API server: 5.
 ATTEMPTS = 10
-#: Tries of a generated name, and the characters behind it, as the API server has them.
+#: Attempts of a generated name, and the characters and length of its suffix, as in the API server.
 NAME_ATTEMPTS, _NAME_CHARS, _NAME_LENGTH = 8, "bcdfghjklmnpqrstvwxz2456789", 5
 
 
 class ObjectWriter(ObjectReader[T]):
     """Reads and writes one kind. One thread at a time.
 
-    Every write returns the object as it is stored, with its version. A write of what has a version is refused with
-    Conflict if the object has another; without one it goes over whatever is there. What changes nothing is not written.
-    Events that programs recorded may be changed too, and programs may write events of their own: `event_storage`.
+    Every write returns the object as it is stored, with its version. A write with a version raises Conflict if the
+    stored object has another one; a write without a version replaces any. A write that changes nothing is not stored.
+    Recorded events can be changed, too, and programs can write events of their own: see `event_storage`.
 
-    Raises: BusFull: nothing was done; wait, and call again.
-            BusUnavailable: it may or may not have been done: read, and decide.
+    Raises: BusFull: nothing was written; wait, and call again.
+            BusUnavailable: the write may or may not have been done: read, and decide.
             InvalidObject: fix the caller.
     """
 
     def create(self, found: T) -> T:
-        """Store a new object; it gets uid, creation time, generation and, behind *generate_name*, five characters.
+        """Store a new object; it gets uid, creation time, generation and, after *generate_name*, five characters.
 
         Raises: AlreadyExists.
         Redis:  FCALL put, of an event write_event.
@@ -67,7 +67,7 @@ class ObjectWriter(ObjectReader[T]):
                 made = steps.throw(error)
 
     def _naming(self, found: T) -> Generator[T, None, None]:
-        """Yield the object as it is to be created, under another name each time that AlreadyExists is thrown in."""
+        """Yield the object to create, with another generated name each time that AlreadyExists is thrown in."""
         metadata = found.metadata
         if metadata.resource_version:
             raise InvalidObject("resourceVersion should not be set on objects to be created")
@@ -91,7 +91,7 @@ class ObjectWriter(ObjectReader[T]):
     def update(self, found: T) -> T:
         """Replace an object; uid and creation time stay, and so does the status of a kind that has one.
 
-        What takes the last finalizer of a deleted object away takes the object out, and returns its last state.
+        An update that removes the last finalizer of a deleted object removes the object, and returns its last state.
 
         Raises: NotFound, Conflict.
         Redis:  GET, FCALL put, of an event write_event or overlay_event.
@@ -103,11 +103,11 @@ class ObjectWriter(ObjectReader[T]):
         return self._change(found, change)
 
     def replace(self, former: T, new: T) -> T:
-        """Put *new* in the place of *former*, which is the object as it was last read or written: one call.
+        """Replace *former*, the object as it was last read or written, by *new* in one call.
 
-        Nothing is read before, and of a kind that has a status all of it is written. Not for events.
+        It reads nothing first, and writes the status as well. Not for events.
 
-        Raises: NotFound, Conflict: it is not as *former* any more; read it again.
+        Raises: NotFound, Conflict: the stored object is not *former* any more; read it again.
         Redis:  FCALL put.
         """
         if self.kind.plural == EVENTS:
@@ -150,32 +150,32 @@ class ObjectWriter(ObjectReader[T]):
     def modify(
         self, name: str, change: Callable[[T], T], namespace: str = "", *, version: str = "", uid: str = ""
     ) -> T:
-        """Replace the object by what *change* makes of it; called again where somebody else wrote meanwhile.
+        """Replace the object by the result of *change*, which is called again if another client wrote meanwhile.
 
-        What no writer decides stays: uid, creation time, generation. The status is *change*'s to keep.
+        The uid, creation time and generation stay. *change* has to keep the status.
 
-        Raises: NotFound.  Conflict: it does not have *version*, or not *uid*.  What *change* raises.
+        Raises: NotFound.  Conflict: it does not have *version*, or not *uid*.  Any error of *change*.
         """
         return self._write(name, namespace, version, uid, change)
 
     def dry_run(self) -> ObjectWriter[T]:
-        """The same objects, of which every write is checked and answered, and none is stored."""
+        """Return a writer of the same objects that checks and answers every write and stores none."""
         dry = copy.copy(self)
         dry._storage = DryStorage(self._storage)
         return dry
 
     def delete(self, name: str, namespace: str = "", *, version: str = "", grace_s: int | None = None) -> None:
-        """Take an object out; of a recorded event its running count stays.
+        """Delete an object; the running count of a recorded event stays.
 
-        One that has finalizers gets a deletionTimestamp, and goes with the update or patch that takes the last of them
-        away. Again, it does nothing more, but for a shorter grace time.
+        An object with finalizers gets a deletionTimestamp, and is removed by the update or patch that removes its last
+        finalizer. A second call has no effect, except for a shorter grace period.
 
-        Args:   grace_s: how long a Pod has to end, None: as long as it says. 0: it is taken out whether or not it has
-                ended; its agent, if there is one, ends it all the same.
+        Args:   grace_s: seconds that a Pod has to end, None: its own grace period. 0: it is removed at once; its agent,
+                if there is one, still ends it.
         Raises: NotFound.  Conflict: it does not have *version*.
-        Redis:  FCALL remove, and what `get` does before it; of what has finalizers what `update` does.
+        Redis:  those of `get`, then FCALL remove; for an object with finalizers those of `update`.
         """
-        ours = ""  # uid of what was marked: whoever sees the mark may take it out before this does
+        ours = ""  # uid of the marked object: another client that sees the mark may remove it first
         for attempt in range(ATTEMPTS):
             try:
                 found = self._find(name, namespace, "" if ours else version)
@@ -186,7 +186,7 @@ class ObjectWriter(ObjectReader[T]):
                 if not is_held(found.object):
                     self._storage.remove(found, found.object.metadata.resource_version)
                 return
-            except Conflict:  # it may have got a finalizer meanwhile
+            except Conflict:  # it may have got a finalizer in between
                 if (version and not ours) or attempt == ATTEMPTS - 1:
                     raise
             except NotFound:
@@ -195,7 +195,7 @@ class ObjectWriter(ObjectReader[T]):
                 return
 
     def _mark(self, found: Found[T], grace_s: int | None) -> Found[T]:
-        """Mark it as deleted, if it has finalizers, also if it goes at once: who watches sees why."""
+        """Mark an object with finalizers as deleted, also if it is removed at once: watchers see why."""
         held = found.object
         if not held.metadata.finalizers:
             return found
@@ -205,7 +205,7 @@ class ObjectWriter(ObjectReader[T]):
         return Found(found.place, self._storage.replace(found, self._storage.as_stored(new)), found.packed)
 
     def _checked(self, found: T) -> T:
-        """Return it as it will be read back. Raises: InvalidObject."""
+        """Return the object as it will be read back. Raises: InvalidObject."""
         self._check(found)
         return self._storage.as_stored(found)
 
@@ -214,7 +214,7 @@ class ObjectWriter(ObjectReader[T]):
         return self._write(metadata.name, metadata.namespace, metadata.resource_version, metadata.uid, change)
 
     def _write(self, name: str, namespace: str, version: str, uid: str, change: Callable[[T], T]) -> T:
-        """Put what *change* makes of the stored object, until nobody else wrote meanwhile."""
+        """Store the result of *change*, and try again while other clients write the object in between."""
         for attempt in range(ATTEMPTS):
             former = self._find(name, namespace, version)
             held = former.object.metadata
@@ -239,7 +239,7 @@ class ObjectWriter(ObjectReader[T]):
         raise AssertionError("unreachable")
 
     def _find(self, name: str, namespace: str, version: str) -> Found[T]:
-        """Raises: NotFound.  Conflict: it does not have *version*; "": any will do."""
+        """Find the object. Raises: NotFound.  Conflict: it does not have *version*; "": any version."""
         found = self._storage.find(namespace, name)
         if found is None:
             raise not_found(self.kind, name)
@@ -251,7 +251,7 @@ class ObjectWriter(ObjectReader[T]):
         return datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
 
     def _kept(self, new: T, former: T) -> T:
-        """Return *new* with the fields of the former object that no writer decides."""
+        """Return *new* with the fields of the former object that clients cannot change."""
         held = former.metadata
         counts = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
         return with_metadata(
@@ -280,5 +280,5 @@ def _part(found: Any, name: str) -> Any:
 
 
 def generated_name(begin: str) -> str:
-    """Return a name that begins so, with five characters behind it."""
+    """Return *begin* with five random characters appended."""
     return begin + "".join(random.choices(_NAME_CHARS, k=_NAME_LENGTH))
