@@ -40,6 +40,9 @@ TOGETHER: Final = timedelta(seconds=2)
 #: The namespace of what workers say of themselves, and the component of what `eventbus up` does with its pods.
 OWN_NAMESPACE: Final = "eventbus-system"
 _UP: Final = "eventbus-up"
+#: The component of what an agent says of its node, and how long an `up` takes to start its own.
+_AGENT: Final = "eventbus-agent"
+_UP_STARTS_WITHIN: Final = timedelta(seconds=30)
 #: How long before the first Warning, and after it, is looked at.
 BEFORE: Final = timedelta(minutes=10)
 _AFTER: Final = timedelta(minutes=1)
@@ -90,7 +93,9 @@ def read_story(
         linker = _Linker((about, *owned), owners, hosts, start, system=system)
         walk = NewestFirst(bus=bus, client=client, since=since, wanted=linker.may_be_linked)
         near = (one for one in islice(walk.placed(), MOST_READ) if happened_in(one[1], since, until))
-        linked = _nearest(_together((linker.link(one[1]), one) for one in near), first_seen(start))
+        links = [(linker.link(one[1]), one) for one in near]
+        links = [one for one in links if not linker.is_start_of_up(one[1][1])]
+        linked = _nearest(_together(links), first_seen(start))
         found = versioned([one.placed for one in linked])
         around = tuple(
             Around(one.link, event, tuple(one.also.values())) for one, event in zip(linked, found, strict=True)
@@ -142,6 +147,7 @@ class _Linker:
         system: bool,
     ) -> None:
         self._system = system
+        self._up_started: list[tuple[str, datetime]] = []
         self._family = {_named(one) for one in family}
         self._owners = {_named(one) for one in owners}
         self._hosts = frozenset(hosts)
@@ -156,6 +162,8 @@ class _Linker:
     def link(self, event: Event) -> Link | None:
         about = event.involved_object
         named, warns = _named(about), event.type == EventType.WARNING
+        if event.source.component == _UP and event.reason == "Starting":
+            self._up_started.append((event.source.host, first_seen(event)))
         if named in self._family or not (self._system or _is_of_others(event)):
             return None
         if about.kind == "Node" and about.name in self._hosts:
@@ -170,6 +178,16 @@ class _Linker:
             if _CHANGES.match(event.reason):
                 return Link.CHANGE
         return None
+
+    def is_start_of_up(self, event: Event) -> bool:
+        """Return True if the agent of an `up` says that it has started. Of events that `link` has seen by then."""
+        if self._system or event.source.component != _AGENT or event.type == EventType.WARNING:
+            return False
+        begun = first_seen(event)
+        return any(
+            host == event.source.host and timedelta(0) <= begun - started <= _UP_STARTS_WITHIN
+            for host, started in self._up_started
+        )
 
 
 def _is_of_others(event: Event) -> bool:

@@ -44,7 +44,7 @@ class RecordedEvents(Sequence[Event]):
         return [
             event
             for event in self._events
-            if (event.involved_object.kind, event.involved_object.name) == (wanted.kind, wanted.name)
+            if (event.involved_object.kind.lower(), event.involved_object.name) == (wanted.kind.lower(), wanted.name)
             and namespace in ("", event.involved_object.namespace)
         ]
 
