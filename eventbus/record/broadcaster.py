@@ -48,12 +48,14 @@ class EventBroadcaster:
               else the embedded server.  settings: None: from the environment.  clock: for tests.
               full_queue: for local watchers that are slower than the recorders.
     Raises:   ConfigError: the url or a setting cannot be used; says what can.
-    Nothing is sent or started before the first event or watcher.
+    Nothing is sent or started before the first event or watcher. The first recorder or watcher of a process installs a
+    handler of SIGTERM, if the program has none: it flushes, as the exit of the process does.
 
     Source: client-go tools/record EventBroadcaster. Departures: events cross processes; a bus-wide watcher is added.
     """
 
-    finalizer: Finalize  #: of multiprocessing, kept by process_hooks
+    at_exit: Callable[[], object]  #: kept by process_hooks, as the next
+    finalizer: Finalize  #: of multiprocessing
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class EventBroadcaster:
         """
         host = socket.gethostname() if host is None else host
         check_source(component, host)
+        process_hooks.arm()
         return EventRecorder(component, host, put=self._accept, losses=self.losses, clock=self._clock)
 
     def start_event_watcher(
@@ -316,6 +319,7 @@ class EventBroadcaster:
         self._put_locally(pending)
 
     def _keep(self, watcher: W) -> W:
+        process_hooks.arm()
         with self._watchers_lock:
             self._watchers = [each for each in self._watchers if not _has_ended(each)] + [watcher]
         if self._stopped:  # shut down in another thread meanwhile

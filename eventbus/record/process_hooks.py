@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import eventbus.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
@@ -41,6 +42,9 @@ _said_unarmed = False
 #: whether an event was recorded in this process
 _started = False
 
+#: the process in which multiprocessing is to have the last losses logged
+_telling_in = 0
+
 #: those whose handler has begun
 _handled: set[int] = set()
 _waker = SignalWaker(lambda number: number in _handled or signal.getsignal(number) is not _flush_and_die)
@@ -54,29 +58,42 @@ _mask: set[signal.Signals | int] | None = None
 
 
 def register(broadcaster: EventBroadcaster) -> None:
-    """Have *broadcaster* flushed however the process ends that Python can see."""
+    """Have *broadcaster* flushed at the exit of the process, unless it is collected before.
+
+    Nothing here keeps it alive: while events wait, its flusher does. Signals: `arm`.
+    """
     _ALL.add(broadcaster)
-    atexit.register(broadcaster.end)
+    # Not by weakref.finalize: that imports at exit, which never ends in a child that was forked during an import.
+    end = partial(_end, weakref.ref(broadcaster, lambda _: atexit.unregister(end)))
+    atexit.register(end)
+    broadcaster.at_exit = end
     _end_with_child(broadcaster)
     import multiprocessing.util  # it would be a tenth of importing this package
 
     # multiprocessing forgets every finalizer at the beginning of a child.
     multiprocessing.util.register_after_fork(broadcaster, _end_with_child)
-    _arm()
 
 
 def unregister(broadcaster: EventBroadcaster) -> None:
     """Forget *broadcaster*, which is shut down."""
-    atexit.unregister(broadcaster.end)
+    atexit.unregister(broadcaster.at_exit)
     broadcaster.finalizer.cancel()
 
 
 def _end_with_child(broadcaster: EventBroadcaster) -> None:
     """Have a child of multiprocessing, which ends without atexit, end the broadcaster as well."""
+    global _telling_in
     from multiprocessing.util import Finalize
 
-    broadcaster.finalizer = Finalize(broadcaster, type(broadcaster).end, args=(broadcaster,), exitpriority=10)
-    Finalize(broadcaster.losses, type(broadcaster.losses).close, args=(broadcaster.losses,), exitpriority=-1000)
+    broadcaster.finalizer = Finalize(broadcaster, _end, args=(weakref.ref(broadcaster),), exitpriority=10)
+    if _telling_in != os.getpid():
+        _telling_in = os.getpid()
+        Finalize(None, _tell_last_losses, exitpriority=-1000)
+
+
+def _end(reference: weakref.ref[EventBroadcaster]) -> None:
+    if (broadcaster := reference()) is not None:
+        broadcaster.end()
 
 
 def _tell_last_losses() -> None:
@@ -94,9 +111,9 @@ atexit.register(_tell_last_losses)
 def install_signal_handlers(*signals: int) -> None:
     """Have SIGTERM and *signals* flush every broadcaster before they end the process. Call it in the main thread.
 
-    A broadcaster made in the main thread has done so for SIGTERM. A signal for which the program has a handler of its
-    own is left alone: such a handler calls `shutdown` itself, or ends by `sys.exit`, which flushes too. Ctrl-C does not
-    need one. A child of this process begins with the default action, until it records.
+    The first recorder or watcher that is made in the main thread has done so for SIGTERM. A signal for which the
+    program has a handler of its own is left alone: such a handler calls `shutdown` itself, or ends by `sys.exit`, which
+    flushes too. Ctrl-C does not need one. A child of this process begins with the default action, until it records.
 
     Raises: ConfigError: called outside the main thread, or no process can handle one of *signals*.
     """
@@ -114,7 +131,7 @@ def install_signal_handlers(*signals: int) -> None:
 def start() -> None:
     """Prepare at the first event: arm a child as well, and log once what is unusual about threads here."""
     global _started
-    _arm()
+    arm()
     if _started:
         return
     _started = True
@@ -129,7 +146,7 @@ def start() -> None:
             _waker.start()
 
 
-def _arm() -> None:
+def arm() -> None:
     """Install the handlers for signals with the default action; outside the main thread log that they are missing."""
     global _said_unarmed
     missing = [number for number in _flushing if signal.getsignal(number) is signal.SIG_DFL]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from eventbus import install_signal_handlers
+from eventbus import EventBroadcaster, Settings, install_signal_handlers
 from eventbus.errors import ConfigError
 from eventbus.record import process_hooks
 
@@ -46,3 +49,44 @@ def test_a_handler_of_the_program_is_left_alone() -> None:
         assert signal.getsignal(signal.SIGUSR1) is own
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture
+def _default_action() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("_default_action")
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda broadcaster: broadcaster.new_recorder("c"),
+        lambda broadcaster: broadcaster.start_event_watcher(print, scope="local"),
+        lambda broadcaster: broadcaster.start_logging(print),
+    ],
+    ids=["a recorder", "a watcher", "a log"],
+)
+def test_the_first_recorder_or_watcher_handles_sigterm_and_not_the_broadcaster(
+    begin: Callable[[EventBroadcaster], object],
+) -> None:
+    with EventBroadcaster("none", settings=Settings()) as broadcaster:
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        begin(broadcaster)
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
+@pytest.mark.parametrize("use", ["never used", "with a recorder", "used and shut down"])
+def test_a_broadcaster_that_is_no_longer_needed_is_collected(use: str) -> None:
+    broadcaster = EventBroadcaster("none", settings=Settings())
+    reference = weakref.ref(broadcaster)
+    if use != "never used":
+        broadcaster.new_recorder("c")
+    if use == "used and shut down":
+        broadcaster.start_event_watcher(lambda _event: None, scope="local")
+        broadcaster.new_recorder("c").event("Pod/web-0", "Normal", "Started", "it runs")
+        broadcaster.shutdown()
+    del broadcaster
+    gc.collect()
+    assert reference() is None
