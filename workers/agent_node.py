@@ -52,6 +52,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     if not options.any:
         return _run_node(flags, options, None, _installed(Signals()), metrics=metrics)
     pods = open_pods(options, settings, node=flags.node_name, labels=flags.labels, standalone=flags.standalone)
+    flags = flags._replace(labels=pods.labels)
     if flags.standalone:
         from eventbus.workers.pods import run_alone
 

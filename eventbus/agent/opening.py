@@ -20,7 +20,7 @@ from eventbus.agent.node_status import (
     NodeStatusSetters,
     registered_node_status_funcs,
 )
-from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
+from eventbus.agent.runtime.isolation import ISOLATION_LABEL, isolation_name
 from eventbus.agent.status_writer import NodeObjects
 from eventbus.agent.thresholds import Thresholds
 from eventbus.broker.bus import Bus
@@ -140,7 +140,7 @@ def node_labels(name: str, identity: Identity, labels: Mapping[str, str]) -> dic
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": identity.operating_system,
         "kubernetes.io/arch": identity.architecture,
-        ISOLATION_LABEL: find_isolation().name,
+        ISOLATION_LABEL: isolation_name(),
     }
     return own | dict(labels)
 

@@ -29,6 +29,7 @@ from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
 from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.folders import make_folder
+from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.thresholds import parse_thresholds, pressures
@@ -48,6 +49,7 @@ _LOCK: Final = "agent.lock"
 class OpenedPods(NamedTuple):
     """An agent's pods, and what they record with.
 
+    *labels*: of the node, that of its isolation among them.
     *kill*: ends all that the agent would not leave to the next one, at once; a signal's handler may call it.
     """
 
@@ -56,6 +58,7 @@ class OpenedPods(NamedTuple):
     broadcaster: EventBroadcaster
     flush_s: float
     kill: Callable[[], object]
+    labels: Mapping[str, str]
 
     def stop(self, timeout_s: float) -> bool:
         """End all of it; what could not be sent stays in the spool. Idempotent. Returns: all pods ended in time."""
@@ -85,7 +88,9 @@ def open_pods(
     folder = agent_folder(settings, environ)
     make_folder(folder)
     _hold(folder)
-    machine = _describe_machine(folder, node, labels, options, clock)
+    isolation = find_isolation()
+    own_labels = {ISOLATION_LABEL: isolation.name, **labels}
+    machine = _describe_machine(folder, node, own_labels, options, clock)
     with suppress(OSError):  # the disk is full; the host's name is the usual one
         (folder / NODE_NAME).write_text(machine.name)
     spooled = settings if settings.spool else msgspec.structs.replace(settings, spool=str(folder / "spool"))
@@ -98,6 +103,7 @@ def open_pods(
         configs=bus_side,
         clock=clock,
         facts={"status.hostIP": machine.address, "status.podIP": machine.address},
+        isolation=isolation,
     )
     agent = PodAgent(
         node_name=machine.name,
@@ -116,7 +122,7 @@ def open_pods(
         leave_pods=options.leave_pods,
     )
     kill = (lambda: None) if options.leave_pods else runtime.kill_at_once
-    return OpenedPods(agent, folder, broadcaster, settings.flush_s, kill)
+    return OpenedPods(agent, folder, broadcaster, settings.flush_s, kill, own_labels)
 
 
 def _hold(folder: Path) -> None:

@@ -25,15 +25,24 @@ class Cgroup(NamedTuple):
     inside: str
 
 
+def delegated_cgroup(proc: Path = _SELF) -> Cgroup | None:
+    """Return our own cgroup if it is ours to divide; None: none is. Changes nothing."""
+    try:
+        own = own_cgroup(proc)
+        return own if own is not None and _is_ours(own) else None
+    except OSError:
+        return None
+
+
 def pods_cgroup(proc: Path = _SELF) -> Path | None:
     """Return the cgroup below which pods get theirs, made; None: no cgroup is ours to divide.
 
     The processes of our own cgroup move aside: they may live in leaves only, before controllers are passed on.
     """
+    own = delegated_cgroup(proc)
+    if own is None:
+        return None
     try:
-        own = own_cgroup(proc)
-        if own is None or not _is_ours(own):
-            return None
         aside, pods = own.folder / ASIDE, own.folder / PODS
         aside.mkdir(exist_ok=True)
         for pid in (own.folder / "cgroup.procs").read_text().split():
@@ -111,4 +120,4 @@ def _is_marked(folder: Path) -> bool:
     return False
 
 
-__all__ = ["ASIDE", "PODS", "Cgroup", "own_cgroup", "pass_on", "pods_cgroup"]
+__all__ = ["ASIDE", "PODS", "Cgroup", "delegated_cgroup", "own_cgroup", "pass_on", "pods_cgroup"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from eventbus.agent.runtime.contract import PodUid
-from eventbus.agent.runtime.delegated_cgroup import pass_on, pods_cgroup
+from eventbus.agent.runtime.delegated_cgroup import delegated_cgroup, pass_on, pods_cgroup
 from eventbus.agent.runtime.qos import GUARANTEED, qos_class
 from eventbus.objects.container import Container
 from eventbus.objects.pod import Pod
@@ -101,8 +101,16 @@ class CgroupIsolation:
                     below.rmdir()
 
 
+def isolation_name() -> str:
+    """Return the name of what `find_isolation` would find. Changes nothing."""
+    return RLIMITS if delegated_cgroup() is None else CGROUP
+
+
 def find_isolation() -> Isolation:
-    """cgroups, where this process may make some (systemd: `Delegate=yes`); else rlimits."""
+    """cgroups, where this process may make some (systemd: `Delegate=yes`); else rlimits.
+
+    With cgroups the processes of our own one move: see `pods_cgroup`.
+    """
     root = pods_cgroup()
     return RlimitIsolation() if root is None else CgroupIsolation(root)
 
@@ -153,4 +161,5 @@ __all__ = [
     "NoIsolation",
     "RlimitIsolation",
     "find_isolation",
+    "isolation_name",
 ]

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.runtime.delegated_cgroup import own_cgroup, pods_cgroup
+from eventbus.agent.machine import local_identity
+from eventbus.agent.opening import node_labels
+from eventbus.agent.runtime import isolation
+from eventbus.agent.runtime.delegated_cgroup import delegated_cgroup, own_cgroup, pods_cgroup
+from eventbus.agent.runtime.isolation import CGROUP, ISOLATION_LABEL, RLIMITS
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
 
@@ -70,6 +74,19 @@ def test_what_is_delegated_is_divided_and_we_move_aside(tmp_path: Path) -> None:
     assert pods_cgroup(machine.proc) == machine.own / "pods"
     assert (machine.own / "agent/cgroup.procs").read_text() == "13"  # a kernel's file takes one a write
     assert (machine.own / "pods/cgroup.subtree_control").read_text() == "+pids"
+
+
+def test_to_ask_whether_something_is_delegated_changes_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, inside="/system.slice/agent.service")
+    machine.give()
+    assert delegated_cgroup(machine.proc) == (machine.own, "/system.slice/agent.service")
+    assert (machine.own / "agent/cgroup.procs").read_text() == ""
+    assert (machine.own / "pods/cgroup.subtree_control").read_text() == ""
+
+
+def test_the_labels_of_a_node_move_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(isolation, "pods_cgroup")
+    assert node_labels("n1", local_identity(), {})[ISOLATION_LABEL] in (CGROUP, RLIMITS)
 
 
 def test_an_agent_that_was_started_where_another_had_moved_aside_finds_the_same(tmp_path: Path) -> None:
