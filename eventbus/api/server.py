@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from eventbus.api import doors, health
+from eventbus.api import doors, health, status
 from eventbus.api.access import Access
 from eventbus.api.app_keys import API, Api
 from eventbus.api.authentication import Authenticator
@@ -210,6 +210,10 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     async def see_watchers_off(_app: web.Application) -> None:
         await kubernetes.see_off(SHUTDOWN_S)
 
+    async def protect(_request: web.Request, answer: web.StreamResponse) -> None:
+        status.protect(answer)
+
+    app.on_response_prepare.append(protect)
     app.on_shutdown.append(end_watches)
     app.on_cleanup.append(see_watchers_off)
     return app

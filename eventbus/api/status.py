@@ -249,7 +249,16 @@ def refusal_of_http(error: web.HTTPException) -> Refusal:
 def response(refusal: Refusal) -> web.Response:
     """The answer. `Content-Type` is exactly application/json: lightkube understands no other."""
     body = msgspec.json.encode(refusal.to_json()) + b"\n"
-    return web.Response(status=refusal.code, body=body, headers=refusal.headers, content_type="application/json")
+    answer = web.Response(status=refusal.code, body=body, headers=refusal.headers, content_type="application/json")
+    protect(answer)  # here, too: some are sent where no application is asked
+    return answer
+
+
+def protect(answer: web.StreamResponse) -> None:
+    """Let no browser guess the type of *answer*, and no cache store it; documents with a tag are revalidated."""
+    headers = answer.headers
+    headers.setdefault("X-Content-Type-Options", "nosniff")
+    headers.setdefault("Cache-Control", "no-cache" if "ETag" in headers else "no-store")
 
 
 def _too_large_version(message: str) -> Refusal:
@@ -306,6 +315,7 @@ __all__ = [
     "no_such_path",
     "not_acceptable",
     "not_found",
+    "protect",
     "quoted",
     "reason_of",
     "refusal_of",

@@ -133,7 +133,7 @@ class _Reply(web.StreamResponse):
 
     def __init__(self, connection: WatchConnection, tell: Tell) -> None:
         # No buffering by a proxy: the client knows by the head that its watch has begun.
-        super().__init__(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        super().__init__(headers={"Content-Type": JSON, "Cache-Control": "no-store"})
         self._connection = connection
         self._tell = tell
 

@@ -125,6 +125,30 @@ def test_who_may_record_and_not_read_may_send_no_json_patch(recording_worker: Ap
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "code", "caching"),
+    [
+        (EVENTS, 200, "no-store"),
+        (f"{EVENTS}?watch=1&timeoutSeconds=1", 200, "no-store"),
+        (f"{EVENTS}/none", 404, "no-store"),
+        ("/eventbus/v1/bus", 200, "no-store"),
+        ("/eventbus/v1/stream?timeoutSeconds=1", 200, "no-store"),
+        ("/metrics", 200, "no-store"),
+        ("/readyz", 200, "no-store"),
+        ("/" + "a" * 40_000, 431, "no-store"),
+        ("/openapi/v3/api/v1", 200, "no-cache"),
+        ("/page/", 200, "no-cache"),
+    ],
+)
+def test_no_answer_is_guessed_at_or_kept(local_worker: ApiWorker, path: str, code: int, caching: str) -> None:
+    connection = local_worker.connection()
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    connection.close()
+    assert answer.status == code
+    assert (answer.headers["X-Content-Type-Options"], answer.headers["Cache-Control"]) == ("nosniff", caching)
+
+
 @pytest.mark.parametrize("header", ["Impersonate_User", "Impersonate_Group", "Impersonate_Uid"])
 def test_nobody_can_ask_as_somebody_else(users_worker: ApiWorker, header: str) -> None:
     resource = header.partition("_")[2].lower() + "s"
