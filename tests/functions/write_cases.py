@@ -541,11 +541,22 @@ def _group_destroyed(partition: Partition) -> None:
     partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
 
 
+def _ids_used_up(partition: Partition) -> None:
+    """Somebody has added an entry with an id of the far future, and every group has finished with all there is."""
+    send(partition, "p1", about("a"))
+    drain(partition)
+    last = f"{2**42}-7"
+    partition.admin.xadd(partition.keys.incoming, {"b": "x"}, id=last)
+    partition.admin.xreadgroup("sink", "w", {partition.keys.incoming: ">"})
+    partition.admin.xack(partition.keys.incoming, "sink", last)
+
+
 OPEN = [
     Case(name="a new partition", verb="open", prepare=_bare, act=_open("sink")),
     Case(name="another group", verb="open", prepare=sent([about("a")]), act=_open("log"), alone=True),
     Case(name="a stream that was destroyed", verb="open", prepare=_destroyed, act=_open("sink"), balanced=False),
     Case(name="a group that was destroyed", verb="open", prepare=_group_destroyed, act=_open("sink")),
+    Case(name="a stream whose ids are used up", verb="open", prepare=_ids_used_up, act=_open("sink")),
 ]
 
 

@@ -20,8 +20,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "build": {},
     "open": {
         "incoming": (
-            "TYPE EXISTS XINFO|GROUPS XINFO|STREAM XRANGE XREVRANGE XGROUP|CREATE XGROUP|DESTROY "
-            "XACK XDEL XSETID XGROUP|SETID"
+            "TYPE EXISTS XINFO|GROUPS XINFO|STREAM XRANGE XREVRANGE XPENDING XADD XGROUP|CREATE "
+            "XACK XDEL XTRIM XSETID XGROUP|SETID"
         ),
         "incoming_meta": "TYPE HGET HMGET HKEYS HLEN DEL HSET HDEL",
         "meta": "TYPE HGET HMGET HGETALL HSET HSETNX",

@@ -115,11 +115,14 @@ local function release_pending(command)
   end
 end
 
--- Makes an empty stream by making a group and destroying it: XADD would leave an entry behind.
+-- Makes an empty stream: the entry is trimmed by the command that adds it, and the stream forgets its id. A group with
+-- MKSTREAM that is destroyed afterwards would do, too, but then workers would need the right to destroy groups.
 local function make_stream(command)
   local _, incoming = unpack(command)
-  if redis.call('EXISTS', incoming) == 0 then redis.call('XGROUP', 'CREATE', incoming, '\1', '0', 'MKSTREAM') end
-  redis.call('XGROUP', 'DESTROY', incoming, '\1')
+  if redis.call('EXISTS', incoming) == 0 then redis.call('XADD', incoming, 'MAXLEN', 0, '0-1', '', '') end
+  if last_id(incoming) == '0-1' then
+    redis.call('XSETID', incoming, '0-0', 'ENTRIESADDED', 0, 'MAXDELETEDID', '0-0')
+  end
 end
 
 local function make_group(command)
