@@ -45,9 +45,13 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_de
     @property
     def where(self) -> str:
         """Return where the bus is, without a password."""
+        if self.url:
+            from eventbus.remote.address import safe_api_url
+
+            return safe_api_url(self.url)
         if self.redis_url:
-            return self.url or safe_url(self.redis_url)
-        return self.url or f"embedded server in {self.state_dir or 'its own place'}"
+            return safe_url(self.redis_url)
+        return f"embedded server in {self.state_dir or 'its own place'}"
 
 
 BUS_FIELDS: Final = tuple(field for field in Context.__struct_fields__ if field not in ("name", "namespace"))

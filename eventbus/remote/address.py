@@ -73,6 +73,8 @@ def parse_api_url(url: str, settings: Settings) -> ApiAddress:
         raise ConfigError(f"EVENTBUS_URL must be {VALID}; the url of Redis goes into EVENTBUS_REDIS_URL")
     if scheme == "http+unix":
         rest = url.partition(":")[2].removeprefix("//")
+        if "?" in rest or "#" in rest:
+            raise ConfigError(f"EVENTBUS_URL has a query or a fragment (a path has %3F, %23); valid are {VALID}")
         path = unquote(rest)
         if not path.startswith("/"):
             raise ConfigError(f"the path of a socket begins with a slash: {VALID}")
@@ -84,8 +86,8 @@ def parse_api_url(url: str, settings: Settings) -> ApiAddress:
     except ValueError:
         raise ConfigError(f"EVENTBUS_URL cannot be read; valid are {VALID}") from None
     if not host or parts.query or parts.fragment:
-        raise ConfigError(f"EVENTBUS_URL has no host, or a query; valid are {VALID}")
-    if parts.username or parts.password:
+        raise ConfigError(f"EVENTBUS_URL has no host, or a query or a fragment; valid are {VALID}")
+    if "@" in parts.netloc or "@" in parts.path:  # in the path it is the end of a password that has a slash
         raise ConfigError("EVENTBUS_URL must hold no user: set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT")
     secret = settings.token or settings.token_file or settings.client_cert
     if scheme == "http" and secret and not _is_loopback(host):
@@ -100,6 +102,14 @@ def parse_api_url(url: str, settings: Settings) -> ApiAddress:
         tls=scheme == "https",
         settings=settings,
     )
+
+
+def safe_api_url(url: str) -> str:
+    """Return *url* for messages, if it holds no secret; else only its scheme."""
+    try:
+        return parse_api_url(url, Settings()).url
+    except ConfigError:
+        return f"{url.partition(':')[0]}:***" if is_api_url(url) else "***"
 
 
 def _is_loopback(host: str) -> bool:
@@ -118,4 +128,4 @@ def _printable(token: str, variable: str) -> str:
     return token
 
 
-__all__ = ["ApiAddress", "is_api_url", "parse_api_url"]
+__all__ = ["ApiAddress", "is_api_url", "parse_api_url", "safe_api_url"]
