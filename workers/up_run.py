@@ -26,7 +26,7 @@ from eventbus.broker.options import read_options
 from eventbus.cli.session import find_url
 from eventbus.clock import SystemClock
 from eventbus.consume.group_consumer import consumer_name
-from eventbus.errors import BusReplaced, BusUnavailable, ConfigError, EventBusError, FunctionsMissing
+from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError, FunctionsMissing
 from eventbus.event import ObjectReference
 from eventbus.extras import has_extra, is_needed
 from eventbus.log import log
@@ -56,6 +56,8 @@ NO_API = "none"
 DRAIN_MARGIN_S = 2.0
 #: Signals end the wait; what sends none is looked at so often, seconds.
 LOOK_EVERY_S, LOOK_AT_ENDS_S = 1.0, 0.05
+#: Who may not show pods on the bus tries it again so seldom, seconds.
+REFUSED_FOR_S = 60.0
 #: The page's address comes last: once every worker has said something and nothing more came for so long, or after so
 #: long at the latest, seconds.
 SILENT_S, PAGE_WITHIN_S = 1.0, 5.0
@@ -278,6 +280,7 @@ class _ShownPods:
         self._client: Client | None = None
         self._bus: Bus | None = None
         self._problem = ""
+        self._next_look = 0.0
         self._looks = Periodic(self._look, every_s=LOOK_EVERY_S, name="eventbus-up-pods")
 
     def start(self) -> None:
@@ -288,6 +291,8 @@ class _ShownPods:
         self._looks.stop(FLUSH_S)
 
     def _look(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
         try:
             if self._client is None:
                 self._client = connect(self._url, name="eventbus-up")
@@ -302,13 +307,19 @@ class _ShownPods:
             pass  # the workers wait for it as well, and say so
         except EventBusError as error:
             if str(error) != self._problem:
-                log.warning("`eventbus get pods` does not show what runs here: %s", error)
+                needs = " (that takes the role operator as well)" if isinstance(error, BusRefused) else ""
+                log.warning("`eventbus get pods` does not show what runs here: %s%s", error, needs)
             self._problem = str(error)
+            self._next_look = time.monotonic() + REFUSED_FOR_S
 
     def _open(self) -> None:
         bus = open_bus(self._url, self._settings)
-        store = ObjectStore(bus, bus.client(name="eventbus-up-pods"))
-        self._pods.show(store)
+        client = bus.client(name="eventbus-up-pods")
+        try:
+            self._pods.show(ObjectStore(bus, client))
+        except EventBusError:
+            client.close()
+            raise
         self._bus = bus
 
 
