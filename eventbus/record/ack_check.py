@@ -1,4 +1,4 @@
-"""The ack check: asks whether the bus still has what it acknowledged. Losses are sent again though nobody records."""
+"""The ack check: asks whether the bus still has the batches that it acknowledged, and sends lost ones again."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
     from eventbus.broker.transport import Transport
     from eventbus.record.producer import Producer
 
-#: The first check comes so long after the last acknowledgement, each further one after twice as long, up to the last:
-#: a loss is found within a minute, and a thousand idle processes cost Redis seventeen small reads a second.
+#: The time from an acknowledgement to the first check; it doubles for each further one, up to the last. A loss is found
+#: within a minute, and a thousand idle processes cost Redis seventeen small reads a second.
 FIRST_S, LAST_S = 1.0, 60.0
-#: seconds that a flush or close waits for the answer, at the most
+#: seconds that a flush or close waits for the answer, at most
 ANSWER_S = 1.0
 
 
 class AckCheckSchedule:
     """The schedule of checks of one idle producer.
 
-    Only the idle are checked: elsewhere a loss shows when the next event is sent."""
+    Only idle producers are checked: a busy one finds a loss when it sends its next event."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.acknowledged()
 
     def acknowledged(self) -> None:
-        """Note that the bus has acknowledged a batch, and with it all that went before."""
+        """Note that the bus has acknowledged a batch, and with it all earlier ones."""
         self._confirmed_at = self._sent_at = self._clock.monotonic()
         self._pause_s = FIRST_S
 
     def sent(self) -> None:
-        """Note that a check is on its way. Should no answer come, the next one does."""
+        """Note that a check was sent. If no answer comes, the next check follows."""
         self._sent_at = self._clock.monotonic()
         self._pause_s = min(LAST_S, 2 * self._pause_s)
 
     def confirmed(self) -> None:
-        """Note that the bus has all that it acknowledged."""
+        """Note that the bus still has all that it acknowledged."""
         self._confirmed_at = self._clock.monotonic()
 
     @property
@@ -60,14 +60,14 @@ class AckCheck:
         self.under_way: object | None = None
 
     def run(self, transport: Transport, producers: Sequence[tuple[int, Producer]]) -> None:
-        """Check these producers, by partition, in one round trip; what the bus lost of theirs is queued again."""
+        """Check these producers, by partition, in one round trip; batches that the bus has lost are queued again."""
         for _, producer in producers:
             producer.check.sent()
         self.under_way = object()
         try:
             lasts = transport.last([(partition, producer.secret) for partition, producer in producers])
         except EventBusError:
-            return  # nobody waits for it; who records next will say that the bus is away
+            return  # no caller waits for it; the next round reports that the bus is away
         finally:
             self.under_way = None
         for (_, producer), last in zip(producers, lasts, strict=True):

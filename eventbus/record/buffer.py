@@ -12,14 +12,14 @@ from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending
 from eventbus.settings import FullBuffer, Settings
 
-#: Why there is no room, as it is counted and told: there is no spool, or it takes more than the memory does.
+#: Why there is no room, as cause and message: there is no spool, or it still has room.
 OUTBOX_FULL = ("dropped", "the outbox is full")
-#: The spool takes no more either.
+#: The spool is full as well.
 SPOOL_FULL = ("spool_full", "the outbox is full, and the spool takes no more")
 
 
 class Buffer:
-    """A queue from any thread to the flusher. An event without room is refused, dropped or waited for, and counted."""
+    """A queue from any thread to the flusher. If it is full, an event is dropped or waited for, and counted."""
 
     def __init__(self, *, settings: Settings, clock: Clock, losses: Losses) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class Buffer:
         self._room = threading.Condition(threading.RLock())
         self._waiters = 0
         self._closed = False
-        #: The cause that is counted for an event without room, and what is said of it.
+        #: The cause to count for an event without room, and its message.
         self.why_full = OUTBOX_FULL
 
     @property
@@ -44,9 +44,9 @@ class Buffer:
         return sum(type(item) is Pending for item in list(self.items))
 
     def make_room(self, pending: Pending, wake: Callable[[], None]) -> bool:
-        """Find room for an event that is large, or comes when the buffer is full. False: it was counted as lost.
+        """Find room for a large event, or one that comes when the buffer is full. False: it was counted as lost.
 
-        Under `wait` it blocks for at most *buffer_wait_s*, calling *wake* to have the flusher work.
+        With `wait` it blocks for at most *buffer_wait_s*, and calls *wake* to start the flusher.
         """
         size = len(pending.message)
         if self._has_room(size):
@@ -69,7 +69,7 @@ class Buffer:
                 self._room.notify_all()
 
     def close(self) -> None:
-        """Let nobody wait for room any more."""
+        """Free the callers that wait for room; from now on none waits."""
         self._closed = True
         self.tell_room()
 

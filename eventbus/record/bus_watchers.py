@@ -1,6 +1,6 @@
-"""Starts what a broadcaster runs on the bus in threads of its own: watchers, the sink worker, exports.
+"""Starts a broadcaster's threads on the bus: watchers, the sink worker, exports.
 
-All is imported late: a program that only records loads none of it.
+Everything is imported late: a program that only records loads none of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def start_watcher(
 
     Raises: BusUnavailable, BusRefused.
     """
-    with process_hooks.no_fork():  # what a recorder never needs is imported here
+    with process_hooks.no_fork():  # these imports are not needed for recording
         from eventbus.consume.watchers import GroupWatcher, StreamWatcher
 
     since_ms = None if since is None else int(since.timestamp() * 1000)
@@ -54,7 +54,7 @@ def start_watcher(
 
 
 def open_remote_stream(url: str, settings: Settings, since: datetime | None) -> RemoteStream:
-    """Note where the stream of the API worker at *url* is now, or was at *since*."""
+    """Open the raw stream of the API worker at *url* at its end, or at *since*."""
     from eventbus.remote.address import parse_api_url
     from eventbus.remote.stream import RemoteStream
 
@@ -71,7 +71,7 @@ def start_remote_watcher(stream: RemoteStream, handler: Handler) -> Watcher:
 
 
 def start_store_sink(open_bus: Callable[[], Bus], *, clock: Clock, block_ms: int, losses: Losses) -> Watcher:
-    """Run the store's sink worker, once there is a bus."""
+    """Run the store's sink worker once the bus can be opened."""
     from eventbus.correlate.sink_runner import SinkRunner
     from eventbus.record.deferred_start import DeferredStart
 
@@ -94,7 +94,7 @@ def start_export(
     block_ms: int,
     losses: Losses,
 ) -> Watcher:
-    """Run an export to *sink*, once there is a bus. Raises: ConfigError: it is no sink, or its name will not do."""
+    """Run an export to *sink* once the bus can be opened. Raises: ConfigError: no sink, or an invalid name."""
     from eventbus.export.worker import ExportRunner
     from eventbus.record.deferred_start import DeferredStart
     from eventbus.sinks.contract import EventSink

@@ -1,4 +1,4 @@
-"""Runs something as soon as the bus can be opened: for programs that may start before Redis does."""
+"""Runs a worker as soon as the bus can be opened, for programs that may start before Redis."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
 
 
 class DeferredStart:
-    """Runs what *make* makes of the bus: at once, or, while Redis is away, from a thread that waits for it.
+    """Runs the result of *make*, called with the bus: at once, or from a thread that waits while Redis is away.
 
-    Args: give_up: called if it was stopped before there was a bus, from the thread that waited.
+    Args: give_up: called by the waiting thread if it is stopped before the bus is open.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class DeferredStart:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start it, or begin to wait. Raises: BusRefused, ConfigError: waiting would not help."""
+        """Start it, or begin to wait. Raises: BusRefused, ConfigError: a later try would fail, too."""
         try:
             self._run()
         except (BusUnavailable, GroupMissing) as error:
@@ -53,7 +53,7 @@ class DeferredStart:
             self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Stop waiting, or what runs; waits for at most *timeout_s* (0: only tells). Idempotent."""
+        """Stop the waiting or the worker; waits at most *timeout_s* (0: not at all). Idempotent."""
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._stop.set()
@@ -64,7 +64,7 @@ class DeferredStart:
 
     def _run(self) -> None:
         bus = self._open_bus()
-        with self._lock:  # a stop comes before, and nothing is started, or after, and finds what to stop
+        with self._lock:  # `stop` comes before, and nothing is started, or after, and finds the runner
             if not self._stop.is_set():
                 runner = self._make(bus)
                 runner.start()
@@ -79,7 +79,7 @@ class DeferredStart:
                 return
             try:
                 self._run()
-            except EventBusError as error:  # also a refusal: whoever started Redis may not have finished with it
+            except EventBusError as error:  # also a refusal: Redis may have started, and not be configured yet
                 self._tell(error)
 
     def _tell(self, error: EventBusError) -> None:

@@ -20,7 +20,7 @@ class FlushMark:
         self.added: list[int] = []  # how many events each producer had been given before it
 
     def reached(self, producers: Sequence[Producer]) -> bool:
-        """Return True if all that still waits was added after the mark."""
+        """Return True if all waiting events were added after the mark."""
         return all(
             producer.pending <= producer.added - added for producer, added in zip(producers, self.added, strict=True)
         )

@@ -1,6 +1,6 @@
-"""A latch: something that happens once, and that others wait for. Safe in signal handlers, unlike `threading.Event`.
+"""A latch: it is set once, and other threads wait for it. Safe in signal handlers, unlike `threading.Event`.
 
-An Event has a lock inside: a handler that sets it while its own thread is setting it waits for itself for ever.
+An Event has a lock inside: a signal handler that interrupts `Event.set` and calls it as well waits for itself for ever.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ class Latch:
 
     def __init__(self) -> None:
         self.happened = False
-        self._gate = threading.Lock()  # held until it has happened; whoever gets through opens it for the next
+        self._gate = threading.Lock()  # held until it has happened; each waiter that gets it releases it for the next
         self._gate.acquire()
 
     def set(self) -> None:
-        """Have it happen. Again: no effect."""
+        """Set the latch. Idempotent."""
         self.happened = True
         self._open()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it has happened, at most *timeout_s*. False: it has not."""
+        """Wait until it is set, at most *timeout_s*. False: it is not."""
         if not self.happened and self._gate.acquire(timeout=max(0.0, timeout_s)):
             self._open()
         return self.happened

@@ -1,4 +1,4 @@
-"""The bus of a broadcaster, opened when it is first needed."""
+"""Opens the bus of a broadcaster when it is first needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LazyBus:
         self.reset()
 
     def __str__(self) -> str:
-        """For people; holds no password."""
+        """Return its name for messages, without the password."""
         from eventbus.broker.connection.address import safe_url
 
         return safe_url(self._url) if self._url else "the bus of the environment"
@@ -57,10 +57,10 @@ class LazyBus:
 
 
 def _import_all() -> None:
-    """Import all that is imported on the way to Redis, while nobody can fork."""
+    """Import every module that the way to Redis needs, while no thread can fork."""
     with process_hooks.no_fork():
-        import encodings.idna  # noqa: F401  # resolving a host's name does
-        import secrets  # noqa: F401  # redis does when it makes its first client
+        import encodings.idna  # noqa: F401  # needed to resolve a host's name
+        import secrets  # noqa: F401  # needed for the first client of redis
 
         import redis  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""Watches this process's own recorders: a handler behind the mux, without Redis."""
+"""Calls a handler with the events of this process's recorders, without Redis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbus.record.packing import Pending
 
 
 class LocalWatcher:
-    """Calls *handler* with what comes through the mux, one event at a time, in a thread of its own."""
+    """Calls *handler* with each event of the mux, one at a time, in a thread of its own."""
 
     def __init__(self, mux: Mux[Pending | Event], handler: Handler, queue_length: int) -> None:
         self.handler = handler
@@ -25,16 +25,16 @@ class LocalWatcher:
 
     @property
     def missed(self) -> int:
-        """Return how many events it had no room for."""
+        """Return how many events its queue had no room for."""
         return self._watch.dropped
 
     @property
     def ended(self) -> bool:
-        """Stopped, and its last handler has returned."""
+        """Return True if it was stopped and its last handler has returned."""
         return self.stopped and not self._thread.is_alive()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End behind the event that is being handled; waits for at most *timeout_s*, in the handler not at all."""
+        """End after the event that is being handled; waits at most *timeout_s*, in the handler not at all."""
         self.stopped = True
         self._watch.stop()
         if self._thread is not threading.current_thread():

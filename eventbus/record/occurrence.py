@@ -1,7 +1,7 @@
-"""Records an event exactly once, though several processes may try to: the producer is named for the occurrence.
+"""Records an event exactly once, though several processes may record it: the producer is the occurrence.
 
-A recorder's producer is the process. Here it is the thing that happened: its name is a digest of what identifies it,
-and Redis refuses the first batch of a producer that it has had the first batch of. It remembers that for two hours.
+A recorder's producer is the process. Here its name is a digest of what identifies the occurrence. Redis accepts the
+first batch of a producer once: the second one is a duplicate. It remembers a producer for two hours.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from eventbus.event import ObjectReference
 from eventbus.log import log
 from eventbus.record.packing import Pending, pack
 
-#: Occurrences that wait for Redis; beyond it the oldest is dropped, counted and logged.
+#: Occurrences that wait for Redis; if there are more, the oldest is dropped, counted and logged.
 MOST_WAITING = 10_000
 
 
 class OccurrenceRecorder:
     """Records occurrences by their identity, in order, on behalf of *component*. One thread.
 
-    What Redis did not take waits, and goes with the next call of `flush`. *recorded* counts what this process brought,
-    *known* what somebody had recorded before, *dropped* what was lost because too much waited.
+    Occurrences that Redis has not accepted wait for the next `flush`. *recorded* counts those that this process has
+    recorded, *known* those that another process had recorded before, *dropped* those beyond MOST_WAITING.
     """
 
     def __init__(
         self, *, bus: Bus | None = None, clock: Clock, component: str, transport: Transport | None = None
     ) -> None:
-        """Args: bus: None: *transport* leads to it."""
+        """Connect to *bus*; if it is None, use *transport*."""
         self.recorded = self.known = self.dropped = 0
         self._clock = clock
         self._source = (component, socket.gethostname())
@@ -49,13 +49,13 @@ class OccurrenceRecorder:
 
     @property
     def waiting(self) -> int:
-        """Occurrences that Redis has not taken yet."""
+        """Return how many occurrences Redis has not accepted yet."""
         return len(self._waiting)
 
     def record(self, identity: str, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
-        """Record that *reason* happened to *about*, once for all who call this with the same *identity*.
+        """Record that *reason* happened to *about*, once for all callers with the same *identity*.
 
-        Returns at once if Redis is away. What is no valid event is logged and dropped.
+        Returns at once if Redis is away. An invalid event is logged and dropped.
         """
         producer = blake2b(identity.encode(), digest_size=8).hexdigest()
         try:
@@ -72,9 +72,9 @@ class OccurrenceRecorder:
             log.error("an event was dropped: %d wait for Redis already", MOST_WAITING)
 
     def flush(self) -> None:
-        """Send what waits.
+        """Send the waiting occurrences.
 
-        Raises: BusUnavailable, BusFull, BusRefused: not all was taken; call again.
+        Raises: BusUnavailable, BusFull, BusRefused: some were not accepted; call again.
         """
         while self._waiting:
             if self._publish(self._waiting[0]) is PublishStatus.DUP:
@@ -88,7 +88,7 @@ class OccurrenceRecorder:
         self._transport.close()
 
     def _publish(self, request: PublishRequest) -> PublishStatus:
-        """OK, LOST or DUP. A stream that is missing is made by the transport, and takes it the second time."""
+        """Publish; return OK, LOST or DUP. The transport makes a missing stream, and the second try succeeds."""
         for _ in range(2):
             [answer] = self._transport.publish([request])
             if isinstance(answer, EventBusError):

@@ -1,7 +1,7 @@
 """The outbox: takes events from any thread without waiting, and one flusher thread sends them.
 
-There is no timer. An idle flusher is woken by the first event and sends it at once; while a call is under way, more
-events come together, so batches grow exactly as fast as the load does.
+There is no timer. The first event wakes an idle flusher, which sends it at once; during a call more events collect, so
+batches grow with the load.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from eventbus.record.spool.keeper import SpoolKeeper
 
 BACKOFF = Backoff(first_s=0.05, last_s=5.0, at_least=0.25)
-#: The longest pause that an API is granted; one that asks for more would go unnoticed when it is back.
+#: The longest `Retry-After` that is honored: with a longer pause the return of the API would go unnoticed.
 LONGEST_ASKED_S = 60.0
-#: seconds between two tries to send while a close waits
+#: seconds between two attempts to send while a close waits
 CLOSING_BACKOFF_S = 0.05
-#: seconds a flusher has to end in once its transport is closed
+#: seconds that a flusher has to end after its transport is closed
 HANG_UP_S = 0.5
-#: seconds without a look at a buffer that is full of what partitions wait for
+#: longest pause while all waiting events are for partitions that back off
 HELD_S = 0.05
 
 
 class Outbox:
     """A `Buffer`, a `Sender`, and the flusher: a thread that has the sender send what the buffer holds.
 
-    `put` never blocks on the network and never raises. What cannot be sent is counted in *losses*: `dropped` (buffer
-    full), `refused` (bad input), `lost`, `unsent` (closed before Redis came back).
+    `put` never blocks on the network and never raises. Events that cannot be sent are counted in *losses*: `dropped`
+    (buffer full), `refused` (bad input), `lost`, `unsent` (closed before Redis came back).
 
-    Args:   connect: opens the bus; called by the flusher when there is something to send.
-            on_start: called by whoever puts the first event, before the flusher starts.
+    Args:   connect: opens the bus; called by the flusher when there are events to send.
+            on_start: called in the thread that puts the first event, before the flusher starts.
             on_foreign_fork: called in a child that C code has forked without telling Python; it has to call `reset` of
             all outboxes of the process, and then `count_forgotten`.
-            make_keeper: of the spool; called by each `reset`. None: there is none.
+            make_keeper: makes the keeper of the spool; called by each `reset`. It returns None without a spool.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Outbox:
         self.reset()
 
     def reset(self) -> None:
-        """Empty it and forget the thread.
+        """Empty the outbox and forget the thread.
 
-        Called when made, and in a child after fork, which must not send its parent's events."""
+        Called by the constructor, and in a child after fork, which must not send its parent's events."""
         self._pid = os.getpid()
         #: events that the last `reset` forgot, and whether a flush has to report that they are lost
         self._forgotten, self._lost_by_fork = self._buffer.events, False
@@ -98,7 +98,7 @@ class Outbox:
             losses=self._losses,
             spool=None if self._keeper is None else self._keeper.spool,
         )
-        # Reentrant, all of them: a signal handler may need one that its own thread holds.
+        # All are reentrant: a signal handler may need a lock that its own thread holds.
         self._start_lock = threading.RLock()
         self._drive_lock = threading.RLock()
         self._round_lock = threading.RLock()
@@ -108,7 +108,7 @@ class Outbox:
         self._wake = threading.Lock()
         self._wake.acquire()
         self._asleep = False
-        #: Set if and only if `put` may rely on a flusher.
+        #: Set while a flusher sends what `put` takes.
         self._thread: threading.Thread | None = None
         self._flusher: threading.Thread | None = None
         self._closing, self._ended = Latch(), Latch()
@@ -117,7 +117,7 @@ class Outbox:
         self._failures = 0
 
     def put(self, pending: Pending) -> None:
-        """Hand one event over. Any thread; the order of one thread's calls is kept."""
+        """Take one event. Any thread; the order of one thread's calls is kept."""
         items = self._items
         full = len(items) >= self._limit or len(pending.message) > self._small
         if full and not self._make_room(pending):
@@ -149,9 +149,9 @@ class Outbox:
         return not lost and (mark.accepted or not mark.done.happened)
 
     def begin_close(self, timeout_s: float) -> None:
-        """Have the flusher send what is there, for at most *timeout_s*, and end. Waits for nothing, takes no lock.
+        """Tell the flusher to send what is there, for at most *timeout_s*, and to end. Does not wait, takes no lock.
 
-        Again, from whomever: the earliest deadline counts.
+        After several calls the earliest deadline counts.
         """
         self._look_for_foreign_fork()
         now = self._clock.monotonic()
@@ -162,23 +162,23 @@ class Outbox:
         self._wake_up()
 
     def close(self, timeout_s: float) -> bool:
-        """Send what is there, at most *timeout_s*, and stop. What is left then is counted `unsent`. Idempotent."""
+        """Send what is there, for at most *timeout_s*, and stop. The rest is counted as `unsent`. Idempotent."""
         self.begin_close(timeout_s)
         self.finish()
         return not self._count_unsent() and not self._lost_by_fork
 
     def finish(self) -> None:
-        """Wait, after `begin_close`, until the flusher has ended; do its work if there is none. Idempotent.
+        """After `begin_close`, wait until the flusher has ended, or do its work if there is none. Idempotent.
 
-        Every caller waits for the flusher and not for another caller: that one may be the frame that a signal handler,
-        which now waits, has interrupted.
+        Every caller waits for the flusher and not for another caller: a signal handler that waits here may have
+        interrupted the other call in its own thread.
         """
         with self._start_lock:
             self._thread = None  # from now on `put` comes to `_start`, which refuses
         self._buffer.close()
         flusher = self._flusher
         if flusher is threading.current_thread():
-            self._deadline = -math.inf  # a logging handler of the flusher's own shuts down: it cannot wait for itself
+            self._deadline = -math.inf  # called by a logging handler of this thread: it cannot wait for itself
         elif flusher is not None and flusher.ident is not None:
             self._wait(self._ended, self._deadline)
             if not self._ended.happened:
@@ -186,21 +186,21 @@ class Outbox:
                 self._sender.hang_up()
             flusher.join(HANG_UP_S)
             if self._ended.happened and not self.closed:
-                self._drive_here()  # it ended before its time
+                self._drive_here()  # it ended too early
         else:
             self._drive_here()  # the interpreter no longer let a thread start
         if self._keeper is not None:
             self._keeper.stop()
 
     def send(self, pending: Pending) -> None:
-        """Send one event after `close`, for what ends later than we do; blocks until the deadline of the close."""
+        """Send one event after `close`, for components that end later; blocks until the deadline of the close."""
         self._items.append(pending)
         self._drive_here()
         self._count_unsent()
 
     @property
     def closed(self) -> bool:
-        """Return True if nothing more will be sent: all was, or the deadline of a `close` is over."""
+        """Return True if no more will be sent: everything was, or the deadline of a `close` is over."""
         return self._closing.happened and (self._overdue() or self._finished())
 
     @property
@@ -213,7 +213,8 @@ class Outbox:
     def park(self, timeout_s: float) -> None:
         """Wait until the flusher is between two rounds, at most *timeout_s*, and keep it there, before a fork.
 
-        A child then finds no lock held by a thread that it does not have. A flusher that waits for a reply holds none.
+        Then no lock in the child is held by a thread that exists in the parent only. A flusher that waits for a reply
+        holds none.
         """
         deadline = self._clock.monotonic() + timeout_s
         for lock in (self._turnstile, self._round_lock, self._sender.lock):
@@ -221,7 +222,7 @@ class Outbox:
                 self._parked.append(lock)
 
     def unpark(self) -> None:
-        """Let the flusher go on in the parent, after a fork."""
+        """Resume the flusher in the parent, after a fork."""
         while self._parked:
             self._parked.pop().release()
 
@@ -265,7 +266,7 @@ class Outbox:
         try:  # noqa: SIM105  # `suppress` would cost the caller half a microsecond
             self._wake.release()
         except RuntimeError:
-            pass  # somebody else has woken it
+            pass  # another thread has woken it
 
     def _start(self) -> None:
         with self._start_lock:
@@ -300,11 +301,11 @@ class Outbox:
     def _drive_here(self) -> None:
         """Do the flusher's work in this thread until all is sent or the deadline over."""
         if self.closed:
-            return  # whoever holds the lock may be a frame that waits for this one
+            return  # a caller that holds the lock may be a frame that waits for this one
         if not self._drive_lock.acquire(timeout=max(0.0, self._deadline - self._clock.monotonic())):
             return
         try:
-            # If this is a signal handler that has interrupted the same work: what was on its way goes again, unharmed.
+            # A signal handler may have interrupted the same work: batches on their way go again, as duplicates.
             self._sender.close()
             self._drive()
         finally:
@@ -317,7 +318,7 @@ class Outbox:
             self._discarded += self._buffer.clear()
             waiting = self._discarded + self._sender.pending
             unsent = max(0, waiting - kept)
-            more, self._unsent = unsent - self._unsent, unsent  # first: what tells it may be what closes again
+            more, self._unsent = unsent - self._unsent, unsent  # first: a logging handler may close again
             if more > 0:
                 cause = "spool_full" if self._buffer.why_full is SPOOL_FULL else "unsent"
                 self._losses.count(cause, more, "closed before Redis had them")
@@ -341,7 +342,7 @@ class Outbox:
                 return
             try:
                 with self._turnstile:
-                    pass  # whoever is about to fork goes first
+                    pass  # a thread that is about to fork goes first
                 if self._keeper is not None:
                     self._sender.begin_round()
                     self._keeper.watch()
@@ -358,7 +359,7 @@ class Outbox:
                     self._deadline = -math.inf
             except Exception as error:
                 if self._closing.happened and (self._overdue() or sys.is_finalizing()):
-                    return  # hung up, or the interpreter takes its modules down: no later try would do better
+                    return  # hung up, or the interpreter is ending: a later try would fail, too
                 log.exception("the outbox goes on after an unexpected error")
                 self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
 
@@ -366,9 +367,9 @@ class Outbox:
         self._limit = self._buffer.limit
 
     def _on_kept(self) -> None:
-        """Take note that the spool's keeper has taken what was in the buffer, from its thread."""
+        """Note that the spool's keeper has taken events from the buffer. Called in the keeper's thread."""
         self._take_limit()
-        if self._asleep and self._sender.can_send:  # it fell asleep when that was neither in the buffer nor numbered
+        if self._asleep and self._sender.can_send:  # it fell asleep while these were neither in the buffer nor numbered
             self._wake_up()
 
     def _overdue(self) -> bool:
@@ -381,7 +382,7 @@ class Outbox:
         if self._has_work():
             return
         self._asleep = True
-        if self._has_work():  # put since, and perhaps taken from the buffer by the spool's keeper
+        if self._has_work():  # put in between, and perhaps taken by the spool's keeper
             self._asleep = False
             return
         work_in_s = min(self._sender.check_in_s(self._closed_at), self._sender.due_in_s())
@@ -392,7 +393,7 @@ class Outbox:
         return bool(self._items) or self._sender.can_send or self._closing.happened
 
     def _pause(self) -> None:
-        """Wait for partitions that are left alone: everything else has been sent."""
+        """Wait for partitions that back off: all other events have been sent."""
         pause_s = min(HELD_S, self._sender.due_in_s())
         if self._closing.happened:
             self._clock.sleep(pause_s)
@@ -400,7 +401,7 @@ class Outbox:
             self._closing.wait(pause_s)
 
     def _wait_after(self, error: EventBusError) -> None:
-        """Back off, with a line that says how much waits."""
+        """Back off, and log how many events wait."""
         self._failures += 1
         self._losses.tell("unavailable", f"{error} ({self.waiting} events wait)")
         if self._closing.happened:

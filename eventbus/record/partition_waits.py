@@ -1,4 +1,4 @@
-"""Tracks which partitions to leave alone for a while, since their node is away or their stream full."""
+"""Tracks the partitions that back off because their node is away or their stream is full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BACKOFF = Backoff(first_s=FIRST_BACKOFF_S, last_s=LAST_BACKOFF_S, at_least=0.25)
 
 
 class PartitionWaits:
-    """A back-off for each partition that failed, doubling and drawn at random; the others know nothing of it."""
+    """A back-off with jitter for each partition that failed; the other partitions are not affected."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -20,12 +20,12 @@ class PartitionWaits:
         self._until: dict[int, float] = {}
 
     def failed(self, partition: int, *, soon: bool = False) -> None:
-        """Note a failure of *partition*, which is tried again later; *soon*: after no more than the first back-off."""
+        """Note a failure of *partition*, which is tried again later. *soon*: after the first back-off at most."""
         failures = self._failures[partition] = self._failures.get(partition, 0) + 1
         self._until[partition] = self._clock.monotonic() + BACKOFF.pause_s(1 if soon else failures)
 
     def succeeded(self, partition: int) -> None:
-        """Note that nothing is wrong with *partition* any more."""
+        """Note a success of *partition*: it does not back off any more."""
         if partition in self._failures:
             del self._failures[partition], self._until[partition]
 
@@ -34,7 +34,7 @@ class PartitionWaits:
         return partition in self._failures
 
     def holds(self, partition: int) -> bool:
-        """Return True while *partition* is not to be tried."""
+        """Return True while *partition* backs off."""
         return bool(self._until) and self._until.get(partition, -math.inf) > self._clock.monotonic()
 
     def due_in_s(self) -> float:

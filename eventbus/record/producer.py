@@ -1,4 +1,4 @@
-"""One partition's numbered line of batches: those sent, those unconfirmed, and the ring that losses are sent from."""
+"""The numbered batches of one partition: those waiting, those sent, and the ring from which losses are sent again."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from eventbus.formats import BASELINE_CODECS
 from eventbus.record.ack_check import AckCheckSchedule
 from eventbus.record.losses import Losses
 
-#: Bytes, measured (CPython 3.11): what holding a batch takes besides its packed events.
+#: Bytes that a batch takes besides its packed events, measured with CPython 3.11.
 BATCH_OVERHEAD = 190
-#: Nobody guesses so many; in base64 a key of 16 letters.
+#: 96 random bits, 16 base64 characters.
 SECRET_BYTES = 12
 
 
 class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
-    """Events with their sequence numbers; borders never change, so that a repeat is recognised."""
+    """A batch of events with their sequence numbers. Its borders never change, so that a repeat is recognized."""
 
     first: int
     packed: PackedEvents
-    losses: tuple[tuple[str, int], ...] = ()  #: told with this batch: (cause, events)
+    losses: tuple[tuple[str, int], ...] = ()  #: reported with this batch: (cause, events)
     sealed_at: float = 0.0  #: monotonic seconds; 0: long ago
 
     @property
@@ -47,8 +47,8 @@ class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
 class Producer:
     """A producer id and everything that was sent under it. Used by the flusher's thread alone.
 
-    *id* is part of the uid of every event. Redis keeps its state of this producer under *secret*, which is in none:
-    whoever may publish may also write such a state, if he knows where it lies.
+    *id* is part of the uid of every event. Redis keeps its state of this producer under *secret*, which is in no event:
+    a client with the right to publish could overwrite the state if it knew the key.
 
     Sequences are given out when events are packed into a batch. A batch stays *waiting* until Redis has answered OK or
     DUP for it, then joins the *ring*. A GAP moves what the ring still has back to waiting, with the same borders.
@@ -71,18 +71,18 @@ class Producer:
         self._losses = losses
         self._life_ms = life_ms or PRODUCER_LIFE_MS
         self._codecs = codecs
-        self._uncertain_to = 0  # sequences that Redis may have had, and forgotten, when they were taken over
+        self._uncertain_to = 0  # last sequence that Redis may have had, and forgotten, at the take-over
         self.check = AckCheckSchedule(clock)
         self._ring_limit = ring_bytes
         self._ring: deque[NumberedBatch] = deque()
         self._ring_bytes = 0
         self._open: list[bytes] = []
-        #: takes one event more, behind all others; it is numbered by the next `seal`
+        #: appends one event; the next `seal` numbers it
         self.add: Callable[[bytes], None] = self._open.append
         self.waiting: deque[NumberedBatch] = deque()
         self._sealed = 0  # events ever put into a batch
         self._waiting_events = 0
-        self.revision = 0  #: rises whenever what waits is not what was there with new batches behind
+        self.revision = 0  #: grows whenever the waiting batches change other than by new ones at the end
         self._start_anew()
 
     @property
@@ -92,11 +92,11 @@ class Producer:
 
     @property
     def pending(self) -> int:
-        """Return the number of events not yet accepted; what a GAP brought back included."""
+        """Return the number of events not yet accepted, with those that a GAP has queued again."""
         return self._waiting_events + len(self._open)
 
     def seal(self) -> None:
-        """Number what was added, and close batches of it: from now on they can be sent."""
+        """Number the added events and close their batches: from now on they can be sent."""
         if self._open and self.idle and self.maybe_forgotten:
             self._start_anew()
         while self._open:
@@ -113,10 +113,10 @@ class Producer:
     def take_over(
         self, *, id: str, secret: str, generation: str, silent_ms: int, batches: Sequence[NumberedBatch]
     ) -> None:
-        """Go on where another producer stopped: with *batches*, at least one, under its *id* and *secret*.
+        """Continue as another producer: send its *batches*, at least one, under its *id* and *secret*.
 
         *generation*, *silent_ms*: of the last batch that Redis is known to have accepted under that id. If that is
-        longer ago than Redis remembers, what is accepted now is counted `uncertain`: it may be there twice.
+        longer ago than Redis remembers, the batches are counted as `uncertain`: they may be stored twice.
         """
         self._start_anew()
         self.id = id
@@ -131,24 +131,24 @@ class Producer:
 
     @property
     def acknowledged(self) -> int:
-        """The last sequence of this id that Redis is known to have; 0: none."""
+        """Return the last sequence of this id that Redis is known to have; 0: none."""
         return (self.waiting[0].first if self.waiting else self._next) - 1
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing waits for its acknowledgement."""
+        """Return True if no batch waits for its acknowledgement."""
         return not self.waiting
 
     @property
     def silent_ms(self) -> int:
-        """Return the ms since Redis last accepted something."""
+        """Return the ms since Redis last accepted a batch."""
         return int((self._clock.monotonic() - self._accepted_at) * 1000)
 
     @property
     def maybe_forgotten(self) -> bool:
         """Return True if Redis may soon have forgotten this id.
 
-        It then takes any batch, so only one may be on its way."""
+        It then accepts any batch, so only one may be sent at a time."""
         return self.silent_ms > self._life_ms // 2
 
     @property
@@ -165,7 +165,7 @@ class Producer:
         return 0.0 if self.check.is_unconfirmed(wanted_at) else self.check.due_in_s
 
     def found(self, last: int) -> bool:
-        """Take the answer to an ack check: the last sequence that Redis has. False: what it lost waits again."""
+        """Take the answer to an ack check: the last sequence that Redis has. False: lost batches are queued again."""
         if last >= self.acknowledged:
             self.check.confirmed()
             return True
@@ -173,7 +173,7 @@ class Producer:
         return False
 
     def requests(self, partition: int, most: int) -> list[PublishRequest]:
-        """Make requests of up to *most* waiting batches; only one while the bus may have forgotten this id."""
+        """Make requests for up to *most* waiting batches, or one while the bus may have forgotten this id."""
         silent_ms = self.silent_ms
         return [
             PublishRequest(
@@ -191,7 +191,7 @@ class Producer:
         ]
 
     def settle(self, answer: PublishReply) -> bool:
-        """Take the answer to the oldest waiting batch. False: what was sent after it must be sent again."""
+        """Take the answer to the oldest waiting batch. False: the batches after it must be sent again."""
         if answer.status in (PublishStatus.OK, PublishStatus.LOST, PublishStatus.DUP):
             self._accepted(answer)
             return True
@@ -220,7 +220,7 @@ class Producer:
         return batch.last <= self._uncertain_to or (self.silent_ms > self._life_ms and batch.first > 1)
 
     def _rewind(self, last: int) -> None:
-        """Send again everything after *last*, which Redis has forgotten, as far as the ring reaches back."""
+        """Queue again all batches after *last*, which Redis has lost, as far as the ring reaches back."""
         self.revision += 1
         while self._ring and self._ring[-1].first > last:
             batch = self._ring.pop()
@@ -233,10 +233,10 @@ class Producer:
             self._renumber()
 
     def _drop(self, refused: dict[int, str]) -> None:
-        """The API will never take these of the oldest waiting batch: the rest goes on without them.
+        """Drop events of the oldest waiting batch that the API refuses for good, and continue with the rest.
 
-        Borders under one id never change, so under a fresh one. What was acknowledged under the old one can then no
-        longer be sent again, should the server lose it.
+        The borders of batches never change under one id, so the rest gets a fresh id. Batches that were acknowledged
+        under the old id cannot be sent again if the server loses them.
         """
         batch = self.waiting.popleft()
         events = batch.packed.events()
@@ -251,7 +251,7 @@ class Producer:
         self._renumber()
 
     def _renumber(self) -> None:
-        """Go on with the rest under a fresh id, since a hole cannot be repaired."""
+        """Continue with the rest under a fresh id, because a gap in the sequence cannot be repaired."""
         batches = list(self.waiting)
         self._start_anew()
         self.waiting.clear()
@@ -272,7 +272,7 @@ class Producer:
 
 
 def _as_many_as_fit(events: list[bytes]) -> list[bytes]:
-    """Return those of *events* from the first on that a batch has room for: at least one."""
+    """Return the first of *events*, as many as fit into a batch: at least one."""
     room = MAX_BATCH_BYTES - 512
     if sum(map(len, events)) + 3 * len(events) <= room:
         return events

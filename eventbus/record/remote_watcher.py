@@ -1,4 +1,4 @@
-"""A nameless watcher through the API: a handler called with each event of the raw stream, in order, until stopped."""
+"""A watcher without a group over HTTP: it calls a handler with each event of the raw stream, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.event import Event
 from eventbus.log import log
 
-#: Of the pauses between two tries to connect.
+#: Pauses between two attempts to connect.
 BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.25)
 
 
@@ -24,14 +24,14 @@ class EventStream(Protocol):
     missed: int
 
     def read(self) -> Iterator[Event]:
-        """Yield what comes, each event once; again: behind the last one. Raises: BusUnavailable: read again."""
+        """Yield each event once; a second call continues after the last one. Raises: BusUnavailable: read again."""
         ...
 
     def close(self) -> None: ...
 
 
 class RemoteWatcher:
-    """As `StreamWatcher`, over HTTP. It reconnects by itself, and goes on behind the last event it was told of."""
+    """A `StreamWatcher` over HTTP. It reconnects by itself, and continues after the last event it has received."""
 
     def __init__(self, *, stream: EventStream, handler: Handler) -> None:
         self._stream = stream
@@ -46,14 +46,14 @@ class RemoteWatcher:
 
     @property
     def missed(self) -> int:
-        """Events that were gone before this watcher could read them."""
+        """Return how many events were trimmed before this watcher could read them."""
         return self._stream.missed
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End behind the event that is being handled; waits for at most *timeout_s*, in the handler not at all."""
+        """End after the event that is being handled; waits at most *timeout_s*, in the handler not at all."""
         self._stop.set()
         self._stream.close()
         if timeout_s and self._thread is not threading.current_thread():
@@ -61,11 +61,11 @@ class RemoteWatcher:
 
     @property
     def ended(self) -> bool:
-        """Stopped, and its last handler has returned."""
+        """Return True if it was stopped and its last handler has returned."""
         return self._stop.is_set() and not self._thread.is_alive()
 
     def _run(self) -> None:
-        ends = 0  # in a row, behind which nothing came and of which none stood for as long as the longest pause
+        ends = 0  # in a row: streams that ended without an event and before the longest pause
         told = False
         while not self._stop.is_set():
             began_s, asked_s = time.monotonic(), 0.0
@@ -86,6 +86,6 @@ class RemoteWatcher:
                 asked_s = (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
             if time.monotonic() - began_s >= BACKOFF.last_s:
                 ends = 0
-            # One in good order counts too: a worker that stops ends its streams, but so does a proxy that refuses them.
+            # A regular end counts, too: a worker that stops ends its streams, but so does a proxy that refuses them.
             ends += 1
             self._stop.wait(max(BACKOFF.pause_s(ends), random.uniform(asked_s, 1.25 * asked_s)))

@@ -1,6 +1,6 @@
 """The sender: takes events from the buffer, packs and numbers them, and publishes round by round.
 
-A round is one round trip for everything that waits. Whoever drives it, usually the flusher, is one thread at a time.
+A round is one round trip for everything that waits. One thread at a time drives it, usually the flusher.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from eventbus.settings import Settings
 if TYPE_CHECKING:
     from eventbus.record.spool.spool import Spool
 
-#: seconds after which what Redis has not acknowledged is written to the spool
+#: seconds after which batches that Redis has not acknowledged are written to the spool
 LATE_S = 0.1
-#: seconds that the end of a process waits for a write that is under way
+#: seconds that the end of a process waits for a write under way
 KEEP_S = 1.0
 
 
 class Sender:
     """One `Producer` a partition, and the transport, which is opened by the first round.
 
-    With a *spool*, what is not acknowledged in time is written down; a `SpoolKeeper` does so while a round waits for
-    the network, and then *lock* is free.
+    With a *spool*, batches that are not acknowledged in time are written to disk. While a round waits for the network
+    *lock* is free, and a `SpoolKeeper` does this.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Sender:
         self._waits = PartitionWaits(clock)
         self._spool = spool
         self.lock = RLock()
-        #: since when a round was to be done, and was not; None: nothing waits
+        #: since when a round is due and not done; None: nothing waits
         self.busy_since: float | None = None
         self._unplaced: deque[tuple[ObjectReference, bytes] | FlushMark] = deque()  # until the partitions are known
         self._kept = 0
@@ -87,18 +87,18 @@ class Sender:
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing waits for its acknowledgement."""
+        """Return True if no event waits for its acknowledgement."""
         return not self._unplaced and all(producer.idle for producer in self.producers)
 
     @property
     def can_send(self) -> bool:
-        """Return True while something waits for a partition that need not be left alone, or to know its partition."""
+        """Return True while events wait for a partition that does not back off, or for the number of partitions."""
         return bool(self._unplaced) or any(
             not producer.idle and not self._waits.holds(i) for i, producer in enumerate(self.producers)
         )
 
     def due_in_s(self) -> float:
-        """Return the seconds until a partition that is left alone is tried again; inf: none is."""
+        """Return the seconds until a partition that backs off is tried again; inf: none does."""
         return self._waits.due_in_s()
 
     def check_in_s(self, closed_at: float) -> float:
@@ -112,10 +112,10 @@ class Sender:
             self.busy_since = self._clock.monotonic()
 
     def round(self, closed_at: float = -math.inf) -> bool:
-        """Connect if need be, pack what the buffer holds, check acks that are due, publish what waits.
+        """Connect if needed, pack the buffer's events, do ack checks that are due, publish all that waits.
 
-        Returns: whether anything was sent; False where all that waits is for partitions that are left alone.
-        Raises: BusUnavailable, BusRefused, ConfigError: what was not acknowledged waits; call again.
+        Returns: False if nothing was sent because all that waits is for partitions that back off.
+        Raises: BusUnavailable, BusRefused, ConfigError: events without acknowledgement wait; call again.
         """
         self.begin_round()
         with self.lock:
@@ -126,7 +126,7 @@ class Sender:
             return sent
 
     def open(self) -> BusDescription:
-        """Connect, and number what was taken before it was known where it belongs. The lock is held.
+        """Connect, and number the events that were packed before the partitions were known. The lock is held.
 
         Raises: BusUnavailable, BusRefused, ConfigError.
         """
@@ -157,13 +157,13 @@ class Sender:
     # -- the spool -----------------------------------------------------------------------------------------------
 
     def keep_waiting(self) -> None:
-        """Write everything that waits to the spool, from another thread than that of `round`."""
+        """Write all waiting events to the spool, in another thread than that of `round`."""
         with self.lock:
             self._fill(self._room_in_memory())
             self._keep(math.inf)
 
     def keep_rest(self) -> int:
-        """Write everything that waits to the spool, and let go of it: for the end. Returns how many events it keeps."""
+        """At the end, write all waiting events to the spool and release it. Returns how many events it keeps."""
         if self._spool is None or not self.lock.acquire(timeout=KEEP_S):
             return self._kept
         try:
@@ -183,7 +183,7 @@ class Sender:
         return self._kept
 
     def forget(self) -> None:
-        """In a child after fork: let go of the files of its parent."""
+        """In a child after fork, close the files of its parent."""
         if self._spool is not None:
             self._spool.forget()
 
@@ -195,7 +195,7 @@ class Sender:
         self._buffer.why_full = OUTBOX_FULL if all_kept else SPOOL_FULL
 
     def place(self, more: Sequence[tuple[ObjectReference, bytes]] = ()) -> None:
-        """Number what was taken from the buffer before it was known where it belongs, and *more*."""
+        """Number the events that were packed before the partitions were known, and *more*."""
         self._unplaced.extend(more)
         while self._unplaced:
             each = self._unplaced.popleft()
@@ -209,7 +209,7 @@ class Sender:
     # -- connection ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the transport and free those who wait in a flush. A later round opens another."""
+        """Close the transport and free the callers that wait in a flush. A later round opens another."""
         for mark in (*self._marks, *(each for each in self._unplaced if type(each) is FlushMark)):
             mark.done.set()
         if self._spool is not None and self._transport is not None and self.idle:
@@ -220,7 +220,7 @@ class Sender:
     def hang_up(self) -> None:
         """Close the transport from any thread: a round trip under way ends with an error."""
         if self._transport is not None:
-            with suppress(Exception):  # another thread may be in the middle of using what is closed here
+            with suppress(Exception):  # another thread may be using it
                 self._transport.close()
 
     def _secrets(self) -> list[str]:
@@ -266,7 +266,7 @@ class Sender:
             except InvalidEvent as error:
                 self._losses.count("refused", 1, str(error), mistake=error.kind)
                 continue
-            except Exception as error:  # a field of a type nobody thought of must not stop the flusher
+            except Exception as error:  # a field of an unexpected type must not stop the flusher
                 name = type(error).__name__
                 self._losses.count("refused", 1, f"{name}: {error}", mistake=name)
                 continue
@@ -282,13 +282,13 @@ class Sender:
         buffer.tell_room()
 
     def _fill_ahead(self, sent: Sequence[PublishRequest]) -> None:
-        """Pack a round trip's worth beside what is *sent* and on its way: full batches only.
+        """Pack the next round trip's events while *sent* is on its way: full batches only.
 
-        What would fill none is left in the buffer, so that batches stay as large as the load makes them.
+        Events that do not fill a batch stay in the buffer, so that batches grow with the load.
         """
         full = len(self._buffer.items) // MAX_BATCH_EVENTS * MAX_BATCH_EVENTS
         if full:
-            # What goes again to a partition that has failed is held as it was.
+            # Batches for a partition that has failed stay in memory.
             leaving = sum(request.events for request in sent if not self._waits.has_failed(request.partition))
             self._fill(min(full, self._room_in_producers(leaving)))
 
@@ -300,7 +300,7 @@ class Sender:
             self._unplaced.append(mark)
 
     def _room_in_memory(self) -> int:
-        """Return how many events to pack: as many as the buffer may hold, which then may hold so many fewer."""
+        """Return how many events to pack: as many as the buffer may hold, whose limit sinks by so many."""
         room = self._settings.buffer_events - self.pending
         waiting_bytes = sum(batch.size for producer in self.producers for batch in producer.waiting)
         if (
@@ -312,14 +312,15 @@ class Sender:
         return max(0, room)
 
     def _room_in_producers(self, leaving: int = 0) -> int:
-        """Return how many events to pack: a round trip's worth, beside those held for partitions that are left alone
-        and *leaving*, which are on their way.
+        """Return how many events to pack: a round trip's worth, besides those for partitions that back off and
+        *leaving*, which are on their way.
 
-        These may hold as much as the buffer may, and what they hold the buffer may not: only then do all others wait.
+        Partitions that back off may hold as many events as the buffer, whose limit sinks by these. Only if they hold as
+        many do the other partitions wait.
         """
         held = [producer for i, producer in enumerate(self.producers) if self._waits.has_failed(i)]
         events = sum(producer.pending for producer in held)
-        if self._spool is not None:  # which may have had all taken from the buffer
+        if self._spool is not None:  # its keeper may have taken all events from the buffer
             events = max(events, self.pending - self._bus.in_flight * MAX_BATCH_EVENTS)
         self._buffer.limit = max(0, self._settings.buffer_events - events)
         held_bytes = sum(batch.size for producer in held for batch in producer.waiting)
@@ -328,7 +329,7 @@ class Sender:
         return self._bus.in_flight * MAX_BATCH_EVENTS - self.pending + events + leaving
 
     def _send(self, transport: Transport, *, closing: bool) -> bool:
-        """Make one round trip for what waits in every partition, and settle the answers. False: nothing was sent."""
+        """Make one round trip for all partitions' waiting events, and settle the answers. False: none was sent."""
         requests = [
             request
             for partition, producer in enumerate(self.producers)
@@ -346,9 +347,9 @@ class Sender:
     def _settle(
         self, requests: Sequence[PublishRequest], answers: Sequence[PublishReply | EventBusError], closing: bool
     ) -> None:
-        """Hand the answers to the producers.
+        """Give the answers to the producers.
 
-        What follows a batch that was not taken is sent again, so its answer says nothing."""
+        The batches after a refused one are sent again, so their answers are ignored."""
         problems: dict[int, EventBusError] = {}
         refused: set[int] = set()
         for request, answer in zip(requests, answers, strict=True):
@@ -367,7 +368,7 @@ class Sender:
                     )
         for partition in {request.partition for request in requests} - problems.keys():
             self._waits.succeeded(partition)
-        for partition, problem in problems.items():  # told when the other partitions have been settled
+        for partition, problem in problems.items():  # raised after the other partitions are settled
             if len(problems) == len(self.producers):
                 raise problem
             self._waits.failed(partition, soon=closing)

@@ -1,4 +1,4 @@
-"""Wakes the main thread for a signal that came the moment before it went to sleep.
+"""Wakes the main thread for a signal that came just before it began to wait.
 
 Python runs handlers in the main thread, between two instructions. A signal between the last of them and a wait in C,
 for a lock of multiprocessing, is noted and interrupts nothing. The handler runs when that wait ends: in a worker of a
@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 
-#: seconds that a handler has to begin by itself, and between two tries to wake the main thread
+#: seconds that a handler has to start by itself, and between two attempts to wake the main thread
 PAUSE_S = 0.05
 
 
 class SignalWaker:
     """A pipe that Python writes each signal to at once, and a thread that reads it. Start it in the main thread.
 
-    Args: is_handled: False while the handler of this signal is still to run.
+    Args: is_handled: returns False until the handler of this signal has started.
     """
 
     def __init__(self, is_handled: Callable[[int], bool]) -> None:
@@ -28,7 +28,7 @@ class SignalWaker:
         self._ends: tuple[int, ...] = ()
 
     def start(self) -> None:
-        """Begin; if the program has such a pipe of its own, that one wakes the main thread. Idempotent."""
+        """Start. If the program has such a pipe itself, that one wakes the main thread. Idempotent."""
         if self._ends:
             return
         reading, writing = os.pipe()
@@ -42,7 +42,7 @@ class SignalWaker:
         threading.Thread(target=self._run, args=(reading,), name="eventbus-signals", daemon=True).start()
 
     def forget(self) -> None:
-        """Forget the pipe in a child after fork: its signals are not for the parent's pipe."""
+        """Forget the pipe in a child after fork: its signals must not reach the parent's pipe."""
         if not self._ends:
             return
         if (other := signal.set_wakeup_fd(-1)) not in (-1, self._ends[1]):

@@ -1,4 +1,4 @@
-"""Detects surroundings that change threads: servers that let none run, libraries that replace them."""
+"""Detects environments that change threads: servers that run none, libraries that replace them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def describe_thread_support() -> tuple[bool, str] | None:
-    """Describe in one line what is unusual about threads here, and whether events are still sent; None: nothing is.
+    """Describe in one line what is unusual about threads here, and whether events are sent; None: nothing.
 
     Looks only at what the program has imported itself.
     """

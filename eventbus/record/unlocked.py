@@ -1,4 +1,4 @@
-"""Locks that are free while their holder waits for the network."""
+"""Releases a lock while its holder waits for the network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbus.errors import EventBusError
 
 @contextmanager
 def released(lock: RLock) -> Iterator[None]:
-    """Let others have *lock*, which this thread holds, during the block."""
+    """Release *lock*, which this thread holds, during the block."""
     lock.release()
     try:
         yield
@@ -22,7 +22,7 @@ def released(lock: RLock) -> Iterator[None]:
 
 
 class UnlockedTransport:
-    """A `Transport` whose caller holds *lock*, and does not during a round trip."""
+    """A `Transport` whose caller holds *lock*; it is released during a round trip."""
 
     def __init__(self, transport: Transport, lock: RLock) -> None:
         self._transport = transport
@@ -34,7 +34,7 @@ class UnlockedTransport:
     def publish(
         self, requests: Sequence[PublishRequest], meanwhile: Callable[[], object] = nothing
     ) -> list[PublishReply | EventBusError]:
-        """Publish *requests*. *meanwhile* is left out: it is the lock's holder's to do."""
+        """Publish *requests*. *meanwhile* is not called: it needs the lock."""
         with released(self._lock):
             return self._transport.publish(requests)
 

@@ -1,4 +1,4 @@
-"""Looks now and then for what dead processes of this machine have left in the spool, and sends it."""
+"""Sends the events that dead processes of this machine have left in the spool; it looks every 30 s."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ EVERY_S = 30.0
 class Adopter:
     """A thread that adopts orphans below *root* for as long as its process records.
 
-    Args: name_bus: says which bus this process has reached.  connect: opens a transport of the thread's own.
-          any_bus: also what was recorded for another one.
+    Args: name_bus: returns the bus that this process has reached.  connect: opens a transport for the thread.
+          any_bus: send events that were recorded for another bus, too.
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class Adopter:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look now, and then now and then."""
+        """Start the thread: it looks at once, and then every EVERY_S."""
         self.thread = threading.Thread(target=self._run, name="eventbus-adopter", daemon=True)
         self.thread.start()
 
     def stop(self) -> None:
-        """Have the thread end soon; what it is sending stays where it is. Waits for nothing."""
+        """Tell the thread to end; events that it is sending stay in their file. Does not wait."""
         self._stopping.set()
         if transport := self._transport:
-            with suppress(Exception):  # the thread may be in the middle of using what is closed here
+            with suppress(Exception):  # the thread may be using it
                 transport.close()
 
     def forget(self) -> None:
-        """In a child after fork: close the file that its parent is sending."""
+        """In a child after fork, close the file that its parent is sending."""
         if self._orphan is not None:
             self._orphan.release()
 
@@ -75,7 +75,7 @@ class Adopter:
             try:
                 self.adopt()
             except FileNotFoundError:
-                pass  # nobody has spooled anything yet
+                pass  # there is no spool yet
             except (EventBusError, OSError) as error:
                 if not self._stopping.happened:
                     self._losses.tell("orphans", f"what others left in the spool waits: {error}")
@@ -84,9 +84,9 @@ class Adopter:
             self._stopping.wait(EVERY_S * random.uniform(0.8, 1.2))
 
     def adopt(self) -> int:
-        """Send what there is for this bus. Returns how many events.
+        """Send the orphans' events for this bus. Returns how many.
 
-        Raises: BusUnavailable, BusRefused, ConfigError: what is left waits.  OSError: the spool cannot be read.
+        Raises: BusUnavailable, BusRefused, ConfigError: the rest waits.  OSError: the spool cannot be read.
         """
         sent = 0
         for folder in folders(self._root):

@@ -1,7 +1,7 @@
 """Claims on folders of a spool: a folder belongs to the one process that holds the lock of the file `lock` in it.
 
-The lock is POSIX's: it ends with its process, however that ends, and with *any* descriptor of that file which the
-process closes. So nobody opens the lock of a folder that this process holds: those are known by name, and passed over.
+The lock is a POSIX lock: it ends with its process, and when the process closes *any* descriptor of that file. So this
+process never opens the lock of a folder that it holds: these folders are known by name, and skipped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from eventbus.broker.embedded.private_folder import ANYTHING, check_private
 from eventbus.errors import ConfigError
 
 LOCK, BATCHES, UNREADABLE = "lock", "batches", "unreadable"
-#: Of a folder whose lock is not taken yet; nobody else looks into it.
+#: Prefix of a folder whose lock is not taken yet; other processes skip it.
 _NEW = "new-"
-#: seconds after which such a folder was left by a process that died at once
+#: seconds after which such a folder counts as left by a process that died
 NEW_S = 60.0
 
 #: Folders that this process holds, with its pid: a child after fork holds none of them.
@@ -47,7 +47,7 @@ class Claim:
 
     @classmethod
     def make(cls, root: Path) -> Claim:
-        """Make a new folder below *root*, which is made as well, and hold it.
+        """Make a new folder below *root*, which is made if missing, and hold it.
 
         Raises: ConfigError: *root* is not this user's alone.  OSError.
         """
@@ -64,7 +64,7 @@ class Claim:
 
     @classmethod
     def take(cls, folder: Path) -> Claim | None:
-        """Hold *folder*, whose process has ended. None: another process, or this one, holds it, or it is gone.
+        """Take over *folder* of a process that has ended. None: a process holds it, perhaps this one, or it is gone.
 
         Raises: ConfigError: it is not this user's alone.  OSError.
         """
@@ -79,7 +79,7 @@ class Claim:
             try:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.stat(folder / LOCK).st_ino != os.fstat(lock).st_ino:
-                    raise OSError  # done and removed by whoever held it before
+                    raise OSError  # its former holder has sent and removed it
             except OSError:
                 os.close(lock)
                 return None
@@ -87,7 +87,7 @@ class Claim:
             return cls(folder, lock)
 
     def release(self) -> None:
-        """Let whoever comes next have it. Idempotent."""
+        """Release the folder for the next process. Idempotent."""
         if self._lock is None:
             return
         with _held_lock:
@@ -96,7 +96,7 @@ class Claim:
             _held.discard((self._pid, str(self.folder)))
 
     def remove(self) -> None:
-        """Remove the folder, and what it has of ours. What is unreadable stays, and the folder with it."""
+        """Remove our files and the folder. An unreadable file stays, and so does the folder."""
         for name in (BATCHES, LOCK):
             with suppress(FileNotFoundError):
                 os.unlink(self.folder / name)
@@ -106,12 +106,12 @@ class Claim:
 
 
 def holds(folder: Path) -> bool:
-    """True if this process holds *folder*."""
+    """Return True if this process holds *folder*."""
     return (os.getpid(), str(folder)) in _held
 
 
 def _open_root(root: Path) -> None:
-    """Make *root* if need be, and check that it is this user's alone.
+    """Make *root* if it is missing, and check that it is this user's alone.
 
     Raises: ConfigError: it is not; the message has the cure.  OSError: it cannot be made or looked at.
     """
@@ -123,7 +123,7 @@ def _open_root(root: Path) -> None:
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """Every folder of a process below *root*, oldest first.
+    """List every folder of a process below *root*, oldest first.
 
     Raises: ConfigError: *root* is not this user's alone.  OSError: there is none, or it cannot be read.
     """
@@ -137,7 +137,7 @@ def folders(root: Path) -> Iterator[Path]:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that *folder*, of one process, is this user's alone.
+    """Check that *folder* is this user's alone.
 
     Raises: ConfigError: it is not.  OSError: there is none.
     """
@@ -145,7 +145,7 @@ def check_folder(folder: Path) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """True if a living process holds *folder*."""
+    """Return True if a living process holds *folder*."""
     if not (folder / LOCK).exists():
         return False
     claim = None if holds(folder) else Claim.take(folder)
@@ -160,7 +160,7 @@ def _open_lock(folder: Path, flags: int) -> int:
 
 
 def _remove_stillborn(folder: Path) -> None:
-    """Nothing was ever written into it: its process died before it had the lock."""
+    """Remove a folder whose process died before it had the lock: nothing was written into it."""
     with suppress(OSError):
         if time.time() - folder.lstat().st_mtime > NEW_S:
             with suppress(FileNotFoundError):

@@ -15,9 +15,9 @@ _NEXT = "batches.next"
 
 
 class Journal:
-    """The file of a folder that is held. One thread at a time, but for `sync`.
+    """The file of a folder that this process holds. One thread at a time, except for `sync`.
 
-    What cannot be written, because the disk is full or *limit_bytes* reached, leaves the file as it was.
+    A write that fails, because the disk is full or *limit_bytes* is reached, leaves the file unchanged.
     """
 
     def __init__(self, claim: Claim, *, limit_bytes: int, file: int = -1, size: int = 0) -> None:
@@ -25,12 +25,12 @@ class Journal:
         self._limit_bytes = limit_bytes
         self._file = file
         self.size = size
-        self.problem = ""  #: why the last write was refused; empty: it was not
-        self.unsynced = False  #: the disk may not have all that was written
+        self.problem = ""  #: why the last write failed; empty: it succeeded
+        self.unsynced = False  #: some writes may not be on the disk yet
 
     @classmethod
     def adopt(cls, claim: Claim, *, limit_bytes: int) -> tuple[Journal, Contents]:
-        """Go on with what another process has left. What is not readable of it is kept beside, for people.
+        """Continue the file of another process. Unreadable parts are kept in a second file, for people.
 
         Raises: OSError: it cannot be read.
         """
@@ -43,16 +43,16 @@ class Journal:
 
     @property
     def folder(self) -> Path:
-        """The folder that it is in."""
+        """Return its folder."""
         return self._claim.folder
 
     @property
     def room(self) -> int:
-        """Bytes that it may still grow by."""
+        """Return how many bytes it may still grow."""
         return max(0, self._limit_bytes - self.size)
 
     def append(self, data: bytes) -> bool:
-        """Add *data* behind what is there. False: there is no room, see *problem*."""
+        """Append *data*. False: there is no room, see *problem*."""
         if self.size + len(data) > self._limit_bytes:
             self.problem = f"it has {self.size} bytes, and may have {self._limit_bytes} (EVENTBUS_SPOOL_BYTES)"
             return False
@@ -70,7 +70,7 @@ class Journal:
         return True
 
     def replace(self, data: bytes) -> bool:
-        """Have the file hold *data* and nothing else; cut off anywhere, it holds what it held. False: it still does."""
+        """Replace the whole file by *data*, atomically. False: it failed, and the file is unchanged."""
         if len(data) > self._limit_bytes:
             self.problem = f"what waits has {len(data)} bytes, and may have {self._limit_bytes} (EVENTBUS_SPOOL_BYTES)"
             return False
@@ -82,7 +82,7 @@ class Journal:
             return False
         try:
             _write(file, data, 0)
-            if self.size:  # of what is given up now the disk may have everything
+            if self.size:  # the old file may be on the disk already: sync the new one before the rename
                 os.fdatasync(file)
             failpoint("respool")
             os.rename(following, self.folder / BATCHES)
@@ -98,14 +98,14 @@ class Journal:
         return True
 
     def cut(self, size: int) -> None:
-        """Let go of everything behind the first *size* bytes."""
+        """Cut the file to its first *size* bytes."""
         os.ftruncate(self._file, size)
         self.size, self.unsynced = size, True
 
     def sync(self) -> None:
-        """Have the disk take what was written, the names of new files as well; blocks for as long as that takes.
+        """Sync the writes and the names of new files to the disk; blocks until it is done.
 
-        Any thread: the file is that of this moment.
+        Any thread: it syncs the current file.
         """
         if not self.unsynced:
             return
@@ -120,12 +120,12 @@ class Journal:
                 _sync_folder(folder)
 
     def release(self) -> None:
-        """Let whoever comes next have it."""
+        """Release it for the next process."""
         self._close_file()
         self._claim.release()
 
     def remove(self) -> None:
-        """Remove it; nothing waits any more."""
+        """Remove the file; no event waits any more."""
         self._close_file()
         with suppress(OSError):
             os.unlink(self.folder / _NEXT)
@@ -138,7 +138,7 @@ class Journal:
 
 
 def read_file(folder: Path) -> Contents:
-    """Read *folder*'s file; a folder without one holds nothing.
+    """Read *folder*'s file; a folder without one is empty.
 
     Raises: OSError: it cannot be read.
     """

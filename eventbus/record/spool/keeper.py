@@ -1,7 +1,6 @@
-"""The keeper of a spool: a thread that writes for the flusher while that waits for Redis.
+"""The keeper of a spool: a thread that writes events to disk while the flusher waits for Redis.
 
-It sleeps while nothing is recorded. While the flusher works it looks twice in `LATE_S` whether a round is late, which
-costs nothing that a recorder would notice.
+It sleeps while nothing is recorded. While the flusher works it checks twice in `LATE_S` whether a round is late.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
     from eventbus.record.spool.adopter import Adopter
     from eventbus.record.spool.spool import Spool
 
-#: seconds after which what Redis has not acknowledged is written down, and between two looks
+#: seconds after which batches without acknowledgement are written, and between two checks
 LATE_S, LOOK_S = 0.1, 0.05
-#: seconds between two syncs to the disk: what a power cut may take
+#: seconds between two syncs to the disk: a power cut may lose so much
 SYNC_S = 1.0
 #: seconds that the end of a process waits for the two threads
 STOP_S = 1.0
 
 
 class SpoolKeeper:
-    """Drives one `Spool` while the flusher cannot, and has its *adopter* look for what others have left."""
+    """Writes one `Spool` while the flusher waits, and runs the *adopter* of other processes' events."""
 
     def __init__(self, *, spool: Spool, adopter: Adopter, clock: Clock) -> None:
         self.spool = spool
@@ -43,7 +42,7 @@ class SpoolKeeper:
         self._on_kept: Callable[[], None] = lambda: None
 
     def start(self, sender: Sender, on_kept: Callable[[], None]) -> None:
-        """Watch over *sender*'s rounds from now on. *on_kept*: called when it has taken what was in the buffer."""
+        """Watch *sender*'s rounds from now on. *on_kept*: called after it has taken events from the buffer."""
         self._on_kept = on_kept
         self._thread = threading.Thread(target=self._run, args=(sender,), name="eventbus-spool", daemon=True)
         self._thread.start()
@@ -60,7 +59,7 @@ class SpoolKeeper:
             self._rouse()
 
     def stop(self) -> None:
-        """End both threads, and wait for them, a second at most. Idempotent."""
+        """End both threads, and wait a second at most. Idempotent."""
         self._stopping.set()
         self._rouse()
         self._adopter.stop()
@@ -69,12 +68,12 @@ class SpoolKeeper:
                 thread.join(STOP_S)
 
     def forget(self) -> None:
-        """In a child after fork: let go of the files of its parent."""
+        """In a child after fork, close the files of its parent."""
         self.spool.forget()
         self._adopter.forget()
 
     def _rouse(self) -> None:
-        try:  # noqa: SIM105  # a signal handler may stop us: nothing here may be interrupted half-way
+        try:  # noqa: SIM105  # a signal handler may call `stop`: `suppress` could be interrupted half-way
             self._wake.release()
         except RuntimeError:
             pass  # it is awake

@@ -1,4 +1,4 @@
-"""Lists what lies in a spool, for people; changes nothing."""
+"""Lists the folders of a spool, for people; changes nothing."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from eventbus.record.spool.records import Contents
 
 
 class State(StrEnum):
-    """The state of a folder: what is to become of it."""
+    """The state of a folder."""
 
-    HELD = "held"  #: its process lives, or another one is sending it
-    WAITING = "waiting"  #: its process is gone: whoever comes next sends it
-    UNREADABLE = "unreadable"  #: nobody can read it, or not all of it, or may: look at it, and remove it
+    HELD = "held"  #: its process lives, or another one is sending its events
+    WAITING = "waiting"  #: its process is gone: the next process sends its events
+    UNREADABLE = "unreadable"  #: it cannot be read, or only in part: look at it, and remove it
 
 
 class SpoolFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts known of one folder."""
+    """What is known about one folder."""
 
     name: str
     state: State
@@ -41,7 +41,7 @@ class SpoolFolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_spool(root: Path) -> list[SpoolFolder]:
-    """Every folder below *root*, oldest first; none if there is no *root*.
+    """List every folder below *root*, oldest first; none if *root* is missing.
 
     Raises: ConfigError: *root* is not this user's alone.  OSError: it cannot be read.
     """

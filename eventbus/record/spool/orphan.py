@@ -1,6 +1,6 @@
-"""Sends what a process that is gone has left in the spool, under the numbers that it had been given.
+"""Sends the events that a dead process has left in the spool, under their old numbers.
 
-A producer's old id is what makes it exactly once: batches that Redis already has are answered DUP.
+The producer's old id makes this exactly-once: Redis answers DUP for batches that it already has.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from eventbus.settings import Settings
 
 
 def is_for(header: Header, bus: BusName) -> bool:
-    """Return True if what was recorded for *header*'s bus may be sent to *bus*."""
+    """Return True if events that were recorded for *header*'s bus may be sent to *bus*."""
     if header.bus_id:
         return header.bus_id == bus.id
     return (header.address, header.prefix) == (bus.address, bus.prefix)
 
 
 class Orphan:
-    """A folder that this process has claimed, with what waits in it.
+    """A folder that this process has claimed, with its waiting events.
 
     Raises: OSError: it cannot be read.
     """
@@ -49,15 +49,15 @@ class Orphan:
 
     @property
     def folder(self) -> Path:
-        """The folder that it lies in."""
+        """Return its folder."""
         return self._journal.folder
 
     def send(self, bus: BusName, connect: Callable[[], Transport], stopped: Callable[[], bool] = lambda: False) -> int:
-        """Send all of it to *bus*, and remove the folder. Blocks until then, or until *stopped*. Returns how many.
+        """Send all events to *bus*, and remove the folder. Blocks until then, or until *stopped*. Returns how many.
 
-        Killed in the middle of it, or refused, it is as it was, less what was noted as acknowledged.
+        If this process is killed meanwhile, or the bus refuses, the events that were not acknowledged stay.
 
-        Raises: BusUnavailable, BusRefused, ConfigError: the rest waits for another try.
+        Raises: BusUnavailable, BusRefused, ConfigError: the rest waits for another attempt.
         """
         header, events = self.contents.header, self.contents.events
         assert header is not None
@@ -97,11 +97,11 @@ class Orphan:
         return events
 
     def release(self) -> None:
-        """Leave it as it is to whoever comes next."""
+        """Leave it unchanged for the next process."""
         self._journal.release()
 
     def discard_empty(self) -> None:
-        """Remove it: nothing waits in it."""
+        """Remove it: no event waits in it."""
         self._journal.remove()
 
     def _restore(self, sender: Sender, header: Header, description: BusDescription) -> None:
@@ -129,4 +129,4 @@ def _about(event: bytes) -> ObjectReference | None:
     try:
         return ObjectReference(*unpack_wire(event).involved_object)
     except (PoisonBatch, TypeError, msgspec.MsgspecError):
-        return None  # none of ours: the checksum was right, so nobody wrote an event there
+        return None  # not an event of ours, although the checksum is right

@@ -1,7 +1,7 @@
 """The format of a spool file, which is only ever appended to or replaced as a whole.
 
 `EBSPOOL2` and a newline, then records: length and CRC-32 of the payload, four bytes each, most significant first, then
-the payload: a msgpack array whose first element says what it is. The first record is the header.
+the payload: a msgpack array whose first element is the record's type. The first record is the header.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eventbus.record.spool.machine_time import Stamp
 
 MAGIC = b"EBSPOOL2\n"
 _HEAD = struct.Struct(">II")
-#: bytes of a payload: a full batch with its head, and more than any that we write
+#: bytes of a payload at most: more than a full batch with its head
 MAX_PAYLOAD = 2 * 1024 * 1024
 
 _Word: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
@@ -32,14 +32,14 @@ _Losses: TypeAlias = tuple[tuple[_Word, int], ...]
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True, array_like=True):
-    """All that a producer is known by: in the uids of its events, and in Redis, where its state lies under *secret*."""
+    """The identity of a producer: *id* is in the uids of its events, *secret* in the key of its state in Redis."""
 
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,30}$")]
     secret: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{16}$")]
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
-    """The owner of a spool. *bus_id* is empty, and *partitions* 0, until the bus was reached."""
+    """The owner of a spool. Until the bus was reached *bus_id* is empty and *partitions* is 0."""
 
     bus_id: _Word
     address: _Word  #: where that process looked for the bus; without a password
@@ -52,7 +52,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
 
 
 class KeptBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
-    """A batch that was numbered, with its borders; *accepted*: when Redis last accepted something of its producer."""
+    """A numbered batch. *accepted*: when Redis last accepted a batch of its producer."""
 
     partition: _Partition
     producer: ProducerIdentity
@@ -69,7 +69,7 @@ class KeptBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
-    """Redis has everything of *producer* up to *last*."""
+    """Redis has all events of *producer* up to *last*."""
 
     partition: _Partition
     producer: ProducerIdentity
@@ -79,7 +79,7 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
 
 
 class Unplaced(msgspec.Struct, frozen=True, array_like=True, tag="unplaced"):
-    """Events that were never sent: their process did not yet know how many partitions there are."""
+    """Events that were never sent: their process did not know the number of partitions yet."""
 
     events: _Events
 
@@ -91,18 +91,18 @@ _decode = msgspec.msgpack.Decoder(decodable(Record)).decode
 
 
 def encode(record: Record) -> bytes:
-    """One record as the file has it."""
+    """Encode one record for the file."""
     payload = _encode(record)
     return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
 def encode_file(header: Header, records: Iterable[Record] = ()) -> bytes:
-    """A whole file."""
+    """Encode a whole file."""
     return b"".join((MAGIC, encode(header), *map(encode, records)))
 
 
 class Line:
-    """The batches of one producer that wait in a file, by their first sequence."""
+    """The waiting batches of one producer in a file, by their first sequence."""
 
     def __init__(self, partition: int, producer: ProducerIdentity) -> None:
         self.partition = partition
@@ -120,19 +120,19 @@ class Line:
             self.batches = {first: batch for first, batch in self.batches.items() if batch.last > record.last}
 
     def in_order(self) -> list[KeptBatch]:
-        """Return what waits, oldest first."""
+        """Return the waiting batches, oldest first."""
         return [self.batches[first] for first in sorted(self.batches)]
 
 
 class Contents(msgspec.Struct):
-    """The readable part of a file, up to the byte *end*; *problem* says why no further, empty if there is no more."""
+    """The readable part of a file, up to the byte *end*. *problem*: why it ends there; empty: the file ends."""
 
     header: Header | None = None
     lines: dict[tuple[int, ProducerIdentity], Line] = {}
     unplaced: list[bytes] = []
     end: int = 0
     problem: str = ""
-    torn: bool = False  #: the last record is not whole: written when the process, the disk or the power ended
+    torn: bool = False  #: the last record is incomplete: the process, the disk or the power failed during its write
 
     @property
     def events(self) -> int:
@@ -151,7 +151,7 @@ class Contents(msgspec.Struct):
 
 
 def read(data: bytes) -> Contents:
-    """Read as much of a file as is whole. Raises nothing, whatever the bytes are."""
+    """Read the complete records of a file. Raises nothing, whatever the bytes are."""
     found = Contents()
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
@@ -185,7 +185,7 @@ def _read_next(data: bytes, found: Contents) -> None:
             raise ValueError("another checksum")
         record = _decode(payload)
         if isinstance(record, KeptBatch):
-            record.packed.events()  # what cannot be opened nobody wrote
+            record.packed.events()  # raises if it is not a batch of ours
         if found.header is None:
             if not isinstance(record, Header):
                 raise ValueError("no header")
@@ -199,6 +199,6 @@ def _read_next(data: bytes, found: Contents) -> None:
 
 
 def chunks(events: Sequence[bytes]) -> list[Unplaced]:
-    """*events* as records of a batch's length."""
+    """Split *events* into records of a batch's length."""
     step = MAX_BATCH_EVENTS
     return [Unplaced(list(events[i : i + step])) for i in range(0, len(events), step)]

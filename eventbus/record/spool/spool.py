@@ -1,6 +1,6 @@
-"""The spool of one process: writes down what Redis is slow to acknowledge, and notes what it has acknowledged since.
+"""The spool of one process: keeps batches on disk that Redis is slow to acknowledge, and notes acknowledgements.
 
-Used under the sender's lock, by the flusher and by the `SpoolKeeper`, which takes over while the flusher waits.
+Used under the sender's lock, by the flusher, and by the `SpoolKeeper` while the flusher waits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from eventbus.record.spool.records import (
     encode_file,
 )
 
-#: A file that has no room is written anew if it has so many times what waits.
+#: A full file is rewritten if it is so many times as large as the waiting batches.
 COMPACT_TIMES = 2
 
 
 class BusName(msgspec.Struct, frozen=True):
-    """The bus that a spool is for: by the bus's own *id* if it was ever reached, else by where it was looked for."""
+    """The bus of a spool: named by its *id* if it was ever reached, else by its address."""
 
     address: str  #: the url without a password
     prefix: str
@@ -46,21 +46,21 @@ class BusName(msgspec.Struct, frozen=True):
 
 
 class _Written:
-    """The part of one partition that the file has: *everything* that waits, or nothing."""
+    """How far the file has one partition: *everything* that waits, or nothing."""
 
     def __init__(self, producer: Producer, *, everything: bool = False) -> None:
         self.revision = producer.revision
-        #: the last of which the file knows that Redis has it
+        #: the last sequence that the file notes as acknowledged
         self.acknowledged = producer.acknowledged
-        #: the last that was written, or need not be
+        #: the last sequence that is written, or need not be
         self.to = producer.waiting[-1].last if everything and producer.waiting else self.acknowledged
 
 
 class Spool:
-    """Keeps in a journal what of *producers* waits. Until something has to be written there is no folder.
+    """Keeps the waiting batches of *producers* in a journal. The first write makes the folder.
 
     Args: always: write every batch before it is sent.
-          adopted: another process's journal, whose content *producers* hold.  whole: that can be appended to as it is.
+          adopted: another process's journal, whose batches *producers* have.  whole: it can be appended to.
     """
 
     def __init__(
@@ -88,28 +88,28 @@ class Spool:
         self._written: list[_Written] = []
         self._head = 0  # bytes of the file before its first batch
         self._unplaced = 0  # events in the file without a partition
-        self._stale = not whole  # the file is not what waits with new batches behind
+        self._stale = not whole  # the file differs from the waiting batches by more than new ones at the end
         self._refused = ""  # why there can be no spool here
 
     @property
     def in_use(self) -> bool:
-        """The file may hold what Redis has not."""
+        """Return True if the file may have batches that Redis does not have."""
         return self._journal is not None and (
             self._unplaced > 0 or any(each.to > each.acknowledged for each in self._written)
         )
 
     def know(self, bus_id: str, partitions: int) -> None:
-        """Take it that the bus was reached, and which it is."""
+        """Note that the bus was reached, and its identity."""
         bus = msgspec.structs.replace(self._bus, id=bus_id, partitions=partitions)
         if bus != self._bus:
             self._bus, self._stale = bus, self._journal is not None
 
     def keep(self, producers: Sequence[Producer], unplaced: Sequence[bytes] = (), *, sealed_before: float) -> bool:
-        """Write what was sealed before that moment (monotonic) and is not written. False: some of it is not.
+        """Write the batches that were sealed before that moment (monotonic) and are not written. False: not all.
 
-        Must come before each `publish`: a batch that changed its number must not be in the file under the old one.
+        Call it before each `publish`: a batch that changed its number must not be in the file under the old one.
 
-        Raises: BusUnavailable: it is in an adopted file, which cannot be written now. Nothing may be sent.
+        Raises: BusUnavailable: such a batch is in an adopted file, which cannot be written now. Send nothing.
         """
         self._look_at(producers)
         if self._stale and not self._write_all(producers, unplaced):
@@ -126,13 +126,13 @@ class Spool:
         return self._tell_full()
 
     def settle(self, producers: Sequence[Producer]) -> None:
-        """Note what Redis has acknowledged. That need not be written to be safe: a repeat would be answered DUP."""
+        """Note what Redis has acknowledged. It is safe without this write: Redis answers a repeat with DUP."""
         if self._journal is None or self._stale:
             return
         records: list[Record] = []
         for partition, (producer, written) in enumerate(zip(producers, self._written, strict=True)):
             if producer.revision != written.revision:
-                return  # first it is written anew
+                return  # the whole file is rewritten first
             last = producer.acknowledged
             if last > written.acknowledged:
                 if written.to > written.acknowledged:
@@ -146,7 +146,7 @@ class Spool:
             self._journal.append(b"".join(map(encode, records)))
 
     def kept(self, producers: Sequence[Producer]) -> int:
-        """Count the events that wait and are in the file."""
+        """Count the waiting events in the file."""
         if self._journal is None or self._stale:
             return 0
         return self._unplaced + sum(
@@ -159,16 +159,16 @@ class Spool:
 
     @property
     def unsynced(self) -> bool:
-        """The disk may not have all that was written."""
+        """Return True if some writes may not be on the disk yet."""
         return self._journal is not None and self._journal.unsynced
 
     def sync(self) -> None:
-        """Have the disk take what was written. Any thread, without the lock."""
+        """Sync the writes to the disk. Any thread, without the lock."""
         if journal := self._journal:
             journal.sync()
 
     def release(self) -> Path | None:
-        """Let go of the folder: if something waits in it, whoever comes next sends it. Returns that folder."""
+        """Release the folder. If events wait in it, return it: the next process sends them."""
         journal, self._journal = self._journal, None
         if journal is None:
             return None
@@ -182,7 +182,7 @@ class Spool:
         return journal.folder
 
     def forget(self) -> None:
-        """In a child after fork: close what it has inherited; the files and the lock are the parent's."""
+        """In a child after fork, close the inherited descriptors; the files and the lock are the parent's."""
         journal, self._journal = self._journal, None
         if journal is not None:
             journal.release()
@@ -190,7 +190,7 @@ class Spool:
     # -- the file ------------------------------------------------------------------------------------------------
 
     def _look_at(self, producers: Sequence[Producer]) -> None:
-        """Begin with producers that are new; find those whose batches have other numbers than the file."""
+        """Add new producers; find those whose batches have other numbers in the file."""
         for producer in producers[len(self._written) :]:
             self._written.append(_Written(producer, everything=self._adopted))
             self._stale |= self._unplaced > 0
@@ -202,7 +202,7 @@ class Spool:
     def _late(
         self, producers: Sequence[Producer], unplaced: Sequence[bytes], sealed_before: float
     ) -> list[tuple[bytes, _Written | None, int]]:
-        """Return what is to be written: the record, whose it is, and how far that is then written."""
+        """Return the records to write, each with its partition's state and last sequence."""
         late: list[tuple[bytes, _Written | None, int]] = []
         for partition, (producer, written) in enumerate(zip(producers, self._written, strict=True)):
             for batch in producer.waiting:
@@ -214,10 +214,10 @@ class Spool:
         return late
 
     def _append(self, late: Sequence[tuple[bytes, _Written | None, int]]) -> bool:
-        """Write as many as there is room for. False: not all."""
+        """Write as many records as there is room for. False: not all."""
         assert self._journal is not None
         sizes = accumulate(len(record) for record, _, _ in late)
-        fitting = max(1, sum(size <= self._journal.room for size in sizes))  # the journal says why it takes none
+        fitting = max(1, sum(size <= self._journal.room for size in sizes))  # of one the journal says why
         if self._journal.append(b"".join(record for record, _, _ in late[:fitting])):
             for _, written, reached in late[:fitting]:
                 if written is None:
@@ -228,7 +228,7 @@ class Spool:
         return False
 
     def _write_all(self, producers: Sequence[Producer], unplaced: Sequence[bytes]) -> bool:
-        """Replace the file by one with all that waits. What it cannot hold anew it must not hold as it was."""
+        """Rewrite the file with all waiting batches. Old numbers must not stay in it, also if the write fails."""
         assert self._journal is not None
         header = encode_file(self._header())
         batches = [
@@ -250,7 +250,7 @@ class Spool:
         return True
 
     def _give_up(self) -> None:
-        """The file is wrong and cannot be written: what is in it would be sent under numbers that are not its own."""
+        """Remove a stale file that cannot be rewritten: its batches would be sent under wrong numbers."""
         assert self._journal is not None
         self._journal.remove()
         self._journal = None
@@ -265,7 +265,7 @@ class Spool:
         self._unplaced = 0
 
     def _is_wasteful(self, producers: Sequence[Producer], unplaced: Sequence[bytes]) -> bool:
-        """Most of the file has been acknowledged."""
+        """Return True if most of the file has been acknowledged."""
         assert self._journal is not None
         waiting = sum(batch.size for producer in producers for batch in producer.waiting) + sum(map(len, unplaced))
         return self._journal.size > COMPACT_TIMES * waiting

@@ -27,7 +27,7 @@ def make_keeper(
     clock: Clock,
     losses: Losses,
 ) -> SpoolKeeper:
-    """The keeper of *settings*' spool, with a spool and an adopter. Touches no file yet."""
+    """Make the keeper of *settings*' spool, with a spool and an adopter. Touches no file yet."""
     name = name_before_opening(url, settings)
 
     def name_bus() -> BusName:
@@ -48,7 +48,7 @@ def make_keeper(
 
 
 def name_before_opening(url: str | None, settings: Settings) -> BusName:
-    """Name the bus before anything has answered: by where it is looked for, without the password."""
+    """Name the bus before it has answered: by its address, without the password."""
     from eventbus.broker.connection.address import safe_url
 
     return BusName(safe_url(url) if url else f"embedded {settings.state_dir}".rstrip(), settings.prefix)
