@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from eventbus.consume.health import LoopHealth
@@ -30,6 +31,11 @@ class Runner(Protocol):
     def stop(self, timeout_s: float = 5.0) -> None: ...
 
 
+def _run(loop: PartitionLoop) -> None:
+    with suppress(SystemExit):  # of a handler, whose watcher stops
+        loop.run()
+
+
 class GroupRunner:
     """Starts a thread for each of *loops* and then *beside*, and ends them together, in that order.
 
@@ -48,7 +54,7 @@ class GroupRunner:
         self._beside = beside
         self._loop_health = loop_health
         self._threads = [
-            threading.Thread(target=loop.run, name=f"eventbus-{what}-{number}", daemon=True)
+            threading.Thread(target=_run, args=(loop,), name=f"eventbus-{what}-{number}", daemon=True)
             for number, loop in enumerate(loops)
         ]
 

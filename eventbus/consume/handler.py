@@ -40,13 +40,22 @@ def _is_async(function: object) -> bool:
 
 
 def call_handler(handler: Handler, event: Event) -> bool:
-    """Call *handler*, up to three times. False: it raised every time, which has been logged with the uid."""
+    """Call *handler*, up to three times. False: it raised every time, which has been logged with the uid.
+
+    Raises: SystemExit: the handler did, or KeyboardInterrupt, which is logged. Its watcher stops and ends this thread.
+    """
     for tries_left in _TRIES_LEFT:
         try:
             handler(event)
             return True
-        except BaseException:  # also what ends a thread without a word: an exit, a cancelled task, an interrupt
+        except (SystemExit, KeyboardInterrupt) as end:
+            log.error("handler raised %r for event %s: its watcher stops", end, _name(event), exc_info=True)
+            raise SystemExit from end
+        except BaseException:  # also what would end a thread without a line: a cancelled task, a closed generator
             if not tries_left:
-                name = printable(event.metadata.uid or event.metadata.name)
-                log.exception("handler failed %d times for event %s", TRIES, name)
+                log.exception("handler failed %d times for event %s", TRIES, _name(event))
     return False
+
+
+def _name(event: Event) -> str:
+    return printable(event.metadata.uid or event.metadata.name)

@@ -59,6 +59,8 @@ class StreamLane:
                         self._attempt(seat, partial(self._take, seat))
                     elif seat.waits_until is not None and seat.waits_until < looked_at:
                         self._attempt(seat, seat.give_up)
+        except SystemExit:
+            pass  # of the handler, whose watcher stops
         finally:
             self._close()
 

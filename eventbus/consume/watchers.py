@@ -25,7 +25,8 @@ class GroupWatcher:
     An event is acknowledged after its handler. If the handler raises three times, or the event kills its workers, the
     event alone is buried in the dead letter. A handler may take up to 10 minutes an event (`group_consumer.HUNG_S`);
     after that the worker counts as hung, and its events go to the group's other workers. `stop` ends after the batch
-    (1 to 64 events) that is being handled; the other workers get the rest of what was read.
+    (1 to 64 events) that is being handled; the other workers get the rest of what was read. A handler that raises
+    SystemExit stops its watcher: the other workers get the batch, as from a worker that died.
     """
 
     def __init__(
@@ -98,6 +99,9 @@ class GroupWatcher:
             event = unpack_event(batch.events[position], batch.uid(position))
             if call_handler(self._handler, event):
                 return True
+        except SystemExit:  # of the handler: the batch is not acknowledged, and this worker counts as dead
+            self.stop(0)
+            raise
         except PoisonBatch as poison:
             cause = poison.cause
         return self._bury(reader, delivery, cause, batch.alone(position))
@@ -182,5 +186,10 @@ class StreamWatcher:
             except PoisonBatch:
                 self.skipped += 1
                 continue
-            if not call_handler(self._handler, event):
+            try:
+                handled = call_handler(self._handler, event)
+            except SystemExit:  # of the handler
+                self.stop(0)
+                raise
+            if not handled:
                 self.skipped += 1

@@ -127,7 +127,8 @@ class EventBroadcaster:
                   queue_length: how far a local watcher may be behind the recorders; then *full_queue* decides.
         Returns:  a Watcher; `stop` it, or `shutdown` the broadcaster.
         It sees nothing recorded by this process before the call returned, and everything after. A handler that raises
-        is tried 3 times, logged with the event's uid, then the event is buried (group) or skipped.
+        is tried 3 times, logged with the event's uid, then the event is buried (group) or skipped. One that raises
+        SystemExit or KeyboardInterrupt stops its watcher, which is logged; the program goes on.
         Raises:   BusUnavailable, BusRefused: the bus cannot be opened. BroadcasterStopped.
                   ConfigError: it cannot be opened, or the arguments do not go together.
         """

@@ -41,6 +41,9 @@ class LocalWatcher:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        for event in self._watch:
-            assert isinstance(event, Event)
-            call_handler(self.handler, event)
+        try:
+            for event in self._watch:
+                assert isinstance(event, Event)
+                call_handler(self.handler, event)
+        except SystemExit:  # of the handler
+            self.stop()

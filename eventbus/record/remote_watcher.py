@@ -76,6 +76,9 @@ class RemoteWatcher:
                         return
                     if not call_handler(self._handler, event):
                         self.skipped += 1
+            except SystemExit:  # of the handler
+                self.stop()
+                return
             except Exception as error:
                 if self._stop.is_set():
                     return

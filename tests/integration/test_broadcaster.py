@@ -32,6 +32,7 @@ from tests.builders import make_reference
 from tests.support.both_ways import either_way, over_both
 from tests.support.exporting import MemorySink
 from tests.support.harness import (
+    EXITS,
     UNUSUAL,
     CuttingProxy,
     frozen,
@@ -229,6 +230,28 @@ def test_no_exception_of_a_handler_ends_a_local_watcher(
     broadcaster.shutdown()
     assert calls == ["bad", "bad", "bad", "good"]
     assert "handler failed 3 times for event web-0." in caplog.text
+
+
+@pytest.mark.parametrize("error", EXITS)
+def test_a_handler_that_exits_stops_its_local_watcher_and_no_other(
+    broadcaster: EventBroadcaster, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+    others: list[Event] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event.message)
+        if event.message == "bad":
+            raise error
+
+    watcher: Any = broadcaster.start_event_watcher(handle, scope="local")
+    broadcaster.start_event_watcher(others.append, scope="local")
+    say(broadcaster, "good", "bad", "good again")
+    eventually(lambda: watcher.ended)
+    broadcaster.shutdown()
+    assert calls == ["good", "bad"]
+    assert messages(others) == ["good", "bad", "good again"]
+    assert f"handler raised {error()!r} for event web-0." in caplog.text
 
 
 @pytest.mark.parametrize("publishing", [True, False], ids=["with a bus", "without a bus"])

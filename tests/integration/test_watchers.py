@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventbus.broker.bus import open_bus
@@ -27,6 +28,7 @@ from eventbus.testing.clock import FakeClock
 from tests.builders import make_event, make_reference
 from tests.support.both_ways import either_way, over_both
 from tests.support.harness import (
+    EXITS,
     UNUSUAL,
     kill_server,
     messages,
@@ -260,6 +262,25 @@ def test_an_event_whose_handler_raises_is_tried_three_times_logged_with_its_uid_
     assert watcher.skipped == 1
 
 
+@over_both
+@pytest.mark.parametrize("error", EXITS)
+def test_a_handler_that_exits_stops_its_watcher(
+    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    calls: list[Event] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event)
+        if event.message == "1":
+            raise error
+
+    watcher: Any = broadcaster.start_event_watcher(handle)
+    say(broadcaster, *texts(3))
+    eventually(lambda: watcher.ended)
+    assert messages(calls) == ["0", "1"]
+    assert f"handler raised {error()!r} for event {calls[1].metadata.uid}: its watcher stops" in caplog.text
+
+
 def test_what_cannot_be_read_is_skipped_and_counted(
     embedded_url: str, settings: Settings, broadcaster: EventBroadcaster
 ) -> None:
@@ -461,6 +482,29 @@ def test_an_event_whose_handler_raises_is_buried_alone_and_its_neighbours_are_ha
     assert (fields[b"group"], fields[b"cause"]) == (b"audit", b"handler-failed")
     assert unpack_batch(fields[b"b"]).uid(0) == calls[1].metadata.uid
     assert watcher.buried == 1
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("error", EXITS)
+def test_a_handler_that_exits_stops_its_worker_and_the_batch_stays_with_the_group(
+    embedded_url: str, settings: Settings, error: type[BaseException], partitions: int
+) -> None:
+    calls: list[str] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event.message)
+        raise error
+
+    settings = msgspec.structs.replace(settings, partitions=partitions)
+    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        watcher: Any = broadcaster.start_event_watcher(handle, group="audit")
+        say(broadcaster, "1")
+        eventually(lambda: watcher.ended)
+    keys = [Keys(settings.prefix, partition) for partition in range(partitions)]
+    with make_client(embedded_url) as client:
+        assert sum(client.xpending(each.incoming, "audit")["pending"] for each in keys) == 1
+        assert not any(client.xlen(each.dead) for each in keys)
+    assert (calls, watcher.buried) == (["1"], 0)
 
 
 def test_an_entry_that_cannot_be_read_is_buried_whole(

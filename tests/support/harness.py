@@ -24,8 +24,10 @@ from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock
 from tests.waiting import eventually
 
-#: Raised by a handler; most of them are no `Exception`, and some end a thread without a word.
-UNUSUAL = [SystemExit, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit]
+#: Raised by a handler; they are no `Exception`, and would end a thread.
+UNUSUAL = [asyncio.CancelledError, GeneratorExit]
+#: Raised by a handler that wants no more events.
+EXITS = [SystemExit, KeyboardInterrupt]
 
 
 def settings_of(prefix: str, **more: Any) -> Settings:
