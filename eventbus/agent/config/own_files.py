@@ -1,18 +1,24 @@
-"""Reads files only if nobody else could have written them: who writes a manifest runs programs as the agent's user."""
+"""Refuses files that other users can write: a manifest runs programs, a file of tokens says who is admin."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from eventbus.errors import ConfigError
+
+#: As many as the kernel follows.
+_MOST_LINKS: Final = 40
 
 
 def _check_own(path: Path, found: os.stat_result) -> None:
     """Check that *path* is root's or ours, and writable by nobody else. Raises: ConfigError: says what to do."""
     if found.st_uid not in (0, os.geteuid()):
-        raise ConfigError(f"{path} belongs to uid {found.st_uid}: pods come only from files of root or our own user")
+        raise ConfigError(f"{path} belongs to uid {found.st_uid}: only files of root or of our own user are read")
+    if stat.S_ISLNK(found.st_mode):  # it has no mode
+        return
     writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if writable and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
         raise ConfigError(f"{path} can be written by others: chmod go-w {path}")
@@ -36,20 +42,40 @@ def read_own(path: Path, most_bytes: int) -> bytes:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise ConfigError(f"{path} is longer than {most_bytes} bytes")
+    if path.is_symlink():
+        check_own_folders(path)
     return data
 
 
 def check_own_folders(path: Path) -> None:
-    """Check *path* and the folders above it: who may rename one of them may put another in its place.
+    """Check *path*, and every folder and link on the way: who may replace one of them may put another in its place.
 
     Raises: ConfigError.
     """
-    here = path.resolve()
-    for folder in (here, *here.parents):
-        try:
-            _check_own(folder, folder.stat())
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be read: {error.strerror}") from error
+    ahead = list(reversed(path.absolute().parts))
+    here, links = Path(ahead.pop()), 0
+    try:
+        _check_own(here, here.lstat())
+        while ahead:
+            part = ahead.pop()
+            if part == "..":  # nothing but folders that were checked is left behind
+                here = here.parent
+                continue
+            there = here / part
+            found = there.lstat()
+            _check_own(there, found)
+            if not stat.S_ISLNK(found.st_mode):
+                here = there
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise ConfigError(f"{path} leads through too many links")
+            target = there.readlink()
+            if target.is_absolute():
+                here = Path(target.anchor)
+            ahead += reversed(target.relative_to(target.anchor).parts)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
 
 __all__ = ["check_own_folders", "read_own"]
