@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import Trimmed
+from eventbus.broker.functions import Trimmed, beat_command
 from eventbus.broker.groups import delete_group
 from eventbus.broker.publish_call import PublishStatus
 from eventbus.settings import MIB
@@ -63,6 +63,23 @@ def test_what_the_slowest_group_still_needs_stays(
     counters, life_ms = partition.state()["incoming:meta"]
     assert int(counters.get("trimmed", 0)) == (4 - stay) * 10
     assert life_ms == -1
+
+
+@pytest.mark.parametrize("garbage", ["many", "", "1.5", "nan", "-1", "9" * 30])
+def test_a_heartbeat_that_is_no_number_is_removed_counted_and_stops_nothing(partition: Partition, garbage: str) -> None:
+    ids = published(partition, [10] * 2)
+    reader = partition.reader()
+    reader.ack([delivery.id for delivery in reader.read(0)])
+    fields = {"sink/alive": "7", "sink/spoiled": garbage, "gone/spoiled": garbage}
+    partition.admin.hset(partition.keys.workers, mapping=fields)
+
+    assert partition.call.trim(partition.options) == Trimmed(len(ids), "", 0)
+
+    assert partition.admin.hgetall(partition.keys.workers) == {b"sink/alive": b"7"}
+    assert partition.admin.hgetall(partition.keys.spoiled) == {b"times": b"2", b"last_key": partition.keys.workers}
+    partition.admin.execute_command(*beat_command(partition.keys, "sink", "spoiled"))
+    partition.call.trim(partition.options)
+    assert partition.admin.hget(partition.keys.spoiled, "times") == b"2"
 
 
 def test_nothing_is_trimmed_without_groups(partition: Partition) -> None:

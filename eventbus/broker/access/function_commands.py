@@ -69,7 +69,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "meta": "TYPE HGET HMGET HGETALL HSET",
         "changes": "TYPE EXISTS XINFO|STREAM XLEN XRANGE XREVRANGE XTRIM",
         "dead": "TYPE XLEN XRANGE XREVRANGE XDEL XTRIM",
-        "workers": "HGETALL",
+        "workers": "HGETALL HDEL",
         "version": "EXISTS MGET",
         "version note": "MSET",
         "note": "EXISTS MGET MSET SET DEL",

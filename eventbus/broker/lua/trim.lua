@@ -11,7 +11,7 @@
 -- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or
 --         `open` found some gone (field untold:<group>); each loss is reported once, one group a call. Of a group with many
 --         pending entries a call releases some: call again.
--- Writes  KEYS 1-5 and 7-10; allowed when memory is full, since it only frees.
+-- Writes  all keys (of workers only what is no number); allowed when memory is full, since it only frees.
 
 local function trim_to_bytes(stream, added, bound)
   local id = kept_from(stream, added, bound)
@@ -31,12 +31,27 @@ local function needed_by(incoming, group, delivered)
   return pending[1] > 0 and pending[2] or id_after(delivered)
 end
 
+-- Returns the heartbeat counters by field. One that is no number is removed: its worker, too, could never raise it again.
+local function read_beats(workers)
+  local found, beats, others = ask('HGETALL', workers), {}, {}
+  for i = 1, #found, 2 do
+    beats[found[i]] = counter(found[i + 1])
+    if not beats[found[i]] then
+      others[#others + 1] = found[i]
+      spoil(workers)
+    end
+  end
+  for low = 1, #others, MANY do
+    redis.call('HDEL', workers, unpack(others, low, math.min(low + MANY - 1, #others)))
+  end
+  return beats
+end
+
 -- Returns whether any worker of the group has beaten lately, by the movement of counters and not by clocks.
-local function last_alive(meta, workers, group, now_ms)
+local function last_alive(meta, beats, group, now_ms)
   local sum, start = 0, group .. '/'
-  local beats = ask('HGETALL', workers)
-  for i = 1, #beats, 2 do
-    if string.sub(beats[i], 1, #start) == start then sum = sum + tonumber(beats[i + 1]) end
+  for field, n in pairs(beats) do
+    if string.sub(field, 1, #start) == start then sum = sum + n end
   end
   local m = ask('HMGET', meta, 'beats:' .. group, 'alive:' .. group)
   if m[1] ~= integer_text(sum) or not m[2] then
@@ -119,12 +134,13 @@ local function trim(keys, args)
   local added, events = counter(counters[1]) or 0, counter(counters[3]) or 0
   local queued = added - (counter(counters[2]) or 0)
   local kept, known = groups_kept(incoming, meta)
+  local beats = read_beats(workers)
   local least, released, lost, cause = nil, '', 0, ''
   for _, each in ipairs(kept) do
     local group, delivered = each[1], each[2]
     local needed = delivered and needed_by(incoming, group, delivered) or id_after(known['floor:' .. group])
     local policy = known['policy:' .. group] or 'WAIT'
-    local alive_ms = last_alive(meta, workers, group, now_ms)
+    local alive_ms = last_alive(meta, beats, group, now_ms)
     local untold = tonumber(known['untold:' .. group] or '0')
     if released == '' and untold > 0 then
       released, lost, cause = group, untold, 'destroyed'
