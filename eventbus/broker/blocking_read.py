@@ -1,7 +1,7 @@
-"""A read that waits at the server on a connection of its own, so that one thread can wait for many streams.
+"""A blocking read on a connection of its own, so that one thread can wait for many streams.
 
-One blocking command cannot span the slots of a cluster, and one that spans streams fails for all if one is gone. So
-each stream has its own, and whoever waits looks at the sockets.
+One blocking command cannot span the slots of a cluster, and a command for several streams fails for all if one is gone.
+So each stream has a read of its own, and the caller waits for the sockets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eventbus.broker.redis_errors import redis_errors
 
 
 class BlockingRead:
-    """Commands about *key*, one at a time: `send`, wait until `fileno` can be read, `reply`. One thread."""
+    """Sends commands about *key*, one at a time: `send`, wait until `fileno` is readable, `reply`. One thread."""
 
     def __init__(self, client: Client, key: bytes) -> None:
         self._client = client
@@ -23,7 +23,7 @@ class BlockingRead:
         self._connection: Any = None
 
     def send(self, *command: Any) -> None:
-        """Send *command*. Raises: BusUnavailable: it may or may not have been taken."""
+        """Send *command*. Raises: BusUnavailable: the server may or may not have got it."""
         with redis_errors():
             try:
                 if self._connection is None:
@@ -34,12 +34,12 @@ class BlockingRead:
                 raise
 
     def fileno(self) -> int:
-        """Of the socket; readable when a reply begins, or the line is lost."""
+        """Return the socket's descriptor: readable when a reply begins, or the connection is lost."""
         number: int = self._connection._sock.fileno()
         return number
 
     def reply(self) -> Any:
-        """Read the whole reply. Raises: what the command met; BusUnavailable: it may have had its effect."""
+        """Read the whole reply. Raises: the command's error; BusUnavailable: it may have had its effect."""
         with redis_errors():
             try:
                 return self._connection.read_response()
@@ -48,7 +48,7 @@ class BlockingRead:
                 raise
 
     def close(self) -> None:
-        """Hang up: what the server has not answered yet, it may still do. Idempotent."""
+        """Close the connection; the server may still execute an unanswered command. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.disconnect()
@@ -60,7 +60,7 @@ class BlockingRead:
         self._connection = self._pool.get_connection()
 
     def _failed(self, error: Exception) -> None:
-        """The next command finds its node anew, and so do all others where the node is to blame."""
+        """Close, and report the error to a cluster's map, so that the next command finds the right node."""
         self.close()
         if is_cluster(self._client):
             self._client.met(self._slot, error)

@@ -1,6 +1,6 @@
-"""Counts heartbeats of a group's workers on the whole bus: a counter a worker, beside those of partition 0.
+"""Heartbeats of a group's members on the whole bus: one counter a worker, among the counters of partition 0.
 
-A worker's counters of single partitions say which of them it works; this one says that it wants a share.
+A worker's counters on single partitions show which of them it works; this one shows that it wants a share.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from eventbus.broker.redis_errors import redis_errors, translate
 
 
 def share_group(group: str) -> str:
-    """Name the group that the counters of *group*'s members are kept under, beside those of its consumers."""
+    """Return the name under which the members' counters of *group* are kept, among those of its consumers."""
     return f"share:{group}"
 
 
 class GroupMembers:
-    """The members of one group, as *name* sees and joins them. One thread and one client."""
+    """The members of one group, among them the own worker *name*. One thread and one client."""
 
     def __init__(self, *, bus: Bus, client: Client, group: str, name: str) -> None:
         self._bus = bus
@@ -34,7 +34,7 @@ class GroupMembers:
         """Raise this worker's counters on *partitions* and, as *member*, on the bus, in one round trip a node.
 
         Returns: the counters of all members; None: the node that has them did not answer.
-        Raises:  BusUnavailable: nobody was reached, or functions are missing; call again.
+        Raises:  BusUnavailable: no node was reached, or functions are missing; call again.
         Redis:   FCALL beat, HGETALL eb:{0}:workers.
         """
         pipe: Any = self._client.pipeline(transaction=False)
@@ -53,11 +53,11 @@ class GroupMembers:
         return self._members(found)
 
     def leave(self) -> None:
-        """Want no share any more. Safe to repeat."""
+        """Leave the group: this worker gets no share any more. Safe to repeat."""
         self.forget([self._name])
 
     def forget(self, names: Sequence[str]) -> None:
-        """Take *names* out, which are dead: one that lives after all comes back with its next beat."""
+        """Remove the dead members *names*. A member that lives after all joins again with its next heartbeat."""
         with redis_errors():
             self._client.hdel(self._bus.keys[0].workers, *(self._start + name for name in names))
 

@@ -1,4 +1,4 @@
-"""Takes a consumer group off the bus, with everything that is kept for it."""
+"""Deletes a consumer group from the bus, with everything that is kept for it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from eventbus.broker.redis_errors import redis_errors
 
 
 def delete_group(bus: Bus, client: Client, name: str) -> int:
-    """Destroy group *name* on every partition: what it has not read is no longer kept for it. Safe to repeat.
+    """Destroy group *name* on every partition: entries that it has not read are not kept any more. Safe to repeat.
 
-    A worker of the group that still lives makes it anew. Returns: partitions where there was one.
+    A worker of the group that still runs makes it again. Returns: the number of partitions that had the group.
 
     Raises: BusUnavailable: it may be gone on some partitions; call again.  BusRefused: no right to.
     Redis:  MULTI, XGROUP DESTROY incoming, HDEL meta and workers, DEL attempts, EXEC; partition after partition.
@@ -35,5 +35,5 @@ def delete_group(bus: Bus, client: Client, name: str) -> int:
     return found
 
 
-#: What `meta` holds of a group.
+#: The fields of a group in `meta`.
 _FIELDS = ("floor", "floor_to", "policy", "beats", "alive", "lost", "untold", "lost_batches")

@@ -1,4 +1,4 @@
-"""Every key of the bus that a server has, with its type: for those whose names nobody can know beforehand."""
+"""Scans a server for all keys of the bus and checks their types, also of keys whose names are not known beforehand."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from eventbus.broker.keys import Keys
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused
 
-#: Keys of a server that are looked at, its other tenants' included: about a second of work, a ms at a time for Redis.
+#: The most keys to scan on a server, with those of other applications: about a second, 1 ms a command for Redis.
 MOST_KEYS: Final = 100_000
 _STEP: Final = 1_000
 
 
 class Scanned(msgspec.Struct, frozen=True):
-    """Keys that are something else: key → (type, what it must be). *whole*: all keys were looked at."""
+    """Keys of a wrong type: key → (type, expected type). *whole*: all keys were scanned."""
 
     spoiled: Mapping[bytes, tuple[str, Expected]]
     whole: bool
 
 
 def scan_keys(client: Client, prefix: str, every: Iterable[Keys], *, most: int = MOST_KEYS) -> Scanned:
-    """Look at all keys of these partitions, at *most* so many of a server. Changes nothing.
+    """Scan all keys of these partitions, at *most* so many on a server. Changes nothing.
 
-    Raises: BusRefused: this user may not look.  BusUnavailable: call again.
-    Redis:  SCAN, and TYPE on what it finds.
+    Raises: BusRefused: this user may not scan.  BusUnavailable: call again.
+    Redis:  SCAN, and TYPE on each key.
     """
     partitions, whole = {keys.partition for keys in every}, True
     spoiled: dict[bytes, tuple[str, Expected]] = {}
@@ -68,7 +68,7 @@ def _judge(node: Any, prefix: str, partitions: set[int], found: list[bytes]) -> 
     return {
         key: (kind, must)
         for (key, (_, must)), kind in zip(ours, types, strict=True)
-        if kind not in ("none", must.type)  # none: it has gone meanwhile
+        if kind not in ("none", must.type)  # none: it was deleted meanwhile
     }
 
 

@@ -1,4 +1,4 @@
-"""Reads who watches the nodes: the lease of the lifecycle workers, and how many nodes there are. Only reads."""
+"""Reads which worker monitors the nodes: the lease of the lifecycle workers, and the number of nodes. Only reads."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from eventbus.objects.conditions import LIFECYCLE_LEASE
 from eventbus.objects.freezing import decode_frozen
 from eventbus.objects.lease import Lease
 
-#: A worker that acts renews its lease every two seconds; one that has not for so many leases is gone.
+#: The active worker renews its lease every two seconds. After so many leases without a renewal it is gone.
 GONE_AFTER_LEASES = 2
 
 
 class LifecycleStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The watch over the nodes: by whom, and of how many."""
+    """The monitoring of nodes: the active worker, and the number of nodes."""
 
     nodes: int
-    holder: str  #: the worker that acts, "": none ever did, or it has ended
+    holder: str  #: the active worker; "": there was none, or it has ended
     seen_s: float | None  #: since it renewed its lease, by the server's clock
     alive: bool
 
     @property
     def unwatched(self) -> bool:
-        """There are nodes, and nobody would notice if they fell silent."""
+        """Return True if there are nodes and no worker would notice that one fell silent."""
         return bool(self.nodes) and not self.alive
 
 
 def read_lifecycle(bus: Bus, client: Client) -> LifecycleStatus:
-    """Read it. Raises: BusUnavailable, BusRefused. Redis: TIME, GET, ZCARD."""
+    """Read the status. Raises: BusUnavailable, BusRefused. Redis: TIME, GET, ZCARD."""
     keys = bus.keys[0]
     with redis_errors():
         pipe: Any = node_of(client, keys.meta).pipeline(transaction=False)
@@ -54,7 +54,7 @@ def read_lifecycle(bus: Bus, client: Client) -> LifecycleStatus:
 
 
 def say_unwatched(found: LifecycleStatus) -> str:
-    """Describe what is wrong with the watch over nodes; "" if nothing is."""
+    """Describe the problem with the monitoring of nodes; "" if there is none."""
     if not found.unwatched:
         return ""
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes"

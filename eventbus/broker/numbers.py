@@ -1,4 +1,4 @@
-"""Parses numbers that Redis holds as text. Every user with the right to write there can put anything in their place."""
+"""Parses numbers that Redis holds as text. A user with the right to write the key can store any text there."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from eventbus.errors import ConfigError
 
 #: No counter of Redis is longer; Python refuses to read text of thousands of digits.
 _DIGITS = 19
-#: The first open of a bus decides, for ever.
+#: The first open of a bus sets the number for ever.
 MOST_PARTITIONS = 1024
 
 
 def whole_number(text: bytes | str | None) -> int | None:
-    """Parse decimal digits; return None if *text* is no number, or one that no counter of Redis holds."""
+    """Parse decimal digits; return None if *text* is not a number, or too large for a counter of Redis."""
     if not text or len(text) > _DIGITS or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
 
 
 def parse_partitions(text: bytes, key: bytes) -> int:
-    """Parse the partition count of the bus of *key*. Raises: ConfigError: it is no number from 1 to 1024."""
+    """Parse the partition count of the bus of *key*. Raises: ConfigError: it is not a number from 1 to 1024."""
     found = whole_number(text)
     if found is None or not 1 <= found <= MOST_PARTITIONS:
         root = key.decode().removesuffix("{0}:bus")
@@ -31,7 +31,7 @@ def parse_partitions(text: bytes, key: bytes) -> int:
 
 
 def parse_options_version(text: bytes | None) -> int:
-    """Parse the version of the bus's options. Raises: ConfigError: it is no number."""
+    """Parse the version of the bus's options. Raises: ConfigError: it is not a number."""
     found = whole_number(text or b"1")
     if found is None:
         cure = "`eventbus options set` with any option, like burst=25, gives it a new one"

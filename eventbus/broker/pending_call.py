@@ -1,4 +1,4 @@
-"""Calls that are under way, and what is told of the answer of a function."""
+"""Calls under way, and the decoding of functions' replies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eventbus.log import log
 
 
 class PendingCalls:
-    """Commands under way together, on a connection of their own. One of `answers`, `replies`, `drain` and
-    `abandon` ends it.
+    """Commands under way together, on a connection of their own. End them by one of `answers`, `replies`, `drain` and
+    `abandon`.
 
     *behind*: those under way whose connection these are sent on, so that the server takes them in this order. They have
     to be ended first; if they fail, these are abandoned as well.
@@ -23,10 +23,10 @@ class PendingCalls:
     def __init__(self, client: Client, *commands: tuple[Any, ...], behind: PendingCalls | None = None) -> None:
         self._client: Any = client
         self._commands = commands
-        self._followed = False  #: others are behind these, and release the connection
+        self._followed = False  #: other commands follow on this connection, and release it
         self._pool: Any = getattr(client, "connection_pool", None)
         self._connection: Any = None
-        if self._pool is None:  # a cluster's client finds the node itself, and waits
+        if self._pool is None:  # a cluster's client finds the node itself and waits for the reply
             with redis_errors():
                 self._answers = [self._client.execute_command(*command) for command in commands]
             return
@@ -45,11 +45,11 @@ class PendingCalls:
                 raise
 
     def answers(self) -> list[Any]:
-        """Wait for the answers, one a command; where one was refused, redis-py's error. Raises: as any call."""
+        """Wait for the answers, one a command; a refused command has redis-py's error. Raises: as any call."""
         if self._pool is None:
             return self._answers
         try:
-            with redis_errors():  # all of them, or the next user of the connection would read the rest
+            with redis_errors():  # read all, or the next user of the connection would read the rest
                 return [self._answer() for _ in self._commands]
         finally:
             self._release()
@@ -63,7 +63,7 @@ class PendingCalls:
         return answers
 
     def drain(self) -> None:
-        """Take the answers of reads that nobody wants any more. Raises nothing."""
+        """Read and drop the answers. Raises nothing."""
         with suppress(Exception):
             self.replies()
 
@@ -74,7 +74,7 @@ class PendingCalls:
             self._release()
 
     def _answer(self) -> Any:
-        from redis.exceptions import ResponseError  # here, so that whoever only prints help does not import it
+        from redis.exceptions import ResponseError  # imported here, so that `--help` does not import redis
 
         try:
             return self._connection.read_response()
@@ -87,9 +87,9 @@ class PendingCalls:
 
 
 class PendingCall:
-    """One command under way, on the connection of the one that it is *behind*; see `PendingCalls`.
+    """One command under way, sent on the connection of *behind*, if given; see `PendingCalls`.
 
-    Exactly one of `reply` and `abandon` ends it."""
+    End it by exactly one of `reply` and `abandon`."""
 
     def __init__(self, client: Client, *command: Any, behind: PendingCall | None = None) -> None:
         self._calls: PendingCalls = PendingCalls(client, command, behind=behind._calls if behind else None)
@@ -104,7 +104,7 @@ class PendingCall:
 
 
 def _check_connected(connection: Any) -> None:
-    """Sending would connect anew, and who is before us be given our answer. Raises: redis' ConnectionError."""
+    """Refuse a lost connection: sending would reconnect, and the call before would read our answer."""
     if not connection.is_connected:
         from redis.exceptions import ConnectionError
 
@@ -131,7 +131,7 @@ def call_function(client: Client, verb: str, keys: Sequence[bytes], *args: Any) 
 
 
 def proper(reply: Any) -> Any:
-    """The reply itself; keys that a function has found to hold something that is not ours are told in the log."""
+    """Return the reply of a function, and log the keys with corrupt values that it names."""
     if not (isinstance(reply, list) and reply and reply[0] == b"!"):
         return reply
     for key in reply[2:]:

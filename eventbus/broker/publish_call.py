@@ -11,10 +11,10 @@ import msgspec
 from eventbus.broker.build import function_command
 from eventbus.broker.keys import Keys
 
-#: How long a producer's last sequence is remembered after its last batch. A producer idle for half of it takes a
-#: fresh id, so that a state that is missing always means a server that lost it.
+#: How long Redis remembers a producer's last sequence after its last batch. A producer that was idle for half of it
+#: takes a fresh id, so a missing state always means that the server has lost it.
 PRODUCER_LIFE_MS = 2 * 3600 * 1000
-#: The same for a producer with a spool: somebody else may have to go on where it was killed, weeks later.
+#: The same for a producer with a spool: another process may have to continue after it was killed, weeks later.
 SPOOLED_LIFE_MS = 30 * 86_400 * 1000
 
 
@@ -22,13 +22,13 @@ class PublishStatus(StrEnum):
     """The outcome of one publish."""
 
     OK = "OK"
-    LOST = "LOST"  #: accepted; what was queued before had been destroyed
+    LOST = "LOST"  #: accepted, but the entries before were destroyed
     DUP = "DUP"
     GAP = "GAP"
     MISSING = "MISSING"
     FULL = "FULL"
     OTHER = "OTHER"  #: the stream belongs to another bus than was opened; nothing was done
-    REFUSED = "REFUSED"  #: by the API: nothing of the batch was taken, for some of its events never will be
+    REFUSED = "REFUSED"  #: by the API: nothing was stored, because some events are refused for good
 
 
 class PublishReply(msgspec.Struct, frozen=True):
@@ -50,8 +50,8 @@ class PublishState(msgspec.Struct, frozen=True):
     bound_bytes: int
     generation: str
     silent_ms: int
-    bus_id: str = ""  #: of the bus that was opened; "" does not ask
-    life_ms: int = PRODUCER_LIFE_MS  #: of what Redis remembers of the producer
+    bus_id: str = ""  #: of the bus that was opened; "" is not compared
+    life_ms: int = PRODUCER_LIFE_MS  #: of the producer's state in Redis
 
 
 def publish_command(
@@ -65,7 +65,8 @@ def publish_command(
 ) -> tuple[Any, ...]:
     """Build the FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
 
-    *producer*: where its state lies. Whoever may publish and knows it can spoil it, so it stands in no event.
+    *producer*: its secret, part of the key of its state. A client that may publish and knew it could corrupt the state,
+    so it is in no event.
     *losses* (cause, events) are counted with the batch, and only if it is accepted.
     """
     return function_command(

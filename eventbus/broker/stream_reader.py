@@ -1,4 +1,4 @@
-"""Reads `incoming`: as a member of a consumer group, or from a plain position that leaves nothing in Redis."""
+"""Reads `incoming`: as a member of a consumer group, or from a position that stores nothing in Redis."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from eventbus.failpoints import failpoint
 
 #: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
 READ_COUNT = 64
-#: The year 2248. Ids beyond are no clock's: somebody has chosen them.
+#: The year 2248. Later ids do not come from a clock: a client has chosen them.
 LAST_MS = 2**43
 
 _POSITION = re.compile(r"([0-9]{1,20}-[0-9]{1,20}):([0-9]{0,20})")
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One stream entry given to us. *deaths*: workers that died holding it; *again*: it was delivered before.
+    """One stream entry delivered to this consumer. *deaths*: workers that died with it; *again*: it is a redelivery.
 
-    *next*: it was begun one event at a time, and goes on at this position. *killed*: the position that was being
-    worked alone when a worker died.
+    *next*: it is handled one event at a time, from this position on. *killed*: the position that was handled alone when
+    a worker died.
     """
 
     id: bytes
@@ -42,21 +42,21 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     deaths: int = 0
     again: bool = False
     only_for: str = ""  #: the one group a replayed entry is for
-    not_for: str = ""  #: the group that a copy of what is stored already is not for
+    not_for: str = ""  #: the group that skips this copy of an event that is stored already
     next: int | None = None
     killed: int | None = None
 
     @property
     def clock_ms(self) -> int:
-        """Return when Redis took the entry, in ms since 1970: the time part of its id."""
+        """Return when Redis got the entry, in ms since 1970: the time part of its id."""
         return min(LAST_MS, int(self.id.split(b"-")[0]))
 
 
 class GroupReader:
     """One consumer of one group on one partition: read, acknowledge, beat, take over.
 
-    One thread and one connection; another connection for what it asks while calls are under way on that one, and
-    another of each for `beat` while it works.
+    One thread and one connection. A second connection is for commands while calls are under way on the first, a third
+    for `beat` during work.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class GroupReader:
         self.keys = bus.keys[partition]
         self.options = bus.options
         self.functions = bus.functions(client, partition)
-        self.steps = 0  #: how far the work of this consumer has come; it stands still if that hangs
-        self.buried = 0  #: entries of the dead letter that this consumer has made
+        self.steps = 0  #: progress of this consumer's work; it stands still while the work hangs
+        self.buried = 0  #: entries that this consumer has moved to the dead letter
         #: The server and its history, as of the last `still_own`. It is another one after a restart or failover, which
         #: may have lost the last writes.
         self.dataset = ""
         self._waiting = BlockingRead(client, self.keys.incoming)
-        self._noted: set[bytes] = set()  #: entries given to us of which `attempts` says something
+        self._noted: set[bytes] = set()  #: our pending entries with notes in `attempts`
 
     def open(self) -> bool:
         """Make the group, at its floor if it had one. True if it had to be made. Safe to repeat.
@@ -91,7 +91,7 @@ class GroupReader:
         return opened.made_group or opened.made_stream
 
     def read(self, block_ms: int, ack: Sequence[bytes] = (), *, beat: bool = False) -> list[Delivery]:
-        """Acknowledge *ack* and read what was never given to the group, in one round trip.
+        """Acknowledge *ack* and read entries that the group has not got yet, in one round trip.
 
         Blocks for at most *block_ms* (0: not at all). With *beat* the heartbeat counter goes up first.
 
@@ -111,23 +111,23 @@ class GroupReader:
         return self._ours([_delivery(entry) for entry in _entries(replies[-1])])
 
     def begin_read(self, block_ms: int) -> None:
-        """`read`, sent and not waited for: `fileno` can be read when there is something, or *block_ms* are over.
+        """Send a `read` without waiting: `fileno` is readable when there are entries, or *block_ms* are over.
 
-        Then, and not before, call `finish_read`. Between the two the reader may be used for anything else.
+        Call `finish_read` then, not earlier. In between the reader may be used for other calls.
         """
         self._waiting.send(*self._read_command(block_ms))
 
     def fileno(self) -> int:
-        """The socket that a read which was begun waits on."""
+        """Return the socket of the read under way."""
         return self._waiting.fileno()
 
     def finish_read(self) -> list[Delivery]:
-        """Return what the read that was begun has found. Returns, raises: as `read`."""
+        """Return the entries of the read under way. Returns, raises: as `read`."""
         reply = self._waiting.reply()
         return self._ours([_delivery(entry) for entry in _entries(reply)])
 
     def abandon_read(self) -> None:
-        """Hang up on a read that was begun: what it was given is in `own_pending`. Idempotent."""
+        """Close the connection of the read under way; `own_pending` has its entries. Idempotent."""
         self._waiting.close()
 
     def _read_command(self, block_ms: int) -> tuple[Any, ...]:
@@ -136,10 +136,10 @@ class GroupReader:
         return (*asked, *block, "STREAMS", self.keys.incoming, ">")
 
     def own_pending(self) -> list[Delivery]:
-        """Read the entries given to this consumer and not yet acknowledged, oldest first, at most READ_COUNT.
+        """Read this consumer's entries that are not acknowledged yet, oldest first, at most READ_COUNT.
 
-        Empty only when nothing is left. Entries that the stream no longer holds are acknowledged, left out, and
-        counted as `lost_batches:<group>` in meta.
+        Empty only if none is left. Entries that the stream no longer has are acknowledged, left out, and counted as
+        `lost_batches:<group>` in meta.
         """
         while True:
             with redis_errors():
@@ -173,7 +173,7 @@ class GroupReader:
             return self._ours(self._fetch(list(deaths)))
 
     def isolate(self, entry: bytes, position: int) -> bool:
-        """Note that *position* is about to be worked alone and those before it are done. False: taken over."""
+        """Note that *position* is handled alone next, and those before it are done. False: taken over."""
         self._noted.add(entry)
         return self.functions.isolate(self.group, self.consumer, entry, position)
 
@@ -203,7 +203,7 @@ class GroupReader:
             pipe.execute()
 
     def beat(self) -> None:
-        """Raise the heartbeat counter, in the middle of work that takes long. Any thread may call it."""
+        """Raise the heartbeat counter during long work. Any thread may call it."""
         with redis_errors():
             self._client.execute_command(*beat_command(self.keys, self.group, self.consumer))
 
@@ -220,9 +220,9 @@ class GroupReader:
         return found
 
     def leave(self) -> None:
-        """Remove this consumer, or its heartbeat alone if something is pending for it.
+        """Remove this consumer, or only its heartbeat if it has pending entries.
 
-        Then it stays, so that others can take that over, and they need not wait until it seems dead."""
+        Then the consumer stays, and others take its entries over without waiting until it seems dead."""
         with redis_errors():
             pending: Any = self._client.xpending_range(
                 self.keys.incoming, self.group, "-", "+", 1, consumername=self.consumer
@@ -232,7 +232,7 @@ class GroupReader:
             self._client.hdel(self.keys.workers, f"{self.group}/{self.consumer}")
 
     def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Drop entries replayed for another group or not meant for ours; these are acknowledged unseen."""
+        """Drop and acknowledge entries that were replayed for another group, or that our group skips."""
         others = [
             delivery.id
             for delivery in deliveries
@@ -263,7 +263,7 @@ class GroupReader:
                 found.append(_with_notes(_delivery(entries[0]), *notes[3 * number : 3 * number + 3]))
             else:
                 gone.append(entry_id)
-        # What was fetched before has been worked by now, or is another's.
+        # Entries that were fetched before are done by now, or taken over.
         self._noted = {delivery.id for delivery in found if delivery.deaths or delivery.next is not None}
         if gone:
             self._client.execute_command("XACK", self.keys.incoming, self.group, *gone)
@@ -273,9 +273,9 @@ class GroupReader:
 
 
 class Position:
-    """A reader's own place in one partition's stream: nothing is stored in Redis, nothing is held back.
+    """A reader's position in one partition's stream: nothing is stored in Redis, and the stream does not wait for it.
 
-    *missed* counts the events that were trimmed away before they could be read.
+    *missed* counts the events that were trimmed before they were read.
     """
 
     def __init__(self, *, bus: Bus, client: Client, partition: int) -> None:
@@ -286,7 +286,7 @@ class Position:
         self.missed = 0
 
     def at_end(self) -> None:
-        """Move behind the newest entry."""
+        """Move after the newest entry."""
         with redis_errors():
             last: Any = self._client.xrevrange(self.key, count=1)
         if last:
@@ -294,7 +294,7 @@ class Position:
             self.after, self._to = delivery.id, delivery.to
 
     def at_time(self, ms: int) -> None:
-        """Move before the first entry that Redis took at *ms* or later."""
+        """Move before the first entry that Redis got at *ms* or later."""
         # The largest id of the millisecond before.
         self.after, self._to = b"%d-18446744073709551615" % max(0, ms - 1), None
 
@@ -304,28 +304,28 @@ class Position:
             return self.take(self._client.execute_command(*self.command(block_ms)))
 
     def command(self, block_ms: int = 0, count: int = READ_COUNT) -> tuple[Any, ...]:
-        """The command whose reply `take` reads, for a pipeline of many positions; 0: it does not block."""
+        """Return the command whose reply `take` decodes, for a pipeline of many positions; 0: it does not block."""
         block = ("BLOCK", block_ms) if block_ms else ()
         return ("XREAD", "COUNT", count, *block, "STREAMS", self.key, self.after)
 
     def take(self, reply: Any) -> list[Delivery]:
-        """Decode a reply; from now on the position is behind it."""
+        """Decode a reply, and move after its entries."""
         deliveries = [_delivery(entry) for entry in _entries(reply)]
         for delivery in deliveries:
             self.after = delivery.id
             if not delivery.to:
-                continue  # somebody else's entry: it carries no running number
+                continue  # a foreign entry: it has no running number
             if self._to is not None and delivery.to - delivery.events > self._to:
                 self.missed += delivery.to - delivery.events - self._to
             self._to = delivery.to
         return [delivery for delivery in deliveries if not delivery.only_for]
 
     def __str__(self) -> str:
-        """`<entry id>:<running number there>`, for `at`."""
+        """Return `<entry id>:<running number there>`, for `at`."""
         return f"{self.after.decode()}:{'' if self._to is None else self._to}"
 
     def at(self, text: str) -> None:
-        """Be where a position was that said *text*. Raises: ValueError: none ever did."""
+        """Move to the position that *text* names, a result of `str`. Raises: ValueError: it is not one."""
         found = _POSITION.fullmatch(text)
         if found is None:
             raise ValueError(f"{text[:80]!r} is no position in a stream")
@@ -349,7 +349,7 @@ def _notes_of(ids: Iterable[bytes]) -> list[bytes]:
 def _with_notes(delivery: Delivery, died: bytes | None, following: bytes | None, trying: bytes | None) -> Delivery:
     deaths = _number(died)
     position, _, deaths_then = (trying or b"").partition(b"/")
-    # A worker that only lost its line finds its own note: nobody has died since.
+    # A worker that only lost its connection finds its own note: no worker has died since.
     killed = whole_number(position) if deaths > _number(deaths_then) else None
     return msgspec.structs.replace(delivery, deaths=deaths, again=True, next=whole_number(following), killed=killed)
 

@@ -15,22 +15,22 @@ from eventbus.formats import BASELINE_CODECS
 class BusDescription(msgspec.Struct, frozen=True):
     """The facts about a bus that a producer needs before it numbers its first event."""
 
-    partitions: int  #: 1..1024, the same for ever
-    in_flight: int  #: batches of one partition in one `publish`, at the most
+    partitions: int  #: 1..1024, never changed
+    in_flight: int  #: batches of one partition in one `publish`, at most
     codecs: tuple[int, ...] = BASELINE_CODECS  #: that producers may use, as of the last look at the bus
     epoch: str = ""  #: another one where the bus has been made anew, with nothing of what it held
 
 
 class PublishRequest(msgspec.Struct, frozen=True, gc=False):
-    """One batch of one producer, and what the bus has to know of that producer."""
+    """One batch of one producer, and the producer's state that the bus needs."""
 
     partition: int
-    producer: str  #: its secret, under which the bus keeps its state; in *body* stands its id
+    producer: str  #: its secret, the key of its state on the bus; *body* has its id
     first: int  #: sequence number of the first of the *events* in *body*
     events: int
     body: bytes
-    generation: str  #: of the stream that took the producer's last batch; empty: none did yet
-    silent_ms: int  #: since the bus last accepted something of this producer
+    generation: str  #: of the stream with the producer's last batch; empty: there is none yet
+    silent_ms: int  #: since the bus last accepted a batch of this producer
     losses: tuple[tuple[str, int], ...]  #: (cause, events), counted with the batch and only if it is accepted
     life_ms: int = PRODUCER_LIFE_MS  #: how long the bus remembers the producer after this batch
 
@@ -42,12 +42,12 @@ def nothing() -> None:
 class Transport(Protocol):
     """One connection to one bus, for one thread; only `close` may be called from another.
 
-    A batch may be published again: its sequence numbers make that harmless. What is not an answer raises or returns an
-    `EventBusError` that says what to do, in one line.
+    A batch may be published again: its sequence numbers make this idempotent. Without an answer a call raises or
+    returns an `EventBusError` that says in one line what to do.
     """
 
     def describe(self) -> BusDescription:
-        """Return what a connection begins with. No round trip."""
+        """Return the facts about the bus. No round trip."""
         ...
 
     def publish(
@@ -69,13 +69,13 @@ class Transport(Protocol):
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
         """Return the last sequence number that the bus has of each (partition, producer's secret), in one round trip.
 
-        Returns: 0 for a producer that it does not know, None where it did not answer.
+        Returns: 0 for an unknown producer, None if there was no answer for it.
         Raises:  BusUnavailable, BusRefused: no answer at all.
         """
         ...
 
     def shorten_life(self, producers: Sequence[tuple[int, str]]) -> None:
-        """Have the bus remember each (partition, producer's secret) for no more than `PRODUCER_LIFE_MS` from now on.
+        """Let the bus forget each (partition, producer's secret) after `PRODUCER_LIFE_MS` at most.
 
         Best effort: without an answer the bus remembers them for longer.
         """

@@ -1,4 +1,4 @@
-"""Waits for many reads at once, in a thread that others can wake."""
+"""Waits for many reads at once, in a thread that other threads can wake."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T", bound="_HasFileno")
 
-# No descriptor of its own for a wait, where there is one.
+# `poll` needs no descriptor of its own; not every system has it.
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class _HasFileno(Protocol):
-    """Has a socket that can be read once there is something to do."""
+    """Has a socket that is readable once there is something to do."""
 
     def fileno(self) -> int:
-        """Of the socket."""
+        """Return the socket's descriptor."""
         ...
 
 
@@ -31,12 +31,12 @@ class WakeableWait:
         self._mouth.setblocking(False)
 
     def wake(self) -> None:
-        """End the wait that is under way, or else the next one. Any thread; no effect behind `close`."""
+        """End the current wait, or else the next one. Any thread; no effect after `close`."""
         with suppress(OSError):  # full: it will wake; closed: it has ended
             self._mouth.send(b"\0")
 
     def wait(self, reads: Iterable[T], timeout_s: float | None) -> list[T]:
-        """Return those of *reads* whose reply has begun, as soon as there is one. None: without a bound of time."""
+        """Wait for a reply; return those of *reads* that have one. *timeout_s* None: no limit."""
         with _Selector() as selector:
             selector.register(self._ear, selectors.EVENT_READ)
             for read in reads:
@@ -48,7 +48,7 @@ class WakeableWait:
         return [read for read in ready if read is not None]
 
     def close(self) -> None:
-        """Let go of its sockets."""
+        """Close its sockets."""
         self._ear.close()
         self._mouth.close()
 

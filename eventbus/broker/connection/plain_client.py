@@ -1,4 +1,4 @@
-"""Makes redis-py's clients, and is the only place that does: each for one server, and none that retries anything."""
+"""Makes all of redis-py's clients: each for one server, and none retries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.broker.connection.address import Address, Endpoint
 from eventbus.broker.connection.sentinel import SENTINEL_S, Sentinels, ToPrimary, ToPrimaryByTls
 from eventbus.broker.connection.tls import tls_options
 
-#: how long a reply may be late, seconds; a blocking read adds its block, else redis-py would give it up in the middle
+#: longest wait for a reply, seconds; a blocking read adds its block time
 REPLY_S = 5.0
 CONNECT_S = 5.0
 
@@ -45,7 +45,7 @@ def plain_client(
         "socket_connect_timeout": timeout_s or CONNECT_S,
         "client_name": name,
         "decode_responses": False,
-        # RESP2 on the wire too: no HELLO, no push messages, and shapes that no later default can change.
+        # RESP2 on the wire, too: no HELLO, no push messages, and reply shapes that no later default changes.
         "protocol": 2,
         "legacy_responses": True,
         # CLIENT SETINFO does not exist in 7.0: two refused commands a connection, and two denials in the ACL log.
@@ -68,7 +68,7 @@ def plain_client(
 
 
 def _sentinel_maker(address: Address, name: str) -> Callable[[Endpoint], redis.Redis]:
-    """Sentinels have users of their own, or none, and no databases."""
+    """Return a maker of clients for sentinels, which have users of their own, or none, and no databases."""
     plain = Address(
         scheme=address.scheme,
         endpoints=address.endpoints,

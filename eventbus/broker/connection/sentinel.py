@@ -1,6 +1,6 @@
-"""Finds the primary that sentinels watch, anew for every connection, so that a client survives a failover.
+"""Asks sentinels for the primary, again for every connection, so that a client survives a failover.
 
-redis-py's own client waits for a sentinel without end, and takes whatever a sentinel names for a primary.
+redis-py's own client waits for a sentinel without limit, and does not check that the named server is a primary.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from redis.sentinel import MasterNotFoundError
 
 from eventbus.broker.connection.address import Endpoint
 
-#: seconds that one sentinel may take to be reached, and to answer
+#: seconds to connect to one sentinel, and for its answer
 SENTINEL_S = 1.0
 
 
 class Sentinels:
-    """The sentinels of one primary, the one that was right last first. Shared by a client's connections.
+    """The sentinels of one primary; the last one that was right comes first. Shared by a client's connections.
 
-    Args: name: what they call the primary.  make: makes a client for one of them.
+    Args: name: of the primary, as the sentinels know it.  make: makes a client for one sentinel.
     """
 
     def __init__(self, name: str, endpoints: Sequence[Endpoint], make: Callable[[Endpoint], redis.Redis]) -> None:
@@ -53,7 +53,7 @@ class Sentinels:
         raise MasterNotFoundError("; ".join(problems))
 
     def distrust(self, endpoint: Endpoint | None = None) -> None:
-        """Ask *endpoint*, or whoever was asked last, after all others from now on."""
+        """From now on ask *endpoint*, by default the sentinel asked last, after all others."""
         last = endpoint or self._order[0]
         self._order = [*(each for each in self._order if each != last), last]
 
@@ -62,7 +62,7 @@ class Sentinels:
 
 
 class _ToPrimary:
-    """Connects where the sentinels say, and stays only if a primary is there. For a connection class of redis-py."""
+    """Connects to the server that the sentinels name, if it is a primary. A mixin for redis-py's connections."""
 
     host: str
     port: int
@@ -89,7 +89,7 @@ class _ToPrimary:
         try:
             return super().read_response(*args, **options)  # type: ignore[misc]
         except ReadOnlyError as error:
-            # It was one when we came. Only a new connection asks the sentinels again.
+            # It was the primary when we connected. Only a new connection asks the sentinels again.
             self.disconnect()  # type: ignore[attr-defined]
             raise MasterNotFoundError(f"{Endpoint(self.host, self.port)} has become a replica") from error
 
