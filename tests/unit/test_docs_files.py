@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eventbus.broker.health.bus_checks import COUNT_BYTES, STORED_BYTES, needed_bytes
+from eventbus.settings import MIB, Options
 from eventbus.workers.cli import main
 from eventbus.workers.metrics import COUNTERS, GAUGES
 
@@ -26,6 +28,12 @@ def test_the_page_of_settings_is_current() -> None:
         [sys.executable, "docs/settings_page.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_the_production_page_names_the_memory_that_doctor_computes() -> None:
+    page = " ".join((ROOT / "docs" / "production.md").read_text().split())
+    assert f"a partition needs up to {needed_bytes(Options(), 1) // MIB} MiB" in page
+    assert f"about {STORED_BYTES / 1000:g} KB of Redis, a remembered count {COUNT_BYTES / 1000:g} KB" in page
 
 
 def test_the_unit_starts_a_worker_and_leaves_time_to_drain() -> None:

@@ -109,7 +109,7 @@ class EmbeddedServer:
                 return str(self.url)
             if time.monotonic() > deadline:
                 state = "is still loading its data" if reply else "does not answer"
-                raise BusUnavailable(f"the server in {self.directory} {state}: see server.log there, or stop it")
+                raise BusUnavailable(f"the server in {self.directory} {state}: read */server.log there, or stop it")
             time.sleep(POLL_S)
 
     def stop(self, timeout_s: float = 10) -> None:

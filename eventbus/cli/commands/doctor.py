@@ -73,7 +73,7 @@ def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
         url = find_url(settings)
     except EventBusError as problem:
         cure = "correct EVENTBUS_REDIS_URL, or the password's variable; without a url it is the embedded server"
-        embedded = "look into server.log in its folder, EVENTBUS_STATE_DIR"
+        embedded = "read */server.log in its folder, EVENTBUS_STATE_DIR or ~/.local/state/eventbus"
         return [failed("connection", problem, cure if settings.redis_url else embedded)]
     return examine(url, settings, role=None if role is None else Role(role))
 
