@@ -314,9 +314,9 @@ def shims_in(state: Path) -> list[int]:
 def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
     env: dict[str, str], state: Path, procfile: Path, tmp_path: Path
 ) -> None:
-    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers())
+    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers("log"))
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
-        eventually(lambda: "pid=" in first.out)
+        eventually(lambda: "pid=" in first.out and "web-" in run("get", "pods", env=env).stdout)
         left = pid_of(first.out)
         assert "has left running" not in run("doctor", env=env).stdout
         assert "ended what" not in run("down", env=env).stdout
@@ -331,6 +331,7 @@ def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
     assert shims
     assert all((found := read_process(pid)) is None or found.gone for pid in (left, *shims))
     assert "has left running" not in run("doctor", env=env).stdout
+    assert "web-" not in run("get", "pods", env=env).stdout
 
 
 def test_what_lines_print_is_found_by_logs(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:

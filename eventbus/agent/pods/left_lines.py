@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from eventbus.agent.pods.local_pods import LocalPods
+from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
+from eventbus.cache.pager import list_all
+from eventbus.errors import NotFound
 from eventbus.event import ObjectReference
+from eventbus.kinds import POD
+from eventbus.list_watch import ListOptions
+from eventbus.remote.store import RemoteStore
+from eventbus.store.object_store import ObjectStore
 
 #: Below the state folder: where the lines of an `up` are; those of a second one at the same time in `up-2`, ….
 LINES: Final = "up"
@@ -32,6 +39,25 @@ def running_lines(directory: Path, namespace: str) -> list[str]:
     """Return the names of the pods of lines that run; *namespace*: "" is any."""
     pods = [pod for folder in line_folders(directory) for pod in LocalPods(folder.absolute()).all() if pod.active]
     return sorted(pod.name for pod in pods if namespace in ("", pod.namespace))
+
+
+def run_by(folder: Path) -> str:
+    """Return what the mirrors of an `up` with that folder say of it, in the annotation `RUN_BY_UP`."""
+    return f"{os.uname().nodename}:{folder.absolute()}"
+
+
+def remove_mirrors(store: ObjectStore | RemoteStore, folder: Path, *, but: Collection[str] = ()) -> None:
+    """Take out the mirrors of an `up` with that folder, except those of pods with the uids *but*.
+
+    Raises: BusUnavailable, BusRefused.
+    """
+    pods, mark = store.objects(POD), run_by(folder)
+    for pod in list_all(pods, ListOptions())[0].items:
+        annotations = pod.metadata.annotations
+        mirrored = annotations.get(CONFIG_MIRROR)
+        if annotations.get(RUN_BY_UP) == mark and mirrored is not None and mirrored not in but:
+            with suppress(NotFound):
+                pods.delete(pod.metadata.name, pod.metadata.namespace)
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -133,6 +159,8 @@ __all__ = [
     "line_folders",
     "page_of",
     "read_page",
+    "remove_mirrors",
+    "run_by",
     "running_lines",
     "write_page",
 ]

@@ -11,7 +11,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,12 +21,12 @@ from eventbus.agent.opening import node_name
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import Node as Offer
 from eventbus.agent.pods.bus_side import BusSide
-from eventbus.agent.pods.left_lines import GRACE_S
+from eventbus.agent.pods.left_lines import GRACE_S, remove_mirrors, run_by
 from eventbus.agent.pods.line_follower import LineFollower
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
 from eventbus.agent.pods.pod_workers import PodWork
-from eventbus.agent.pods.updates import CONFIG_MIRROR, CONFIG_SOURCE, RUN_BY_UP, Source, Work, full_name
+from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work, full_name
 from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
@@ -36,11 +35,8 @@ from eventbus.agent.runtime.isolation import NoIsolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.cache.pager import list_all
 from eventbus.clock import Clock
-from eventbus.errors import InvalidObject, NotFound
-from eventbus.kinds import POD
-from eventbus.list_watch import ListOptions
+from eventbus.errors import InvalidObject
 from eventbus.objects.pod import Pod
 from eventbus.periodic import Periodic
 from eventbus.remote.store import RemoteStore
@@ -91,7 +87,6 @@ class ProcfileRunner:
         self._screen = screen
         self._node = node_name(os.uname().nodename)
         self._restart_policy = restart_policy
-        self._run_by = f"{self._node}:{self.folder.absolute()}"
         self._folders = PodFolders(self.folder.absolute())
         bus_side = BusSide()  # lines need no ConfigMaps; the bus is where their mirrors are
         self._runtime = runtime = ProcessRuntime(
@@ -142,25 +137,12 @@ class ProcfileRunner:
 
         Mirrors that a killed process of ours has left there are taken out. Raises: BusUnavailable, BusRefused.
         """
-        pods = store.objects(POD)
-        left = [pod for pod in list_all(pods, ListOptions())[0].items if self._has_left(pod)]
-        for pod in left:
-            with suppress(NotFound):
-                pods.delete(pod.metadata.name, pod.metadata.namespace)
+        remove_mirrors(store, self.folder, but={pod.metadata.uid for pod in self._pods.values()})
         self._agent.attach(store, reads_pods=False)
 
     def hide(self) -> None:
         """Show them no more, for that bus is another one now."""
         self._agent.detach()
-
-    def _has_left(self, pod: Pod) -> bool:
-        annotations = pod.metadata.annotations
-        ours = {one.metadata.uid for one in self._pods.values()}
-        return (
-            annotations.get(RUN_BY_UP) == self._run_by
-            and CONFIG_MIRROR in annotations
-            and annotations[CONFIG_MIRROR] not in ours
-        )
 
     def add(self, lines: Iterable[Line]) -> None:
         """Run *lines* besides those that there are. Raises: InvalidObject: two have the same name."""
@@ -227,7 +209,7 @@ class ProcfileRunner:
             name=f"{metadata.name}-{self._node}",
             namespace=line.namespace,
             uid=str(uuid.uuid4()),
-            annotations={CONFIG_SOURCE: str(Source.FILE), RUN_BY_UP: self._run_by},
+            annotations={CONFIG_SOURCE: str(Source.FILE), RUN_BY_UP: run_by(self.folder)},
         )
         spec = msgspec.structs.replace(pod.spec, node_name=self._node)
         return msgspec.structs.replace(pod, metadata=made, spec=spec)

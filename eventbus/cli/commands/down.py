@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from eventbus.broker.embedded.server import EmbeddedServer
 
 
 @click.command()
@@ -33,7 +38,7 @@ def down(state_dir: str | None) -> None:
     from eventbus.errors import BusUnavailable
 
     server = EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ))
-    _end_left_lines(server.directory)
+    ended = _end_left_lines(server.directory)
     running = server.running()
     if processes := holders(server.directory):
         raise BusUnavailable(
@@ -43,14 +48,30 @@ def down(state_dir: str | None) -> None:
     if not running:
         click.echo(f"no embedded server is running in {server.directory}")
         return
+    if ended:
+        _remove_mirrors(server)
     server.stop()
     click.echo(f"stopped the embedded server in {server.directory}; its data stays there")
 
 
-def _end_left_lines(directory: Path) -> None:
+def _remove_mirrors(server: EmbeddedServer) -> None:
+    """Take what was ended out of the pods that the store shows; where that fails, the next `up` does it."""
+    from eventbus.agent.pods.left_lines import line_folders, remove_mirrors
+    from eventbus.errors import EventBusError
+    from eventbus.settings import Settings
+    from eventbus.store.object_store import ObjectStore
+
+    settings = Settings.from_environ(os.environ)
+    with suppress(EventBusError), ObjectStore.open(server.start(), settings=settings) as store:
+        for folder in line_folders(server.directory):
+            remove_mirrors(store, folder)
+
+
+def _end_left_lines(directory: Path) -> list[str]:
     if not any(directory.glob("up*.lock")):
-        return  # spares the import
+        return []  # spares the import
     from eventbus.agent.pods.left_lines import end_left_lines
 
     if ended := end_left_lines(directory):
         click.echo(f"ended what an `eventbus up` that was killed had left: {', '.join(ended)}")
+    return ended
