@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 
 from eventbus.broker.builds import ANNOUNCE_EVERY_S
 from eventbus.broker.bus import Bus
+from eventbus.broker.connection.connect import Client
 from eventbus.clock import Clock, SystemClock
 from eventbus.consume.group_consumer import consumer_name
 from eventbus.consume.health import LoopHealth
-from eventbus.errors import BusUnavailable
+from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.event import ObjectReference
 from eventbus.log import log
 from eventbus.record.broadcaster import EventBroadcaster
@@ -220,16 +221,24 @@ class Worker:
         try:
             while not self._signals.wait(LOOK_EVERY_S):
                 try:
-                    if time.monotonic() >= announce_at:
-                        announce_at = time.monotonic() + ANNOUNCE_EVERY_S
-                        self._bus.functions(client, 0).announce("worker", f"{self._component} {self._name}")
                     if changed := self._opener.news(self._bus, client):
                         return changed
                 except BusUnavailable:
                     continue  # the consumers wait for it, and say so
+                if time.monotonic() >= announce_at and self._announce(client):
+                    announce_at = time.monotonic() + ANNOUNCE_EVERY_S
             return ""
         finally:
             client.close()
+
+    def _announce(self, client: Client) -> bool:
+        """Say that this build is in use. False: functions or rights are missing; the consumers say so."""
+        try:
+            self._bus.functions(client, 0).announce("worker", f"{self._component} {self._name}")
+        except EventBusError as error:
+            log.debug("the build is not announced: %s", error)
+            return False
+        return True
 
     def _say_stopping(self) -> None:
         self._running.stopping = True

@@ -123,12 +123,6 @@ class Bus:
             client.hsetnx(key, "options", msgspec.json.encode(self.options))
             client.hsetnx(key, "options_version", str(self.options_version))
 
-    def look_at_codecs(self, client: Client) -> None:
-        """Look which codecs producers may use now. Redis: HMGET on the bus's key."""
-        with redis_errors():
-            (found,) = client.hmget(bus_key(self.prefix), ["codecs"])
-        self.codecs = parse_numbers(found, BASELINE_CODECS)
-
     def check_codecs(self) -> None:
         """Raises: ConfigError: producers may use a codec that this build cannot read; its workers would bury events."""
         if unknown := sorted(set(self.codecs) - set(CODECS)):

@@ -12,6 +12,7 @@ from eventbus.broker.builds import ANNOUNCE_EVERY_S, process_name
 from eventbus.broker.connection.connect import is_cluster
 from eventbus.broker.function_library import load
 from eventbus.broker.functions import announce_arguments
+from eventbus.broker.keys import bus_key
 from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.publish_call import (
     PRODUCER_LIFE_MS,
@@ -24,6 +25,7 @@ from eventbus.broker.publish_call import (
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.transport import BusDescription, PublishRequest, nothing
 from eventbus.errors import EventBusError, FunctionsForbidden, FunctionsMissing
+from eventbus.formats import BASELINE_CODECS, parse_numbers
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
@@ -62,8 +64,13 @@ class RedisTransport:
             )
             for request in requests
         ]
-        replies = self._round_trip([*commands, *self._announcement()], meanwhile)[: len(commands)]
-        answers = [translate(each) if isinstance(each, Exception) else parse_reply(each) for each in replies]
+        more = self._announcement()
+        replies = self._round_trip([*commands, *more], meanwhile)
+        if more:
+            self._announced(replies[len(commands) :])
+        answers = [
+            translate(each) if isinstance(each, Exception) else parse_reply(each) for each in replies[: len(commands)]
+        ]
         return self._make_missing(requests, answers)
 
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
@@ -86,14 +93,19 @@ class RedisTransport:
         self._client.close()
 
     def _announcement(self) -> list[tuple[Any, ...]]:
-        """Return what says now and then that this build records, and the look at what producers may use."""
-        now = time.monotonic()
-        if now < self._bus.announce_at:
+        """Return the commands that say now and then that this build records, and ask what producers may use."""
+        if time.monotonic() < self._bus.announce_at:
             return []
-        self._bus.announce_at = now + ANNOUNCE_EVERY_S
-        with suppress(EventBusError):
-            self._bus.look_at_codecs(self._client)
-        return [function_command(*announce_arguments(self._bus.keys[0], "recorder", process_name()))]
+        announce = function_command(*announce_arguments(self._bus.keys[0], "recorder", process_name()))
+        return [announce, ("HMGET", bus_key(self._bus.prefix), "codecs")]
+
+    def _announced(self, replies: Sequence[Any]) -> None:
+        """Take the answers: while the functions are missing, it is announced with the next publish."""
+        announced, found = replies
+        if not isinstance(found, Exception):
+            self._bus.codecs = parse_numbers(found[0], BASELINE_CODECS)
+        if not isinstance(announced, Exception):
+            self._bus.announce_at = time.monotonic() + ANNOUNCE_EVERY_S
 
     def _round_trip(self, commands: Sequence[tuple[Any, ...]], meanwhile: Callable[[], object]) -> list[Any]:
         """Send *commands*, call *meanwhile*, return an answer or an error each. A cluster's client does not wait so."""

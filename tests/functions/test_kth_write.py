@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.broker import build as build_module
+from eventbus.broker.build import library
 from tests.functions.breaking import Answer, Breaker, Executed, Refusal, breakable_server
+from tests.functions.partition import Partition
 from tests.functions.picture import differences
 from tests.functions.stories import Others, everybody_else, tell, tell_refused, the_house_is_kept
 from tests.functions.write_cases import CASES, Case
@@ -22,6 +25,7 @@ from tests.thin import one_of_each
 BORN = re.compile(rb"\d{16}")
 #: What every run tries: the first case of each function.
 SOME = one_of_each(CASES, lambda case: case.verb)
+OTHER_BUILD = "0123abcd"
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,28 @@ def test_whichever_write_fails_the_end_is_the_same(breaker: Breaker, case: Case,
         refusal = Refusal(function=case.verb, write=k, answer=Answer.WRONGTYPE, lasting=lasting)
         told = tell_refused(breaker, case, refusal, end)
         wrong += [f"write {k} of {len(end.writes)}, {written(write)}: {line}" for line in told]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_whichever_write_of_one_build_fails_another_build_finishes_it(
+    breaker: Breaker, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Notes of calls that were cut off belong to the format: whichever build comes next does what is left to do."""
+    ours = build_module.build()
+    breaker.client.function_load(library().replace(ours, OTHER_BUILD), replace=True)
+
+    def hand_over(_partition: Partition) -> None:
+        monkeypatch.setattr(build_module, "build", lambda: OTHER_BUILD)
+
+    end = tell(breaker, case)
+    wrong = []
+    for k, write in enumerate(end.writes, 1):
+        refusal = Refusal(function=case.verb, write=k, answer=Answer.WRONGTYPE)
+        told = tell_refused(breaker, case, refusal, end, hand_over)
+        wrong += [f"write {k} of {len(end.writes)}, {written(write)}: {line}" for line in told]
+        assert build_module.build() == OTHER_BUILD
+        monkeypatch.setattr(build_module, "build", lambda: ours)
     assert not wrong, "\n".join(wrong)
 
 
