@@ -158,7 +158,7 @@ def story_from_json(data: bytes) -> Story:
             Around(
                 Link(one["link"]),
                 from_core(one["event"]),
-                msgspec.convert(one.get("also", ()), tuple[ObjectReference, ...]),
+                msgspec.convert(one.get("also", ()), decodable(tuple[ObjectReference, ...])),
             )
             for one in shape.around
         )

@@ -14,6 +14,7 @@ import msgspec
 from eventbus.agent.pods.local_pods import LocalPods
 from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
 from eventbus.cache.pager import list_all
+from eventbus.decodable import decodable
 from eventbus.errors import NotFound
 from eventbus.event import ObjectReference
 from eventbus.kinds import POD
@@ -77,7 +78,7 @@ def write_page(path: Path, page: Page) -> None:
 def read_page(path: Path) -> Page | None:
     """Return the page that `write_page` wrote; None: there is none yet."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Page)
+        return msgspec.json.decode(path.read_bytes(), type=decodable(Page))
     except (OSError, msgspec.DecodeError):
         return None
 
