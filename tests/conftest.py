@@ -27,6 +27,9 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
+# Files that others can write are refused in many places, and a umask of 002 would have all of a test's files be such.
+os.umask(os.umask(0o022) | 0o022)
+
 pytest_plugins = [
     "tests.plugins.summary",
     "tests.plugins.threads",

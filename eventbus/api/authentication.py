@@ -8,18 +8,20 @@ import binascii
 import csv
 import hashlib
 import hmac
+import io
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
+from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.api import status
 from eventbus.api.access import AUTHENTICATED, MASTERS, User
 from eventbus.api.peers import is_unix, tcp_peer_uid, unix_peer_uid
+from eventbus.api.reread_file import RereadFile
 from eventbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,57 +32,57 @@ LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
 #: How browsers, which set no headers on a WebSocket, carry a token.
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 _HASHED: Final = "sha256:"
+#: Bytes of a file of tokens.
+MAX_TOKEN_FILE: Final = 16 * 1024 * 1024
 
 
 class TokenFile:
     """The API server's static tokens: `token,user,uid[,"group1,group2"]` a line, read again when the file changes.
 
-    A token may stand there as `sha256:<hex>`. Raises: ConfigError: it cannot be read, or a line is wrong.
+    A token may stand there as `sha256:<hex>`. Raises: ConfigError: it cannot be read, others can write it, or a line is
+    wrong.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read_as: tuple[int, int, int] | None = None
-        self._users: dict[bytes, User] = {}
-        self._refresh()
+        self._file = RereadFile("--token-file", path, _read_tokens)
 
-    def user(self, token: str) -> User | None:
+    async def user(self, token: str) -> User | None:
         """Return the owner of the token. Compares digests, so that no time tells how much of it was right."""
-        with suppress(ConfigError):  # what was read before goes on to hold
-            self._refresh()
+        await self._file.refresh()
         asked = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         found = None
-        for digest, user in self._users.items():
+        for digest, user in self._file.value.items():
             if hmac.compare_digest(digest, asked):
                 found = user
         return found
 
-    def _refresh(self) -> None:
-        try:
-            stat = self._path.stat()
-            if (seen := (stat.st_mtime_ns, stat.st_size, stat.st_ino)) == self._read_as:
-                return
-            with self._path.open(encoding="utf-8", newline="") as file:
-                users = dict(self._line(number, row) for number, row in enumerate(csv.reader(file), 1) if row)
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise ConfigError(f"--token-file {self._path}: {error}") from error
-        self._users, self._read_as = users, seen
 
-    def _line(self, number: int, row: Sequence[str]) -> tuple[bytes, User]:
-        token, name, uid = (row + [""] * 3)[:3] if isinstance(row, list) else ("", "", "")
-        if len(row) < 3 or not token or not name:
-            raise ConfigError(f'--token-file {self._path}, line {number}: write token,user,uid[,"group1,group2"]')
-        groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) > 3 else ()
-        user = User(name=name, uid=uid, groups=(*groups, AUTHENTICATED))
-        if not token.startswith(_HASHED):
-            return hashlib.sha256(token.encode()).digest(), user
-        try:
-            digest = bytes.fromhex(token.removeprefix(_HASHED))
-        except ValueError:
-            digest = b""
-        if len(digest) != hashlib.sha256().digest_size:
-            raise ConfigError(f"--token-file {self._path}, line {number}: sha256: is followed by 64 hex digits")
-        return digest, user
+def _read_tokens(path: Path) -> dict[bytes, User]:
+    """The users of a file of tokens, by the digests of their tokens. Raises: ConfigError."""
+    try:
+        check_own_folders(path)
+        text = read_own(path, MAX_TOKEN_FILE).decode("utf-8")
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except (ConfigError, OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"--token-file {path}: {error}") from error
+    return dict(_token_of_line(path, number, row) for number, row in enumerate(rows, 1) if row)
+
+
+def _token_of_line(path: Path, number: int, row: Sequence[str]) -> tuple[bytes, User]:
+    token, name, uid = ([*row, "", "", ""])[:3]
+    if len(row) < 3 or not token or not name:
+        raise ConfigError(f'--token-file {path}, line {number}: write token,user,uid[,"group1,group2"]')
+    groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) > 3 else ()
+    user = User(name=name, uid=uid, groups=(*groups, AUTHENTICATED))
+    if not token.startswith(_HASHED):
+        return hashlib.sha256(token.encode()).digest(), user
+    try:
+        digest = bytes.fromhex(token.removeprefix(_HASHED))
+    except ValueError:
+        digest = b""
+    if len(digest) != hashlib.sha256().digest_size:
+        raise ConfigError(f"--token-file {path}, line {number}: sha256: is followed by 64 hex digits")
+    return digest, user
 
 
 class Authenticator:
@@ -141,7 +143,7 @@ class Authenticator:
 
     async def token_user(self, token: str) -> User | None:
         """Whose *token* is: the file's, else that of who has signed it. Waits seconds where an issuer is slow."""
-        found = None if self._tokens is None else self._tokens.user(token)
+        found = None if self._tokens is None else await self._tokens.user(token)
         if found is None and self._jwts is not None:
             found = await self._jwts.user(token)
         return found

@@ -165,7 +165,7 @@ def test_a_changed_token_file_is_read_again(embedded_url: str, prefix: str, tmp_
         assert worker.call("GET", EVENTS).status == 200
         digest = "54d11f6acdc79ebf8aaa6ddad1c6cd2cd5bfc24c09e1a1a58ab2b1dbd40a41b1"
         (tmp_path / "tokens.csv").write_text(f'sha256:{digest},other,9,"system:masters"\n')
-        assert worker.call("GET", EVENTS).status == 401
+        eventually(lambda: worker.call("GET", EVENTS).status == 401)
 
 
 def test_processes_of_our_own_user_are_admins_and_no_operators(local_worker: ApiWorker) -> None:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
+from eventbus.api import reread_file
 from eventbus.api.access import User
 from eventbus.api.oidc import keys, tokens
 from eventbus.api.oidc.tokens import JwtUsers
@@ -30,6 +31,11 @@ T = TypeVar("T")
 #: Of the key ids that a stranger makes up.
 OWN_KEY = rsa.generate_private_key(65537, 2048)
 ANN = User(name="oidc:ann", groups=("system:authenticated",))
+
+
+@pytest.fixture(autouse=True)
+def looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reread_file, "LOOK_EVERY_S", 0)
 
 
 @pytest.fixture(autouse=True)

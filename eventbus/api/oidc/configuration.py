@@ -14,10 +14,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 
 FLAG: Final = "--authentication-config"
+#: Bytes of the file.
+MAX_BYTES: Final = 1024 * 1024
 _VERSIONS: Final = ("apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1")
 #: The API server's own bound.
 _MOST: Final = 64
@@ -88,18 +91,22 @@ class _Configuration(_Part, frozen=True):
 
 
 def read_configuration(path: Path) -> tuple[JwtConfig, ...]:
-    """The issuers of a configuration file, YAML or JSON. Raises: ConfigError: it names the field that will not do."""
+    """The issuers of a configuration file, YAML or JSON.
+
+    Raises: ConfigError: others can write the file, or a field will not do, which it names.
+    """
     import yaml
 
     try:
-        plain = yaml.safe_load(path.read_text("utf-8"))
+        check_own_folders(path)
+        plain = yaml.safe_load(read_own(path, MAX_BYTES).decode("utf-8"))
         for where in _not_served(plain):
             raise ValueError(f"{where}: {_NOT_SERVED[where.rpartition('.')[2]]}")
         found = msgspec.convert(plain, decodable(_Configuration))
         if found.api_version not in _VERSIONS or found.kind != "AuthenticationConfiguration":
             raise ValueError(f"must be apiVersion {_VERSIONS[0]}, kind AuthenticationConfiguration")
         _check(found.jwt)
-    except (OSError, ValueError, yaml.YAMLError) as error:  # those of msgspec are ValueErrors
+    except (ConfigError, OSError, ValueError, yaml.YAMLError) as error:  # those of msgspec are ValueErrors
         raise ConfigError(f"{FLAG} {path}: {error}") from error
     return found.jwt
 

@@ -19,8 +19,8 @@ import jwt
 from eventbus.api.access import AUTHENTICATED, User
 from eventbus.api.oidc.configuration import FLAG, JwtConfig, PrefixedClaim, read_configuration
 from eventbus.api.oidc.keys import ALGORITHMS, IssuerKeys, Key
+from eventbus.api.reread_file import RereadFile
 from eventbus.clock import Clock, SystemClock
-from eventbus.errors import ConfigError
 from eventbus.log import log
 from eventbus.text import printable
 
@@ -77,21 +77,22 @@ class JwtUsers:
     """
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
-        self._path = path
+        self._file = RereadFile(FLAG, path, read_configuration)
+        self._configs: tuple[JwtConfig, ...] = ()
         self._clock = clock or SystemClock()
         self._issuers: dict[str, _Issuer] = {}
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._told: dict[str, float] = {}
         self.refused: Counter[str] = Counter()  #: tokens, by reason
-        self._read_as = self._look()
-        self._read()
+        self._take_configuration()
 
     async def user(self, token: str) -> User | None:
         """Return the user of *token*, or None: it is refused, which is counted and told.
 
         Waits for the issuer's keys if those that are known will not do, `keys.FETCH_S` at most.
         """
-        self._refresh()
+        await self._file.refresh()
+        self._take_configuration()
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         known = self._known.get(digest)
         if known is not None and known.by is known.issuer.keys.known and self._now() < known.until:
@@ -138,29 +139,13 @@ class JwtUsers:
     def _now(self) -> float:
         return self._clock.time_ns() / 1e9
 
-    def _look(self) -> tuple[int, int, int] | None:
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return None
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
-    def _refresh(self) -> None:
-        """Read the file again, if it has changed; one that will not do is told once."""
-        if (seen := self._look()) == self._read_as:
-            return
-        self._read_as = seen
-        try:
-            self._read()
-        except ConfigError as error:
-            log.warning("%s; what was read before goes on to hold", error)
-        else:
-            log.info("%s %s was read again", FLAG, self._path)
-
-    def _read(self) -> None:
+    def _take_configuration(self) -> None:
         """Issuers that stay the same keep their keys; who was found by the rules of before is asked for anew."""
+        if self._configs is self._file.value:
+            return
+        self._configs = self._file.value
         found = {}
-        for config in read_configuration(self._path):
+        for config in self._configs:
             before = self._issuers.get(config.issuer.url)
             same = before is not None and before.config.issuer == config.issuer
             keys = before.keys if before is not None and same else IssuerKeys(config.issuer, clock=self._clock)

@@ -1,0 +1,96 @@
+"""A file of settings that is read again when it changes, without holding up the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from eventbus.errors import ConfigError
+from eventbus.log import log
+
+T = TypeVar("T")
+
+#: Seconds between two looks at the file: so long a change may go unnoticed.
+LOOK_EVERY_S: Final = 1.0
+#: Seconds that a request waits for a look. A file on a disk that does not answer then holds up no more requests.
+LOOK_S: Final = 1.0
+
+
+class RereadFile(Generic[T]):
+    """The *value* of a file. `refresh` looks whether the file has changed; all but the look itself is in the loop.
+
+    A file that cannot be used any more is reported once, and the value of before goes on to hold.
+
+    Args:   read: in the caller's thread first, later in others.
+    Raises: ConfigError: what *read* raises at the first time.
+    """
+
+    def __init__(self, flag: str, path: Path, read: Callable[[Path], T]) -> None:
+        self._flag = flag
+        self._path = path
+        self._read = read
+        self._stamp = self._look()
+        self.value = read(path)
+        self._looking: asyncio.Future[None] | None = None
+        self._late = False
+        self._due = time.monotonic()
+
+    async def refresh(self) -> None:
+        """Wait until the file has been looked at, unless that was within the last second, or takes longer than one."""
+        loop = asyncio.get_running_loop()
+        looking = self._looking
+        if looking is None or looking.get_loop() is not loop:  # of a loop that has ended
+            if time.monotonic() < self._due:
+                return
+            looking = self._looking = loop.create_future()
+            self._late = False
+            threading.Thread(target=self._look_again, args=(looking,), name="eventbus-api-file", daemon=True).start()
+        if self._late:
+            return
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await asyncio.shield(looking)
+        except TimeoutError:
+            if not self._late:
+                self._late = True
+                log.warning("%s %s does not answer; what was read before goes on to hold", self._flag, self._path)
+
+    def _look_again(self, looking: asyncio.Future[None]) -> None:
+        found: T | ConfigError | None = None
+        stamp = self._look()
+        if stamp != self._stamp:
+            try:
+                found = self._read(self._path)
+            except ConfigError as error:
+                found = error
+            except Exception as error:  # whoever waits must be told
+                found = ConfigError(f"{self._flag} {self._path} cannot be read: {error!r}")
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            looking.get_loop().call_soon_threadsafe(self._finish, looking, stamp, found)
+
+    def _finish(self, looking: asyncio.Future[None], stamp: object, found: T | ConfigError | None) -> None:
+        if self._looking is not looking:
+            return
+        self._looking, self._due = None, time.monotonic() + LOOK_EVERY_S
+        if isinstance(found, ConfigError):
+            log.error("%s; what was read before goes on to hold", found)
+        elif found is not None:
+            self.value = found
+            log.info("%s %s was read again", self._flag, self._path)
+        self._stamp = stamp
+        looking.set_result(None)
+
+    def _look(self) -> object:
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
+
+
+__all__ = ["LOOK_EVERY_S", "LOOK_S", "RereadFile"]
