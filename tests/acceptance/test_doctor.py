@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import BusyLoadingError
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.build import build
@@ -157,6 +159,38 @@ def test_a_default_user_that_cannot_load_the_file_is_named(env: dict[str, str], 
         assert "user default off ~* &* +@all" in found["user"]["cure"]
         admin.execute_command("CONFIG", "SET", "appendonly", "no")
         assert look(as_metrics)[1]["user"]["severity"] == "ok", "nothing is loaded then"
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server on PATH")
+@pytest.mark.parametrize("rights", ["", "~* &* +@all"], ids=["off alone", "off with its rights"])
+def test_a_default_user_that_is_off_loses_the_bus_at_a_restart_only_where_doctor_says_so(
+    short_path: Path, tmp_path: Path, prefix: str, rights: str
+) -> None:
+    """The page of production has the second line. Which servers lose the bus with the first, only trying tells."""
+    users = tmp_path / "users.acl"
+    users.write_text(f"user root on nopass ~* &* +@all\nuser default off {rights}\n")
+    binary = Path(shutil.which("redis-server") or "")
+    server = EmbeddedServer(short_path, binary=binary, config={"aclfile": str(users)})
+    url = server.start().replace("unix://", "unix://root:any@")
+    env = environment(url, prefix)
+    try:
+        open_bus(url, Settings(prefix=prefix))
+        with make_client(url) as admin:
+            kept = admin.dbsize()
+        assert look(env)[1]["user"]["severity"] == ("ok" if rights else "warning")
+        with make_client(url) as admin:
+            admin.shutdown(save=False, nosave=True)
+        server.stop()
+        server.start()
+        with make_client(url) as admin:
+            eventually(admin.ping, despite=(BusyLoadingError,))
+            lost = kept - admin.dbsize()
+        assert look(env)[1]["persistence"]["severity"] == ("error" if lost else "ok")
+        assert not (lost and rights)
+    finally:
+        with make_client(url) as admin:
+            admin.shutdown(save=False, nosave=True)
+        server.stop()
 
 
 def test_a_server_that_has_refused_part_of_its_file_is_named(env: dict[str, str], server: EmbeddedServer) -> None:
