@@ -413,6 +413,22 @@ def test_a_story_goes_on_by_the_one_stream_of_the_page(bus: Bus, url: str, open_
 
 
 @pytest.mark.volume
+def test_objects_that_were_started_together_are_one_line_with_a_link_each(bus: Bus, url: str, open_page: Open) -> None:
+    source = EventSource("tests", "host-of-many")
+    starts = [event(f"many-{number}", "Started") for number in range(7)]
+    write(
+        bus, *(msgspec.structs.replace(one, source=source) for one in (*starts, event("one", "Failed", "m", "Warning")))
+    )
+    page = open_page(f"{url}?object=Pod/live/one")
+    line = page.locator(".around tbody tr").filter(has_text="many-")
+    expect(line).to_have_count(1)
+    expect(line).to_contain_text("Pod ×7")
+    expect(line).to_contain_text("7 started: ")
+    expect(line).to_contain_text("and 2 more")
+    expect(line.get_by_role("link")).to_have_count(5)
+
+
+@pytest.mark.volume
 def test_what_has_completed_since_its_last_failure_fails_no_more(bus: Bus, url: str, open_page: Open) -> None:
     def job(reason: str, type_: str = "Normal", count: int = 1) -> Event:
         return msgspec.structs.replace(event("nightly", reason, type_=type_), count=count)
