@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 import msgspec
@@ -21,6 +22,8 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 
+#: Versions that one round trip looks for.
+ASKED = 500
 #: How much of an error's text is kept, characters.
 WHY_LENGTH = 300
 
@@ -49,6 +52,23 @@ class Burial(msgspec.Struct, frozen=True, array_like=True):
     key: str
     why: str
     body: bytes
+
+
+class LostVersions(msgspec.Struct, frozen=True):
+    """The versions among which the store has lost some: above *after*, not above *until*. Noticed at *noticed_ms*."""
+
+    after: int
+    until: int
+    noticed_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.after}-{self.until}@{self.noticed_ms}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Read what `str` gave; None: it is something else."""
+        found = re.fullmatch(r"(\d{1,16})-(\d{1,16})@(\d{1,16})", text, re.ASCII)
+        return None if found is None else cls(*map(int, found.groups()))
 
 
 class ExportHold(msgspec.Struct, frozen=True):
@@ -94,6 +114,7 @@ class ExportStore:
         self._keys = keys = bus.keys[partition]
         self._export = keys.export + sink.encode()
         self._later = keys.later + sink.encode()
+        self._changes = keys.changes_of(EVENTS)
         self._note = keys.note_of(f"export:{sink}")
         # With the sink's generation behind it, as soon as the export is held.
         self._exported = self._exported_of = keys.exported + sink.encode() + b":"
@@ -156,6 +177,34 @@ class ExportStore:
             found: Any = self._client.get(self._keys.version_of(EVENTS))
         return version_in(found)
 
+    def lost_versions(self) -> LostVersions | None:
+        """Read what the sink's last worker has noted as lost; None: nothing."""
+        with redis_errors():
+            found: Any = self._client.hget(self._export, "lost")
+        return LostVersions.parse(found.decode("ascii", "replace")) if found else None
+
+    def entry_before(self, version: int) -> int | None:
+        """Return the version of the last entry of changes up to *version*; None: the stream begins behind it."""
+        with redis_errors():
+            found: Any = self._client.xrevrange(self._changes, f"{version}-0", "-", count=1)
+        return _version(found[0]) if found else None
+
+    def lost_among(self, versions: Sequence[int]) -> set[int]:
+        """Return those of *versions* that lie between two entries of changes: the store gave and has lost them."""
+        lost: set[int] = set()
+        for start in range(0, len(versions), ASKED):
+            asked = versions[start : start + ASKED]
+            pipe = self._client.pipeline(transaction=False)
+            for version in asked:
+                pipe.xrevrange(self._changes, f"({version}-0", "-", count=1)
+                pipe.xrange(self._changes, f"{version}-0", "+", count=1)
+            with redis_errors():
+                replies = pipe.execute()
+            for version, before, behind in zip(asked, replies[::2], replies[1::2], strict=True):
+                if before and behind and version < (whole_number(behind[0][1].get(b"f")) or _version(behind[0])):
+                    lost.add(version)
+        return lost
+
     def lag(self, position: int) -> Lag:
         """Measure how far a sink at *position* is behind the store. Raises: BusUnavailable: call again."""
         return read_lag(node_of(self._client, self._keys.meta), self._keys, position)
@@ -196,6 +245,10 @@ class ExportStore:
         return found
 
 
+def _version(entry: tuple[bytes, Any]) -> int:
+    return int(entry[0].partition(b"-")[0])
+
+
 def _returned(value: bytes) -> UpdateState | None:
     try:
         return msgspec.msgpack.decode(value, type=decodable(UpdateState))
@@ -203,4 +256,4 @@ def _returned(value: bytes) -> UpdateState | None:
         return None
 
 
-__all__ = ["Burial", "ExportStore", "ExportHold", "UpdateState", "ExportCheckpoint", "export_group"]
+__all__ = ["Burial", "ExportStore", "ExportHold", "LostVersions", "UpdateState", "ExportCheckpoint", "export_group"]

@@ -56,6 +56,7 @@ def run_get(request: Request) -> None:
             list_all=lambda: list_all(objects, options)[0] if listing is None else listing(session),
             watch=lambda version: objects.watch(_watching(options, version)),
             wanted=request.wanted,
+            tells_lost=asked.watches and asked.output_watch_events,
         )
         found = order(follower.fetch())
         if asked.watches:

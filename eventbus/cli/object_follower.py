@@ -19,6 +19,7 @@ class ObjectFollower:
     """Follows the objects asked for, and remembers what has been shown.
 
     Args: list_all: everything that is asked for.  watch: the same, from a version.  wanted: whether to show it.
+          tells_lost: keep all that is wanted, so that what went while changes were lost is told as DELETED.
     """
 
     def __init__(
@@ -27,11 +28,14 @@ class ObjectFollower:
         list_all: Callable[[], ObjectList[Any]],
         watch: Callable[[str], Watch[Any]],
         wanted: Callable[[Any], bool],
+        tells_lost: bool = False,
     ) -> None:
         self._list_all = list_all
         self._watch = watch
         self._wanted = wanted
         self._shown: dict[tuple[str, str, str], int] = {}
+        self._tells_lost = tells_lost
+        self._objects: dict[tuple[str, str, str], Any] = {}
         self._version = ""
 
     def fetch(self) -> list[Any]:
@@ -40,12 +44,14 @@ class ObjectFollower:
         self._version = found.resource_version
         fresh = [one for one in found.items if self._is_new(one)]
         self._shown = {_identity(one): _version(one) for one in found.items}
+        if self._tells_lost:
+            self._objects = {_identity(one): one for one in found.items if self._wanted(one)}
         return [one for one in fresh if self._wanted(one)]
 
     def follow(self) -> Iterator[Sequence[PrintedChange]]:
         """Yield changes, in order for each object, deletions too; never ends. Waits through an absent Redis.
 
-        Call `fetch` first. What was deleted while changes were lost is not told.
+        Call `fetch` first. With *tells_lost*, so is what went while changes were lost, as in a restart of Redis.
         """
         while True:
             try:
@@ -65,8 +71,11 @@ class ObjectFollower:
                     continue
                 if event.type is WatchEventType.DELETED:
                     self._shown.pop(_identity(found), None)
+                    self._objects.pop(_identity(found), None)
                 else:
                     self._shown[_identity(found)] = _version(found)
+                    if self._tells_lost and self._wanted(found):
+                        self._objects[_identity(found)] = found
                 if self._wanted(found):
                     yield [PrintedChange(event.type, found)]
         finally:
@@ -75,7 +84,13 @@ class ObjectFollower:
     def _list_again(self) -> list[PrintedChange]:
         while True:
             try:
-                return [PrintedChange(WatchEventType.ADDED, found) for found in self.fetch()]
+                before = self._objects
+                fresh = self.fetch()
+                gone = [found for identity, found in before.items() if identity not in self._shown]
+                return [
+                    *(PrintedChange(WatchEventType.DELETED, found) for found in gone),
+                    *(PrintedChange(WatchEventType.ADDED, found) for found in fresh),
+                ]
             except BusUnavailable:
                 _pause()
 

@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from itertools import chain, islice
 
 from eventbus.backoff import Backoff
@@ -24,6 +25,7 @@ from eventbus.export.batch import SinkDelivery, make_rounds
 from eventbus.export.choice import Choice
 from eventbus.export.delayed import Waiting
 from eventbus.export.leadership import ExportLease, LeaseLost
+from eventbus.export.lost_rows import LostRows
 from eventbus.export.options import ExportOptions
 from eventbus.export.pausing import Pausing, finish
 from eventbus.export.progress import ExportProgress, Figures
@@ -103,10 +105,23 @@ class PartitionExporter:
             rate_per_s=options.rate_per_s,
             calling=calling or self._lease.during_a_call,
             uniform=uniform,
+            origin=lambda: self._lost_rows.origin,
         )
         self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
         choice = Choice(self._store, options.repeats, self._progress, clock)
         self._rounds = RoundWriter(self._writer, choice, self._progress, self._keep, clock)
+        self._lost_rows = LostRows(
+            sink,
+            bus=bus,
+            partition=partition,
+            store=self._store,
+            writer=self._writer,
+            clock=clock,
+            keep=self._keep,
+            scan=self._stored_after,
+            uids=partial(self._storage.uids, partition),
+            what=what,
+        )
         self._waiting = Waiting(self._store, self._storage)
         self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
@@ -246,6 +261,8 @@ class PartitionExporter:
             self._read_from(newest)
         if (yield from self._writer.open()):
             raise ExportStopped
+        if lease.position is not None:
+            yield from self._lost_rows.resume()
         return True
 
     def _step(self, block_ms: int) -> Pausing[int]:
@@ -259,10 +276,12 @@ class PartitionExporter:
             changes = changes or reader.read(block_ms)
         except Expired as error:
             log.warning("%s: %s; listing the store", self._what, error)
+            yield from self._lost_rows.find(reader.after)
             yield from self._catch_up(after=reader.after)
             return 0
         if reader.after != self._position:
-            yield from self._rounds.write_all(self._rounds_of(changes, reader))
+            yield from self._rounds.write_all(self._lost_rows.watch(self._rounds_of(changes, reader)))
+        yield from self._lost_rows.remove()
         return len(changes)
 
     def _rounds_of(self, changes: Sequence[Change[Event]], reader: ChangeReader[Event]) -> Iterator[Round]:
@@ -280,18 +299,29 @@ class PartitionExporter:
         """Write what the store holds and was changed behind *after*, then go on from the version before the list."""
         self.figures.lists += 1
         newest = self._store.newest_version()
+        found = (
+            SinkDelivery(key=member[-ID_CHARS:].decode(), event=event, verb=Verb.UPDATE)
+            for member, event in self._scan(after)
+            if start.takes(event)
+        )
+        chunks = iter(lambda: list(islice(found, self._options.batch_events)), [])
+        yield from self._rounds.write_all(self._lost_rows.watch(Round(deliveries=chunk) for chunk in chunks))
+        lost = self._lost_rows.note
+        yield from self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}, figures=lost))
+        self._read_from(newest)
+        yield from self._lost_rows.remove()
+
+    def _scan(self, after: int) -> Iterator[tuple[bytes, Event]]:
+        """Read the events of the store that were changed behind *after*, with their members of the index."""
         index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
         scanner = Scanner(bus=self._bus, client=self.client, storage=self._storage)
         # Not read ahead: while the sink is written to, the line would lie idle with an answer on it, and might be cut.
-        found = (
-            SinkDelivery(key=member[-ID_CHARS:].decode(), event=event, verb=Verb.UPDATE)
-            for member, event in chain.from_iterable(scanner.scan(self._partition, index, ahead=False))
-            if int(event.metadata.resource_version) > after and start.takes(event)
-        )
-        chunks = iter(lambda: list(islice(found, self._options.batch_events)), [])
-        yield from self._rounds.write_all(Round(deliveries=chunk) for chunk in chunks)
-        yield from self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}))
-        self._read_from(newest)
+        for member, event in chain.from_iterable(scanner.scan(self._partition, index, ahead=False)):
+            if int(event.metadata.resource_version) > after:
+                yield member, event
+
+    def _stored_after(self, after: int) -> Iterator[Event]:
+        return (event for _, event in self._scan(after))
 
     def _read_from(self, position: int) -> None:
         self._position, self._ahead = position, ()
@@ -350,6 +380,7 @@ class PartitionExporter:
     def _let_go(self) -> None:
         self._progress.end()
         self._reader, self._ahead = None, ()
+        self._lost_rows.forget()
 
     def close(self) -> None:
         """End the turn that waits, give the lease back, and close the sink. `run` does it."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -48,6 +48,8 @@ from eventbus.sinks.contract import (
 )
 from eventbus.store.storage import with_metadata
 
+T = TypeVar("T")
+
 #: client-go's maxTriesPerEvent and sleepDuration: an event that fails is given up after 100 to 110 s.
 MAX_TRIES = 12
 RETRY_S = 10.0
@@ -60,6 +62,12 @@ class Outage(StrEnum):
 
     PAUSE = "pause"  #: wait for it, for ever
     COUNT = "count"  #: one more try of this event, as in client-go
+
+
+class Stopped(Enum):
+    """The result of a call that was not made: whoever waited was told to stop."""
+
+    STOPPED = 1
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -112,6 +120,7 @@ class SinkWriter:
               rate_per_s: what `before` keeps to; no call has more events than a second of it, else `before` would wait
                 for a large one for long and then let it go at once. 0: no limit.
               calling: what is entered around each call of the sink.
+              origin: the bus and partition of the deliveries, asked before each write.
     """
 
     def __init__(
@@ -125,8 +134,10 @@ class SinkWriter:
         rate_per_s: float = 0.0,
         calling: Callable[[], AbstractContextManager[None]] = nullcontext,
         uniform: Callable[[float, float], float] = random.uniform,
+        origin: Callable[[], str] = str,
     ) -> None:
         self._sink = sink
+        self._origin = origin
         self._batch = sink if isinstance(sink, BatchSink) else None
         self._later = sink if isinstance(sink, LaterSink) else None
         self._outage = outage
@@ -155,18 +166,25 @@ class SinkWriter:
         sink = self._sink
         if not isinstance(sink, OpeningSink) or self._outage is Outage.COUNT:
             return False
+        return (yield from self.ask(sink.open)) is Stopped.STOPPED
+
+    def ask(self, call: Callable[[], T]) -> Pausing[T | Stopped]:
+        """Make a call of the sink that may be repeated, waiting for a sink that does not answer.
+
+        Raises: SinkGone, and what *call* raises about more than that.
+        """
         while True:
             if (yield from self._before(0)):
-                return True
+                return Stopped.STOPPED
             try:
                 with self._calling():
-                    sink.open()
+                    answer = call()
             except (OSError, SinkUnreachable, Throttled) as error:
                 if (yield from self._wait_for_sink(_classified(error))):
-                    return True
+                    return Stopped.STOPPED
             else:
                 self._answered()
-                return False
+                return answer
 
     def write(
         self,
@@ -240,7 +258,7 @@ class SinkWriter:
         if self._batch is None:
             return self._call_each(chunk)
         if self._later is None or meanwhile is None:
-            return self._answers(chunk, partial(self._batch.write, _writes(chunk)))
+            return self._answers(chunk, partial(self._batch.write, self._writes(chunk)))
         begun = self._begin(self._later, chunk)
         try:
             yield from meanwhile()
@@ -253,9 +271,13 @@ class SinkWriter:
     def _begin(self, sink: LaterSink, chunk: Sequence[_Item]) -> Callable[[], Sequence[SinkAnswer]]:
         try:
             with self._calling():
-                return sink.begin(_writes(chunk))
+                return sink.begin(self._writes(chunk))
         except Exception as error:
             return partial(_raise, error)
+
+    def _writes(self, chunk: Sequence[_Item]) -> list[SinkWrite]:
+        origin = self._origin()
+        return [SinkWrite.of(item.verb, *_arguments(item), item.delivery.prepared, origin) for item in chunk]
 
     def _answers(self, chunk: Sequence[_Item], write: Callable[[], Sequence[SinkAnswer]]) -> Sequence[SinkAnswer]:
         try:
@@ -350,10 +372,6 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-def _writes(chunk: Sequence[_Item]) -> list[SinkWrite]:
-    return [SinkWrite.of(item.verb, *_arguments(item), item.delivery.prepared) for item in chunk]
-
-
 def _arguments(item: _Item) -> tuple[Event, EventPatch | None]:
     delivery = item.delivery
     return delivery.event, delivery.patch() if item.verb is Verb.PATCH else None
@@ -376,4 +394,4 @@ def _classified(error: Exception) -> EventBusError:
     return SinkUnreachable(problem) if isinstance(error, OSError) else UnexpectedReply(problem)
 
 
-__all__ = ["MAX_TRIES", "RETRY_S", "Outage", "Outcome", "Progress", "SinkWriter"]
+__all__ = ["MAX_TRIES", "RETRY_S", "Outage", "Outcome", "Progress", "SinkWriter", "Stopped"]

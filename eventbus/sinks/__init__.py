@@ -4,6 +4,7 @@ Systems only: no positions, no retries, no Redis."""
 
 from eventbus.sinks.contract import (
     BatchSink,
+    DeletingSink,
     EventPatch,
     EventSink,
     LaterSink,
@@ -21,6 +22,7 @@ __all__ = [
     "EventSink",
     "BatchSink",
     "LaterSink",
+    "DeletingSink",
     "SinkMode",
     "SinkWrite",
     "SinkAnswer",

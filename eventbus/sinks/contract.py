@@ -63,6 +63,7 @@ class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     *delivery_id* is `<event uid>/<count>`: the same for every repeat of the write, another for every other one.
     *prepared* is what `LaterSink.prepare` made of the event; None: it was not asked.
+    *origin* is the bus and the partition that the event comes from, as `DeletingSink.held` is given it.
     """
 
     verb: Verb
@@ -70,11 +71,16 @@ class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
     patch: EventPatch | None = None
     delivery_id: str
     prepared: object = None
+    origin: str = ""
 
     @classmethod
-    def of(cls, verb: Verb, event: Event, patch: EventPatch | None = None, prepared: object = None) -> SinkWrite:
+    def of(
+        cls, verb: Verb, event: Event, patch: EventPatch | None = None, prepared: object = None, origin: str = ""
+    ) -> SinkWrite:
         """Make a write with its delivery id."""
-        return cls(verb=verb, event=event, patch=patch, delivery_id=delivery_id(event), prepared=prepared)
+        return cls(
+            verb=verb, event=event, patch=patch, delivery_id=delivery_id(event), prepared=prepared, origin=origin
+        )
 
 
 #: What became of one write of a batch: the event as the system has it now, or the error that hit this event alone.
@@ -158,6 +164,31 @@ class LaterSink(BatchSink, Protocol):
 
 
 @runtime_checkable
+class DeletingSink(BatchSink, Protocol):
+    """A sink that can remove events that the store has lost, and that came back under another uid.
+
+    Redis may lose its last writes in a restart or a failover. The producers send the events again, and some of them
+    come back under another uid, so the sink has them twice. The loop calls `held` to find events that were lost, and
+    `delete` when they have come back. A sink without these two keeps them.
+    """
+
+    def held(self, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        """Return events that were written with *origin*, *most* of them at most.
+
+        Their versions are above *after* and not above *until*, and they were last seen at *since* or later. Raises: as
+        `EventSink`.
+        """
+        ...
+
+    def delete(self, events: Sequence[Event]) -> int:
+        """Remove those of *events* that the system still has in this very version. Returns how many. May be repeated.
+
+        Raises: EventRejected: the sink may not remove anything.  Else as `EventSink`.
+        """
+        ...
+
+
+@runtime_checkable
 class OpeningSink(EventSink, Protocol):
     """A sink that wants to connect before there is anything to write, so that a wrong password is told at once."""
 
@@ -178,6 +209,7 @@ def delivery_id(event: Event) -> str:
 
 __all__ = [
     "BatchSink",
+    "DeletingSink",
     "EventPatch",
     "EventSink",
     "LaterSink",

@@ -47,6 +47,8 @@ _SELECTABLE: Final = {**EVENTS_V1.fields, **EVENT.fields}
 _CONTROLS: Final = re.compile(r"[\0-\x1f\x7f]")
 #: Names in the index that are looked at: one, and those of events that went a moment ago.
 _NAMED = 4
+#: Names looked up in one round trip.
+_ASKED: Final = 500
 
 
 class EventStorage:
@@ -106,6 +108,29 @@ class EventStorage:
                 if found := self._found(place, packed):
                     return found
         return None
+
+    def uids(self, partition: int, names: Sequence[tuple[str, str]]) -> set[str]:
+        """Return the uids of all events of *partition* with one of these namespaces and names.
+
+        Redis: ZRANGE and GET, in two round trips for 500 of them.
+        """
+        keys, found = self._bus.keys[partition], set[str]()
+        for start in range(0, len(names), _ASKED):
+            pipe: Any = self._client.pipeline(transaction=False)
+            for namespace, name in names[start : start + _ASKED]:
+                low, high = bounds(f"{namespace}/{name}\0".encode("utf-8", "replace"))
+                pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, _NAMED)
+            with redis_errors():
+                members = [member for members in pipe.execute() for member in members]
+            pipe = self._client.pipeline(transaction=False)
+            for member in members:
+                pipe.get(keys.object + member[-ID_CHARS:])
+            with redis_errors():
+                stored = pipe.execute() if members else []
+            for member, packed in zip(members, stored, strict=True):
+                if one := self._found(Place(partition, member[-ID_CHARS:]), packed):
+                    found.add(one.object.metadata.uid)
+        return found
 
     def check(self, found: Event) -> None:
         """Check name, namespace, fields and packed size. Raises: InvalidObject."""

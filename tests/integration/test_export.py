@@ -33,6 +33,7 @@ from tests.support.exporting import (
     about,
     close,
     exporters,
+    forget_the_newest_version,
     make_exporter,
     run_until_idle,
     status_of,
@@ -289,13 +290,6 @@ def test_the_lag_is_the_number_of_changes_in_the_stream_though_versions_jump(
     assert exporter._store.lag(position).events == 70, "those that were trimmed away are listed, not read"
     partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=0, approximate=False)
     assert exporter._store.lag(position).events == 0
-
-
-def forget_the_newest_version(partition: Partition) -> None:
-    """Let the next version jump, as after a restart of the server."""
-    key = partition.keys.version_of("events")
-    version, _, added = partition.admin.get(key).decode().partition(" ")
-    partition.admin.set(key, f"{int(version) - 1} {added}")
 
 
 # -- outages -------------------------------------------------------------------------------------------------------

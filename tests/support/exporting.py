@@ -18,6 +18,7 @@ from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
 from eventbus.sinks import EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
 from tests.builders import make_event, make_reference
+from tests.functions.partition import Partition
 
 
 class OwnTime:
@@ -187,6 +188,13 @@ def close(exporter: PartitionExporter) -> None:
     """Gives back lease and connection."""
     exporter.stop()
     exporter.run()
+
+
+def forget_the_newest_version(partition: Partition) -> None:
+    """Let the next version jump, as after a restart of the server: its history is another one then."""
+    key = partition.keys.version_of("events")
+    version, added, *_ = partition.admin.get(key).split()
+    partition.admin.set(key, b" ".join((version, added, b"0" * 16)))
 
 
 def status_of(bus: Bus, name: str = "memory") -> SinkStatus:

@@ -42,6 +42,8 @@ class SinkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     dead: int
     lists: int
     waiting: int  #: repeats held back for a time, and buried events to be written again
+    deleted: int = 0  #: removed from the sink: Redis lost them, and they came back under another uid
+    kept: int = 0  #: still in the sink: Redis lost them, and nothing took their place
 
 
 class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -65,6 +67,8 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     holders: tuple[str, ...]
     orphans: tuple[int, ...]  #: partitions without a living worker
     parts: tuple[SinkPart, ...]
+    deleted: int = 0
+    kept: int = 0
 
 
 def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
@@ -178,6 +182,8 @@ def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
         dead=_number(fields, "dead"),
         lists=_number(fields, "lists"),
         waiting=int(waiting),
+        deleted=_number(fields, "deleted"),
+        kept=_number(fields, "kept"),
     )
 
 
@@ -203,6 +209,8 @@ def _sum(name: str, mode: str, parts: tuple[SinkPart, ...]) -> SinkStatus:
         holders=tuple(sorted({part.holder for part in parts if part.holder})),
         orphans=tuple(part.partition for part in parts if not part.holder or part.seen_s * 1000 >= SILENT_MS),
         parts=parts,
+        deleted=sum(part.deleted for part in parts),
+        kept=sum(part.kept for part in parts),
     )
 
 

@@ -45,13 +45,19 @@ STEPS: Final[tuple[LiteralString, ...]] = (
     CREATE INDEX eventbus_events_last_seen ON eventbus_events (last_seen DESC);
     CREATE INDEX eventbus_events_warnings ON eventbus_events (reason, last_seen DESC) WHERE type = 'Warning';
     """,
+    # Versions grow with time, and so do rows: a BRIN index costs a write next to nothing.
+    """
+    ALTER TABLE eventbus_events ADD COLUMN origin text COLLATE "C" NOT NULL DEFAULT '';
+    COMMENT ON COLUMN eventbus_events.origin IS 'bus and partition that wrote the row last; empty: before version 2';
+    CREATE INDEX eventbus_events_rv ON eventbus_events USING brin (rv);
+    """,
 )
 
-# One parameter, a JSON array: the cheapest for the client, one round trip, no temporary table, fit for any pooler.
+# One JSON array: the cheapest for the client, one round trip, no temporary table, fit for any pooler.
 # The same name for another object (two partitions made it in the same nanosecond) is left alone: see CLASHES.
 UPSERT: Final[LiteralString] = """
     INSERT INTO eventbus_events AS old (namespace, name, uid, rv, object_kind, object_name, object_uid,
-                                        type, reason, message, count, first_seen, last_seen, event)
+                                        type, reason, message, count, first_seen, last_seen, event, origin)
     SELECT coalesce(meta->>'namespace', ''), coalesce(meta->>'name', ''), coalesce(meta->>'uid', ''),
            (meta->>'resourceVersion')::bigint,
            coalesce(object->>'kind', ''), coalesce(object->>'name', ''), coalesce(object->>'uid', ''),
@@ -60,13 +66,13 @@ UPSERT: Final[LiteralString] = """
            coalesce(event->>'firstTimestamp', event->>'eventTime', meta->>'creationTimestamp')::timestamptz,
            coalesce((coalesce(event->'series'->>'lastObservedTime', event->>'lastTimestamp', event->>'eventTime',
                               event->>'firstTimestamp', meta->>'creationTimestamp'))::timestamptz, now()),
-           event
+           event, $2
       FROM jsonb_array_elements($1::jsonb) AS event,
            LATERAL (SELECT event->'metadata' AS meta, event->'involvedObject' AS object OFFSET 0) AS parts
     ON CONFLICT (namespace, name) DO UPDATE
        SET uid = EXCLUDED.uid, rv = EXCLUDED.rv, type = EXCLUDED.type, reason = EXCLUDED.reason,
            message = EXCLUDED.message, count = EXCLUDED.count, first_seen = EXCLUDED.first_seen,
-           last_seen = EXCLUDED.last_seen, event = EXCLUDED.event
+           last_seen = EXCLUDED.last_seen, event = EXCLUDED.event, origin = EXCLUDED.origin
      WHERE old.rv < EXCLUDED.rv AND old.object_kind = EXCLUDED.object_kind
        AND old.object_name = EXCLUDED.object_name AND old.object_uid = EXCLUDED.object_uid
 """
@@ -80,6 +86,20 @@ CLASHES: Final[LiteralString] = """
      WHERE (old.object_kind, old.object_name, old.object_uid)
            <> (coalesce(body->'involvedObject'->>'kind', ''), coalesce(body->'involvedObject'->>'name', ''),
                coalesce(body->'involvedObject'->>'uid', ''))
+"""
+
+
+#: Rows that one partition of one bus has written, with versions between two, and that were seen lately.
+HELD: Final[LiteralString] = """
+    SELECT event::text FROM eventbus_events
+     WHERE origin = %s AND rv > %s AND rv <= %s AND last_seen >= %s ORDER BY rv LIMIT %s
+"""
+
+DELETE: Final[LiteralString] = """
+    DELETE FROM eventbus_events AS old
+     USING (SELECT body->'metadata' AS meta FROM jsonb_array_elements(%s::jsonb) AS body) AS given
+     WHERE old.namespace = coalesce(meta->>'namespace', '') AND old.name = coalesce(meta->>'name', '')
+       AND old.uid = coalesce(meta->>'uid', '') AND old.rv = (meta->>'resourceVersion')::bigint
 """
 
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, LiteralString, NoReturn
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from eventbus.encoding.event_json import decode_core
 from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkError, SinkUnreachable
 from eventbus.event import Event
 from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
 from eventbus.sinks.postgres.errors import hits_one_row, translate
-from eventbus.sinks.postgres.schema import CLASHES, UPSERT, migrate
+from eventbus.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT, migrate
 from eventbus.sinks.postgres.statement import send
 from eventbus.sinks.postgres.watchdog import hang_up_after
 from eventbus.sinks.registry import SinkOptions, safe_sink_url
@@ -178,7 +180,7 @@ class PostgresSink:
         """Send the first statement. What is returned waits for it, and sends the others; its answers are `write`'s."""
         batch = _Batch(writes, self.prepare)
         rows = batch.next(self._rows)
-        return partial(self._finish, batch, rows, self._send(rows) if rows else None)
+        return partial(self._finish, batch, rows, self._send(rows, batch.origin) if rows else None)
 
     def _finish(
         self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None
@@ -191,6 +193,28 @@ class PostgresSink:
             rows, sent = batch.next(self._rows), None
         return batch.answers
 
+    def held(self, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        """Read the rows of *origin* in a range of versions, seen since then. Raises: SinkUnreachable, Throttled."""
+        rows = self._alone(HELD, (origin, after, until, since, most)).fetchall()
+        return [decode_core(text) for (text,) in rows]
+
+    def delete(self, events: Sequence[Event]) -> int:
+        """Delete the rows that have exactly these uids and versions. Raises: EventRejected: no right to; as `held`."""
+        return self._alone(DELETE, (_ENCODE([storable_core(event) for event in events]).decode(),)).rowcount
+
+    def _alone(self, query: LiteralString, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
+        """Execute a statement that may have to read many rows: its limit of time is a migration's."""
+        try:
+            connection = self._connected()
+            with hang_up_after(_MIGRATION_S, connection.fileno()), connection.transaction():
+                connection.execute("SELECT set_config('statement_timeout', '0', true)")
+                return connection.execute(query, parameters)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise EventRejected(str(translate(error))) from error
+        except psycopg.Error as error:
+            self.close()
+            raise translate(error) from error
+
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -198,7 +222,7 @@ class PostgresSink:
 
     def _put(self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None = None) -> None:
         try:
-            self._settle(batch, rows, (sent or self._send(rows))())
+            self._settle(batch, rows, (sent or self._send(rows, batch.origin))())
         except psycopg.Error as error:
             translated = translate(error)
             if not hits_one_row(translated):
@@ -211,7 +235,7 @@ class PostgresSink:
             self._put(batch, rows[:middle])
             self._put(batch, rows[middle:])
 
-    def _send(self, rows: list[_Row]) -> Callable[[], Sequence[int]]:
+    def _send(self, rows: list[_Row], origin: str) -> Callable[[], Sequence[int]]:
         """Send the statement that writes *rows*.
 
         What is returned waits for its end, and returns those whose name an event of another object has. What goes wrong
@@ -220,7 +244,7 @@ class PostgresSink:
         events = "[" + ",".join(row.json for row in rows) + "]"
         try:
             connection = self._connected()
-            rows_written = send(connection, UPSERT, events, timeout_s=self._timeout_s)
+            rows_written = send(connection, UPSERT, (events, origin), timeout_s=self._timeout_s)
         except (psycopg.Error, SinkError) as error:
             return partial(_raise, error)
 
@@ -291,6 +315,7 @@ class _Batch:
 
     def __init__(self, writes: Sequence[SinkWrite], prepare: Callable[[Event], str | EventUnbuildable]) -> None:
         self.answers: list[SinkAnswer] = [write.event for write in writes]
+        self.origin = writes[0].origin if writes else ""
         rows = []
         for place, write in enumerate(writes):
             prepared, metadata = write.prepared or prepare(write.event), write.event.metadata

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -16,14 +16,14 @@ from psycopg.pq import ExecStatus
 
 
 def send(
-    connection: psycopg.Connection[Any], statement: LiteralString, parameter: str, *, timeout_s: float
+    connection: psycopg.Connection[Any], statement: LiteralString, parameters: Sequence[str], *, timeout_s: float
 ) -> Callable[[], int]:
-    """Send *statement* with its one parameter, $1. What is returned waits for its end and returns the number of rows.
+    """Send *statement* with its parameters, $1 and on. What is returned waits for its end and returns how many rows.
 
     Nothing else may be done with the connection in between. Raises: psycopg.Error, both of them.
     """
     line, until = connection.pgconn, time.monotonic() + timeout_s
-    line.send_query_params(statement.encode(), [parameter.encode()])
+    line.send_query_params(statement.encode(), [parameter.encode() for parameter in parameters])
     while line.flush():  # some of it is still to be taken
         if _wait(line.socket, select.POLLIN | select.POLLOUT, until) & select.POLLIN:
             line.consume_input()

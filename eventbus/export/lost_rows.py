@@ -1,0 +1,223 @@
+"""Removes from a sink what the store has lost, once the event has come back under another uid.
+
+Redis loses its last writes in a restart or a failover, though the sink has some of them already. The producers send the
+events again. Where several of them said the same, another one may come first now, and the event gets its uid.
+
+    1. Events a1 of producer A and b1 of producer B are one event, with the uid of a1. It is exported.
+    2. Redis loses both; the export's position is among what it loses.
+    3. B sends b1 again, then A a1: one event again, with the uid of b1. It is exported: the row of a1 must go.
+
+That the store does not have an event proves nothing: it may have expired, or it was evicted or deleted. So a row goes
+only if all of this is true:
+
+- This partition of this bus wrote it, and it was last seen less than an event's life ago.
+- The store lost the version that the row has: it lies between two entries of the stream of changes.
+- No event of the store has its uid.
+- The event was written again since, or one that combines it with similar ones, with another uid.
+
+All others stay, and are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.exports import ExportCheckpoint, ExportStore, LostVersions
+from eventbus.clock import Clock
+from eventbus.errors import EventRejected
+from eventbus.event import Event
+from eventbus.export.pausing import Pausing
+from eventbus.export.round_writer import ExportStopped, Round
+from eventbus.export.sink_writer import SinkWriter, Stopped
+from eventbus.log import log
+from eventbus.sinks.contract import DeletingSink, EventSink
+
+#: The most rows that are remembered. What a server loses in a second is less.
+MOST_ROWS = 20_000
+#: Producers find a loss within so long, though they record nothing (`record/ack_check.py`). An event that happened
+#: first after that is a new one.
+SENT_AGAIN_S = 60
+
+#: What all events that may be counted as one, or combined, have in common.
+_Subject: TypeAlias = tuple[str, ...]
+
+
+class LostRows:
+    """The rows of one sink and partition that the store has lost. One thread.
+
+    Args: keep: keeps a checkpoint, however long Redis is away. Raises: LeaseLost.
+          scan: reads the events of the store that were changed behind a version.
+          uids: reads the uids of the events of the store that have these namespaces and names.
+    """
+
+    def __init__(
+        self,
+        sink: EventSink,
+        *,
+        bus: Bus,
+        partition: int,
+        store: ExportStore,
+        writer: SinkWriter,
+        clock: Clock,
+        keep: Callable[[ExportCheckpoint], Pausing[None]],
+        scan: Callable[[int], Iterable[Event]],
+        uids: Callable[[Sequence[tuple[str, str]]], Set[str]],
+        what: str,
+    ) -> None:
+        self._sink = sink if isinstance(sink, DeletingSink) else None
+        self._bus = bus
+        self._partition = partition
+        self._store = store
+        self._writer = writer
+        self._clock = clock
+        self._keep = keep
+        self._scan = scan
+        self._uids = uids
+        self._what = what
+        self.forget()
+
+    @property
+    def origin(self) -> str:
+        """Return what the rows of this partition of this bus are written with."""
+        return f"{self._bus.id}/{self._partition}"
+
+    def forget(self) -> None:
+        """Remember nothing: whoever holds the lease next asks again."""
+        self._lost: LostVersions | None = None
+        self._rows: dict[_Subject, list[Event]] = {}
+        self._replaced: list[Event] = []
+
+    def resume(self) -> Pausing[None]:
+        """Go on with what the worker before has found. Raises: ExportStopped, and what Redis does."""
+        self.forget()
+        lost = self._store.lost_versions() if self._sink else None
+        if lost is None:
+            return
+        self._lost = lost
+        yield from self._find(lost)
+        if self._rows:
+            for event in self._scan(lost.after):
+                self.see(event)
+            yield from self.remove()
+
+    def find(self, after: int) -> Pausing[None]:
+        """Find the rows that were lost: changes behind *after*, which was read last, are missing.
+
+        Raises: ExportStopped, and what Redis does.
+        """
+        if self._sink is None:
+            return
+        before = self._store.entry_before(after)
+        if before is None:
+            return  # all was flushed, or trimmed: nothing says what was lost, and what only went
+        yield from self._give_up()
+        self._lost = LostVersions(before, self._store.newest_version(), self._clock.time_ns() // 1_000_000)
+        yield from self._find(self._lost)
+        if self._rows:
+            count = sum(map(len, self._rows.values()))
+            text = "each goes if its event comes back under another uid"
+            log.warning(
+                "%s: Redis has lost writes, and with them %d events that the sink has: %s", self._what, count, text
+            )
+
+    @property
+    def note(self) -> dict[str, str]:
+        """Return the figures that the next worker needs, to be kept with the position."""
+        return {"lost": str(self._lost)} if self._lost and self._rows else {}
+
+    def watch(self, rounds: Iterator[Round]) -> Iterator[Round]:
+        """Yield *rounds*, and look at their events as `see` does."""
+        for round_ in rounds:
+            if self._rows:
+                for delivery in round_.deliveries:
+                    if not delivery.only_forget:
+                        self.see(delivery.event)
+            yield round_
+
+    def see(self, event: Event) -> None:
+        """Look whether *event*, of the store, takes the place of a row. Call `remove` then, when nothing is written."""
+        rows = self._rows.get(_subject(event))
+        if not rows or self._lost is None:
+            return
+        first_seen = event.first_timestamp or event.event_time or event.metadata.creation_timestamp
+        latest = datetime.fromtimestamp(self._lost.noticed_ms / 1000, UTC) + timedelta(seconds=SENT_AGAIN_S)
+        for row in list(rows):
+            if row.metadata.uid == event.metadata.uid:
+                rows.remove(row)
+            elif self._is_same(row, event) and (first_seen is None or first_seen <= latest):
+                rows.remove(row)
+                self._replaced.append(row)
+
+    def remove(self) -> Pausing[None]:
+        """Remove the rows that were replaced. Not while the sink writes. Raises: ExportStopped, and what Redis does."""
+        if self._sink is None or self._lost is None:
+            return
+        if self._replaced:
+            rows, self._replaced = self._replaced, []
+            stored = self._uids([(row.metadata.namespace, row.metadata.name) for row in rows])
+            gone = [row for row in rows if row.metadata.uid not in stored]
+            old = [row for row in gone if (row.last_seen or self._oldest()) < self._oldest()]
+            yield from self._delete(self._sink, [row for row in gone if row not in old], kept=len(old))
+        if self._lost.noticed_ms + self._life_ms <= self._clock.time_ns() // 1_000_000:
+            yield from self._give_up()
+
+    def _find(self, lost: LostVersions) -> Pausing[None]:
+        sink = self._sink
+        assert sink is not None
+        held = yield from self._writer.ask(
+            lambda: sink.held(self.origin, after=lost.after, until=lost.until, since=self._oldest(), most=MOST_ROWS)
+        )
+        if isinstance(held, Stopped):
+            raise ExportStopped
+        versions = self._store.lost_among([int(event.metadata.resource_version) for event in held])
+        for event in held:
+            if int(event.metadata.resource_version) in versions:
+                self._rows.setdefault(_subject(event), []).append(event)
+
+    def _delete(self, sink: DeletingSink, rows: Sequence[Event], *, kept: int) -> Pausing[None]:
+        deleted = 0
+        if rows:
+            try:
+                found = yield from self._writer.ask(lambda: sink.delete(rows))
+            except EventRejected as error:
+                log.warning("%s: %d events that came back under another uid stay: %s", self._what, len(rows), error)
+                kept += len(rows)
+            else:
+                if isinstance(found, Stopped):
+                    raise ExportStopped
+                deleted = found
+                log.info("%s: removed %d events that came back under another uid", self._what, deleted)
+        yield from self._keep(ExportCheckpoint(raised={"deleted": deleted, "kept": kept}))
+
+    def _give_up(self) -> Pausing[None]:
+        """Count the rows that stay: nothing has taken their place."""
+        kept = sum(map(len, self._rows.values()))
+        self.forget()
+        if kept:
+            yield from self._keep(ExportCheckpoint(raised={"kept": kept}, figures={"lost": ""}))
+
+    def _is_same(self, row: Event, event: Event) -> bool:
+        combined = self._bus.options.aggregate_message
+        return row.message == event.message or row.message.startswith(combined) or event.message.startswith(combined)
+
+    @property
+    def _life_ms(self) -> int:
+        return self._bus.options.event_ttl_s * 1000
+
+    def _oldest(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.time_ns() / 1e9 - self._bus.options.event_ttl_s, UTC)
+
+
+def _subject(event: Event) -> _Subject:
+    # Not by who reports: what combines others has none.
+    about, source = event.involved_object, event.source
+    return (
+        *(about.kind, about.namespace, about.name, about.uid, event.type, event.reason),
+        *(source.component, source.host),
+    )
+
+
+__all__ = ["MOST_ROWS", "SENT_AGAIN_S", "LostRows"]
