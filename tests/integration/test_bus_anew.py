@@ -109,7 +109,7 @@ def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
     assert broadcaster.flush(PATIENCE_S)
     if what == "another format":
         of_format_3(client, bus)
-        words = "the bus has format 3, this build has format 2"
+        words = "the bus has format 3, this build reads and writes format 2"
     else:
         anew(client, bus, partitions=5)
         words = "the bus was made anew with 5 partitions, and this process knows 2: restart this process"
@@ -187,7 +187,7 @@ def test_a_worker_notices_within_a_second_and_goes_on_begins_anew_or_ends(bus: B
     anew(client, bus, partitions=5)
     assert opener.news(bus, client) == "the bus was made anew with 5 partitions, and this process knows 2"
     of_format_3(client, bus)
-    with pytest.raises(ConfigError, match="the bus has format 3, this build has format 2: use the build that made it"):
+    with pytest.raises(ConfigError, match="this build reads and writes format 2: use a version that reads format 3"):
         opener.news(bus, client)
 
 

@@ -44,6 +44,7 @@ class Bus(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     partitions: int
     event_ttl_s: int
+    codecs: tuple[int, ...]
 
 
 class Last(msgspec.Struct, frozen=True):
