@@ -25,7 +25,7 @@ from eventbus.settings import AggregateKey, Options, SpamKey
 KEY_WEIGHT = 8
 MAX_CALL_WEIGHT = 640
 
-#: A longer message is not kept with its subject, of which there are many in the cache.
+#: A longer message is not kept in the cache, which has many subjects.
 MAX_HEARD_CHARS = 1_024
 
 
@@ -36,11 +36,11 @@ class Subject(msgspec.Struct, frozen=True):
     spam: bytes
     aggregate_object: bytes
     suppressed_object: bytes
-    event_prefix: Any  #: a hash to be continued with the message
+    event_prefix: Any  #: a hash, to be updated with the message
     exempt: int
     namespace: str
     object_name: str
-    about: str  #: of its object: /kind/name, as the index has it
+    about: str  #: /kind/name of its object, as in the index
     dimensions: str
 
 
@@ -49,14 +49,14 @@ class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
 
     uid: PackedUid
     event: WireEvent
-    body: bytes  #: as it is stored, without what is stored beside it
+    body: bytes  #: as it is stored, without the fields that are stored separately
     subject: Subject
     key: bytes
     local: bytes
 
 
 class Correlator:
-    """Gives events their keys, by the options of the bus. Not thread-safe; one a worker thread."""
+    """Computes the keys of events, by the options of the bus. Not thread-safe; one for each worker thread."""
 
     def __init__(self, options: Options) -> None:
         self._by_field_path = options.aggregate_key is AggregateKey.REASON_FIELD_PATH
@@ -67,7 +67,7 @@ class Correlator:
         self._cached = lru_cache(maxsize=16_384)(self._make_cached)
 
     def keyed(self, uid: PackedUid, event: WireEvent, packed: bytes) -> KeyedEvent:
-        """Return the event with its keys: nothing is hashed if it repeats what was last said of its subject."""
+        """Return the event with its keys. Nothing is hashed if it repeats its subject's last message."""
         cached = self._cached(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
@@ -125,7 +125,7 @@ class Correlator:
 
 
 class _CachedKeys:
-    """A subject, and the keys and the body of its last message: a hot object says the same again and again."""
+    """A subject, and the keys and the body of its last message: a hot object repeats it."""
 
     __slots__ = ("body", "key", "local", "message", "place", "said", "subject")
 
@@ -133,7 +133,7 @@ class _CachedKeys:
         self.subject = subject
         self.message: str | None = None
         self.key = self.local = self.body = b""
-        #: A packed event of the usual shape with this at this place says the same as the last one. None: look at it.
+        #: A packed event of the usual shape with these bytes at this place repeats the last message. None: compare it.
         self.said: bytes | None = None
         self.place = slice(0, 0)
 
@@ -142,12 +142,12 @@ class _CachedKeys:
         digest = self.subject.event_prefix.copy()
         digest.update(said)
         self.key = id_text(digest.digest())[:ID_CHARS]
-        # What is distinct among similar events is their message.
+        # Similar events differ in their message.
         self.local = blake2b(said, digest_size=8).digest()
         self.message = message if len(message) <= MAX_HEARD_CHARS else None
 
     def remember_body(self, packed: bytes, event: WireEvent) -> bytes:
-        """Return the body of *packed*. It is kept if its message is."""
+        """Return the body of *packed*, and keep it if the message is kept."""
         body = stored_body(packed, event)
         self.body, self.said = b"", None
         if body is not packed and self.message is not None:
@@ -162,7 +162,7 @@ class CallBuilder:
     def __init__(self, keys: Keys, options: Options) -> None:
         self._keys = keys
         self._by_minute = options.occurrences_s > 0
-        # Each numbers what it holds from 1, in the order in which it came.
+        # Each numbers its keys from 1, in the order of their first use.
         self._sets: dict[bytes, int] = {}
         self._buckets: dict[bytes, int] = {}
         self._events: dict[bytes, int] = {}
