@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.errors import ConfigError
 
-#: scheme → (port where none is given, whether TLS is spoken)
+#: scheme → (default port, whether it means TLS)
 _TCP = {
     "redis": (6379, False),
     "rediss": (6379, True),
@@ -28,7 +28,7 @@ TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 TLS_FOLDERS = ("ssl_ca_path",)
 _TLS = {*TLS_FILES, *TLS_FOLDERS, "ssl_password", "ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version"}
 _SENTINEL = {"sentinel_username", "sentinel_password"}
-#: what an url's query may say. redis-py lets it override anything, retries and reply shapes included
+#: allowed parameters of a url's query. redis-py would let it override anything, also retries and reply shapes
 _OPTIONS = {"db", "username", "password", *_TLS}
 
 
@@ -43,10 +43,10 @@ class Endpoint(NamedTuple):
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """An url of the bus that can be used. Holds the password.
+    """A valid url of the bus, with the password.
 
-    *endpoints* are the server, nodes of a cluster, or, where *primary* names what they watch, sentinels; empty: there
-    is a *socket*. *options* are the rest of the query.
+    *endpoints* are the server, nodes of a cluster, or the sentinels of *primary*; empty: there is a *socket*. *options*
+    are the rest of the query.
     """
 
     scheme: str
@@ -58,7 +58,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
     options: Mapping[str, str] = {}
 
-    shown: str  #: for messages; has no secret in it
+    shown: str  #: for messages, without secrets
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -86,7 +86,7 @@ def parse_address(url: str) -> Address:
         primary, database = _path(parts, shown)
     known = _OPTIONS | (_SENTINEL if primary else set())
     if unknown := parts.query.keys() - known:
-        # What stands behind an unquoted & may be the rest of a password.
+        # The text after an unquoted & may be the rest of a password.
         named = "one that is not known (an & in a password is %26)" if "password" in parts.query else sorted(unknown)
         raise ConfigError(f"{shown} has options {named}; valid are {', '.join(sorted(known))}")
     if database and not (database.isdecimal() and database.isascii()):
@@ -120,7 +120,7 @@ def with_password(url: str, password: str | None) -> str:
 def safe_url(url: str) -> str:
     """Return *url* for messages: scheme, user, hosts, port, path; never a password, even if *url* cannot be parsed.
 
-    A user without a password is not shown: most often it is the password, written in the wrong place.
+    A user without a password is not shown: usually it is the password in the wrong place.
     """
     scheme, found, _ = url.partition("://")
     if not found or not scheme.replace("+", "").replace("-", "").isalnum():
@@ -160,7 +160,7 @@ class _Parts(NamedTuple):
 
 
 def _split(url: str) -> _Parts:
-    """Split by hand, since urlsplit knows no list of hosts. Raises: ConfigError."""
+    """Split by hand, because urlsplit has no list of hosts. Raises: ConfigError."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in (*_TCP, _SOCKET):
         given = f"{scheme}://" if found else "no scheme"
@@ -168,7 +168,7 @@ def _split(url: str) -> _Parts:
     before, _, fragment = rest.partition("#")
     place, _, query = before.partition("?")
     authority, slash, path = place.partition("/")
-    # An unquoted /, ? or # in a password ends the hosts too early; the @ then turns up behind it.
+    # An unquoted /, ? or # in a password ends the hosts too early; then the @ comes after it.
     stray = bool(authority) and "@" in path + query
     if fragment or "#" in rest or stray or set(authority.rpartition("@")[0]) & set("[]"):
         raise _unreadable(scheme)
@@ -190,7 +190,7 @@ def _endpoint(text: str, default: int, shown: str) -> Endpoint:
 
 
 def _path(parts: _Parts, shown: str) -> tuple[str, str]:
-    """Return the name by which sentinels know the primary, and the database; '' for one that is absent."""
+    """Return the sentinels' name of the primary, and the database; '' for a missing one."""
     names = [unquote(name) for name in parts.path.strip("/").split("/") if name]
     if "sentinel" not in parts.scheme:
         return "", parts.query.get("db", "/".join(names))

@@ -1,4 +1,4 @@
-"""Clients of a cluster, and the one map of each cluster that a process keeps: what they need is loaded with it."""
+"""Makes clients of a cluster, and keeps one map of each cluster in this process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from eventbus.broker.connection.cluster_client import ClusterClient
     from eventbus.broker.connection.cluster_map import ClusterMap, Node
 
-#: seconds that a node may take to be reached, and to answer, when it is only asked where the slots are
+#: seconds to connect to a node, and for its answer, when it is asked for the slots
 ASK_S = 1.0
 
-#: by url; kept for the life of the process, since who opens the bus again must find it without the node the url names
+#: by url; kept for the life of the process: a second open must find the cluster without the node of the url
 _maps: dict[str, ClusterMap] = {}
 
 
@@ -67,9 +67,9 @@ class _Asker:
 
 
 def _greeting(node: Node) -> Any:
-    """Make the greeting of a new connection, which refuses any node but *node*.
+    """Make the greeting of a new connection, which refuses any other node than *node*.
 
-    By now its address may belong to another cluster, and the bus there to others."""
+    Its address may belong to another cluster by now, with another bus."""
 
     def greet(connection: Any) -> None:
         connection.on_connect()

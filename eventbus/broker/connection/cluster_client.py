@@ -1,7 +1,7 @@
 """A client for all nodes of a cluster: each command goes to the node that has its key, and fails with that node alone.
 
-It has the methods of redis-py's own client, as its pipeline has. Nothing is sent again but what a node did not take
-because it is another's (MOVED, ASK). Why not redis-py's RedisCluster: docs/decisions/0023.
+The client and its pipeline have the methods of redis-py's. A command is sent again only if a node redirects it (MOVED,
+ASK). Why not redis-py's RedisCluster: docs/decisions/0023.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eventbus.broker.connection.address import Endpoint
 from eventbus.broker.connection.cluster_map import ClusterMap, Node
 from eventbus.broker.connection.cluster_slots import key_slot, slot_of
 
-#: How often a command is sent on before that is given up: a slot that moves is found after one or two.
+#: Redirections of one command at most: a slot that moves is found after one or two.
 MOST_HOPS = 5
 
 
@@ -42,7 +42,7 @@ class Routed(NamedTuple):
 class _Commands(CoreCommands):
     """redis-py's methods, all of which end in `execute_command`."""
 
-    _event_dispatcher: Any = None  #: what redis-py tells of its own clients; it asks for one by type only
+    _event_dispatcher: Any = None  #: of redis-py's own clients; looked up by type only
 
 
 class ClusterClient(_Commands):
@@ -64,7 +64,7 @@ class ClusterClient(_Commands):
         self.close()
 
     def close(self) -> None:
-        """Hang up on all nodes, also for a thread that waits for a reply. Idempotent."""
+        """Close the connections to all nodes, also while a thread waits for a reply. Idempotent."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
             client.close()
@@ -101,7 +101,7 @@ class ClusterClient(_Commands):
         return self._client(self._nodes.owner(slot))
 
     def met(self, slot: int, error: Exception) -> None:
-        """Tell the map what was met at the node of *slot* by whoever uses its `plain` client."""
+        """Report an error of the `plain` client of *slot*'s node to the map."""
         if isinstance(error, ResponseError):
             self._elsewhere(error)
         elif isinstance(error, RedisError | OSError):
@@ -109,12 +109,12 @@ class ClusterClient(_Commands):
                 self._nodes.failed(self._nodes.owner(slot), error)
 
     def exchange(self, commands: Sequence[Routed]) -> list[Any]:
-        """Send every command to its node, all nodes at once, and read what they answer.
+        """Send every command to its node, to all nodes at once, and read the replies.
 
-        Returns: for each its reply, or the error it met: those of a node that is away have that node's.
+        Returns: for each its reply or its error: the commands of a node that is away have that node's error.
         """
         replies: list[Any] = [None] * len(commands)
-        targets: dict[int, tuple[Node, bool]] = {}  #: by number of the command: where it was sent on to; only once
+        targets: dict[int, tuple[Node, bool]] = {}  #: redirections, by number; whether for once
         todo = list(range(len(commands)))
         for _ in range(MOST_HOPS):
             groups: dict[tuple[Node, bool], list[int]] = {}
@@ -148,7 +148,7 @@ class ClusterClient(_Commands):
         raise problem
 
     def _elsewhere(self, reply: Any) -> tuple[Node, bool] | None:
-        """Return the node that a refused command must go to, and whether for this once only; None: it was taken."""
+        """Return the node of a redirected command, and whether for this once only; None: it was not redirected."""
         if isinstance(reply, MovedError):
             return self._nodes.moved(reply.slot_id, Endpoint(reply.host, reply.port)), False
         if isinstance(reply, AskError):
@@ -161,7 +161,7 @@ class ClusterClient(_Commands):
         if found := self._clients.get(node):
             return found
         for old in [each for each in list(self._clients) if not self._nodes.knows(each)]:
-            # Another thread may be using it: what it uses it gives back to a pool that nobody takes from.
+            # Another thread may be using it, and returns its connection to a pool that is not used any more.
             self._clients.pop(old).connection_pool.disconnect(inuse_connections=False)
         return self._clients.setdefault(node, self._make(node))
 
@@ -204,7 +204,7 @@ class ClusterPipeline(_Commands):
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         """Send the commands; the pipeline is empty afterwards.
 
-        Returns: a reply each; with *raise_on_error* False an error stands in the place of the reply it was met for.
+        Returns: a reply each; with *raise_on_error* False an error takes the place of its reply.
         Raises:  the first error; with *raise_on_error* False only if no node was reached at all.
         """
         commands, self._commands = self._commands, []
@@ -217,7 +217,7 @@ class ClusterPipeline(_Commands):
 
 
 class _Line:
-    """One round trip to one node. A failure is reported to the map, and stands for every reply still missing."""
+    """One round trip to one node. A failure is reported to the map, and is the result of every missing reply."""
 
     def __init__(
         self, nodes: ClusterMap, node: Node, client: redis.Redis, commands: Sequence[Routed], *, asking: bool
@@ -229,7 +229,7 @@ class _Line:
         self._asking = asking
         self._problem: Exception | None = None
         self._connection: Any = None
-        self._whole = False  #: all was read that was sent
+        self._whole = False  #: all replies were read
         words = [command.args for command in commands]
         if asking:
             words = [each for one in words for each in (("ASKING",), one)]
@@ -240,13 +240,13 @@ class _Line:
             self._fail(error)
 
     def read(self) -> list[Any]:
-        """Read the replies; an error stands in the place of the reply that it prevented."""
+        """Read the replies; an error takes the place of a missing reply."""
         replies = [self._reply(command) for command in self._commands]
         self._whole = self._problem is None
         return replies
 
     def close(self) -> None:
-        """Give the connection back; one with unread replies is closed."""
+        """Release the connection; close it if replies are unread."""
         if self._connection is not None:
             if not self._whole:
                 self._connection.disconnect()

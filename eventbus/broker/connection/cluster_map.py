@@ -1,8 +1,7 @@
 """The map from slots of a cluster to nodes: one a process, kept current while nodes die, move and come back.
 
-A thread that meets a failure reports it and goes on. One background thread then asks the nodes until the map is right
-again, so nobody else waits for a dead one. Every node of the newest map can be asked, not only those that the url
-names.
+A thread that meets a failure reports it and continues. One background thread then asks the nodes until the map is right
+again, so no other thread waits for a dead node. It asks every node of the newest map, not only those of the url.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, ClusterError
 from eventbus.broker.connection.address import Endpoint
 from eventbus.log import log
 
-#: Between two looks at a cluster in trouble, seconds: at random up to the first, then more, up to the last, so that a
-#: thousand processes do not ask in the same moment.
+#: Seconds between two checks of a cluster in trouble: random up to the first, growing up to the last, so that a
+#: thousand processes do not ask at the same moment.
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 0.5
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A member of the cluster. *id* is its own for ever; empty: not known, as of one that MOVED has named."""
+    """A member of the cluster. *id* never changes; empty: not known, for a node that MOVED has named."""
 
     endpoint: Endpoint
     id: str = ""
@@ -61,7 +60,7 @@ class SlotMap(msgspec.Struct, frozen=True):
 
 
 def parse_slots(reply: Sequence[Any], asked: Endpoint) -> SlotMap:
-    """Read a reply to CLUSTER SLOTS. A node that names no host of its own has that of the one who was *asked*."""
+    """Read a reply to CLUSTER SLOTS. A node without a host has that of the node that was *asked*."""
     ranges, nodes = [], set()
     for first, last, *members in reply:
         found = [_node(member, asked) for member in members if member[1]]
@@ -74,15 +73,15 @@ def parse_slots(reply: Sequence[Any], asked: Endpoint) -> SlotMap:
 class ClusterMap:
     """The owners of the slots, and which of them are away. Thread-safe; no call but `load` waits for the network.
 
-    Its thread runs only while something is wrong, and only while somebody uses the map.
+    Its thread runs only while there is a problem and the map has users.
     """
 
     def __init__(self, seeds: Iterable[Endpoint], asker: Asker) -> None:
         self._seeds = tuple(seeds)
         self._asker = asker
         self._told = SlotMap()
-        self._moved: dict[int, Node] = {}  #: newer than what was told
-        self._away: dict[Node, str] = {}  #: and what was met there
+        self._moved: dict[int, Node] = {}  #: redirections since the last reply
+        self._away: dict[Node, str] = {}  #: with the error met there
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._troubles = 0
         self._renew()
@@ -91,7 +90,7 @@ class ClusterMap:
     def _renew(self) -> None:
         """Set up the locks and lists.
 
-        Called when made, and in a child after fork, where the lock may be held for ever and no thread runs."""
+        Called by the constructor, and in a child after fork, where the lock may be held for ever and no thread runs."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._unused = threading.Event()
@@ -99,7 +98,7 @@ class ClusterMap:
     # -- asking the map ----------------------------------------------------------------------------------------------
 
     def owner(self, slot: int) -> Node:
-        """Return the node that holds *slot*. Raises: redis' ClusterError: there is none, or it is away; call again."""
+        """Return the node that holds *slot*. Raises: redis' ClusterError: no node, or it is away; call again."""
         node = self._moved.get(slot) or next((node for a, b, node in self._told.ranges if a <= slot <= b), None)
         if node is None:
             self.stale()
@@ -120,13 +119,13 @@ class ClusterMap:
         return node in self._told.nodes
 
     def at(self, endpoint: Endpoint) -> Node:
-        """Return the node that listens at *endpoint*; one that no map has named yet has no id."""
+        """Return the node that listens at *endpoint*; without an id if no map has named it yet."""
         return next((node for node in self._told.nodes if node.endpoint == endpoint), Node(endpoint))
 
     # -- what users of the map have met ------------------------------------------------------------------------------
 
     def moved(self, slot: int, endpoint: Endpoint) -> Node:
-        """Note that *slot* is at *endpoint* now, as a node has said, and return the node there."""
+        """Note that a node has redirected *slot* to *endpoint*, and return the node there."""
         node = self._moved[slot] = self.at(endpoint)
         self.stale()
         return node
@@ -134,7 +133,7 @@ class ClusterMap:
     def failed(self, node: Node, error: Exception) -> None:
         """Note that *node* could not be reached.
 
-        Nobody waits for it until it answers again or its slots are elsewhere."""
+        No command waits for it until it answers again or its slots have moved."""
         if not _is_answer(error):
             with self._lock:
                 self._away[node] = " ".join(str(error).split())
@@ -150,12 +149,12 @@ class ClusterMap:
             try:
                 self._thread.start()
                 return
-            except RuntimeError:  # the interpreter is ending, and starts no thread any more: the caller looks
+            except RuntimeError:  # the interpreter is ending and starts no threads: the caller checks
                 self._thread = None
         self._look()
 
     def retain(self, user: object) -> None:
-        """Register *user* as one who uses the map."""
+        """Register *user* as a user of the map."""
         with self._lock:
             self._users.add(user)
             self._unused.clear()
@@ -172,9 +171,9 @@ class ClusterMap:
     # -- asking the cluster ------------------------------------------------------------------------------------------
 
     def load(self, first: Endpoint | None = None) -> None:
-        """Ask the nodes, *first* before all others, until one has told. Blocks for a second or two a node that is away.
+        """Ask the nodes, *first* before all others, until one answers. Blocks for a second or two a node that is away.
 
-        Raises: redis' ClusterError: nobody has slots.  What the last node raised: none has told.
+        Raises: redis' ClusterError: no node has slots.  The last node's error: none has answered.
         """
         problem: Exception = ClusterError("the cluster has no slots yet: wait, or add its nodes")
         stranger: SlotMap | None = None
@@ -189,14 +188,14 @@ class ClusterMap:
             if told.ranges and (not self._told.nodes or told.ids & self._told.ids):
                 self._take(told)
                 return
-            # Another cluster may listen at an address of old; only the url can say that it has taken our place.
+            # Another cluster may listen at an old address; it replaces ours only if it is at an address of the url.
             stranger = told if told.ranges and endpoint in self._seeds else stranger
         if stranger is None:
             raise problem
         self._take(stranger)
 
     def _shuffled(self, endpoints: Iterable[Endpoint]) -> list[Endpoint]:
-        """Shuffle *endpoints*, but put those that are away last."""
+        """Shuffle *endpoints*, with those that are away last."""
         away = {node.endpoint for node in list(self._away)}
         return sorted(endpoints, key=lambda endpoint: (endpoint in away, random.random()))
 
@@ -207,7 +206,7 @@ class ClusterMap:
             self._away = {node: problem for node, problem in self._away.items() if node in told.nodes}
 
     def _mend(self) -> None:
-        """Check the cluster again and again until nothing is wrong."""
+        """Check the cluster repeatedly until there is no problem."""
         pause = FIRST_PAUSE_S
         while True:
             self._unused.wait(random.uniform(0, pause))
@@ -220,7 +219,7 @@ class ClusterMap:
             pause = min(LAST_PAUSE_S, 2 * pause)
 
     def _look(self) -> bool:
-        """Check the cluster once. True: there is a map, and each node that holds slots in it answers."""
+        """Check the cluster once. True: there is a map, and each node with slots in it answers."""
         try:
             self.load()
         except RedisError as error:

@@ -24,15 +24,15 @@ Client: TypeAlias = Any
 class ServerInfo(msgspec.Struct, frozen=True):
     """Facts that a server reports about itself; None: not reported, or the user may not ask."""
 
-    kind: str  #: `redis`, `valkey`; whatever else speaks the protocol counts as `redis`
+    kind: str  #: `redis`, `valkey`; other servers count as `redis`
     version: tuple[int, ...]  #: of that kind: Valkey 9.1 is (9, 1, 2), though it also calls itself Redis 7.2
     cluster: bool
-    replica_of: str = ""  #: where its primary is, or as much as is known of that; '' for a primary
+    replica_of: str = ""  #: the address of its primary, as far as known; '' for a primary
     maxmemory_policy: str | None = None
 
 
 def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
-    """Return the url of the bus: *url*, else EVENTBUS_REDIS_URL, else the embedded server's, started if need be.
+    """Return the url of the bus: *url*, else EVENTBUS_REDIS_URL, else the embedded server's, started if needed.
 
     `none` for either means no bus: events are only logged. The password of EVENTBUS_REDIS_PASSWORD_FILE or
     EVENTBUS_REDIS_PASSWORD is put in where the url has none: show the result with `safe_url`. No connection is made to
@@ -114,7 +114,7 @@ def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password
 def check_server(client: Client) -> ServerInfo:
     """Check that the server can hold a bus, and return its facts. On a cluster every primary is asked.
 
-    Facts that the user may not read are taken to be right.
+    Facts that the user may not read count as right.
 
     Returns: ServerInfo of the (first) server.
     Raises:  BusRefused: too old, or it evicts keys when full; the message has the cure.  BusUnavailable: no reply.
@@ -214,7 +214,7 @@ def _facts(client: Client) -> ServerInfo:
 
 
 def _facts_of_hello(client: Client) -> ServerInfo:
-    """Read from HELLO the few facts that no ACL can hide."""
+    """Read the few facts of HELLO, which no ACL can hide."""
     reply = client.execute_command("HELLO", 2)
     said = dict(zip(reply[::2], reply[1::2], strict=True))
     if said.get(b"mode") == b"sentinel":

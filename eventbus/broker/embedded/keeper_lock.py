@@ -28,7 +28,7 @@ class KeeperLock:
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Take the lock, once. Any number of processes may have one each. Raises: ConfigError: it cannot be written."""
+        """Take this process's lock, once; other processes have their own. Raises: ConfigError: it cannot be written."""
         if self._lock is not None:
             return
         try:
@@ -38,7 +38,7 @@ class KeeperLock:
             raise ConfigError(f"{self._path} cannot be written ({error.strerror}): mend that, or free space") from error
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             self._path.unlink(missing_ok=True)
             os.close(self._lock)
@@ -46,7 +46,7 @@ class KeeperLock:
 
 
 class Held(NamedTuple):
-    """A lock that somebody holds: the process id in it, and the processes that have it open."""
+    """A held lock: the process id in it, and the processes that have it open."""
 
     path: Path
     named: str
@@ -54,17 +54,17 @@ class Held(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Return True if its process is gone and another, which it has left behind, holds it still."""
+        """Return True if its process is gone, and a child of it still holds the lock."""
         return self.named not in self.holders
 
 
 def holders(directory: Path) -> list[str]:
-    """Return the process ids of the keepers that live, in no order; the one in the lock where the system tells none."""
+    """Return the process ids of the living keepers, unordered; if the system has none, the id in the lock."""
     return [pid for lock in held_locks(directory) for pid in lock.holders or (lock.named,)]
 
 
 def held_locks(directory: Path) -> list[Held]:
-    """Return the locks that are held, in no order."""
+    """Return the held locks, unordered."""
     return [lock for path in directory.glob(_PATTERN) if (lock := _held(path))]
 
 
@@ -80,7 +80,7 @@ def _make(path: Path) -> int:
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # somebody took it for one that is left over, and removed it
+        os.close(lock)  # another process took it for a stale lock, and removed it
 
 
 def _held(path: Path) -> Held | None:
@@ -93,7 +93,7 @@ def _held(path: Path) -> Held | None:
         named = os.pread(file, 20, 0).decode("ascii", "replace")
     finally:
         os.close(file)
-    if named.isdecimal() and has_open(int(named), path) is not False:  # None: the system does not say
+    if named.isdecimal() and has_open(int(named), path) is not False:  # None: unknown
         return Held(path, named, (named,))
     return Held(path, named, tuple(map(str, processes_with(path))))
 
@@ -110,13 +110,13 @@ def _forget_dead(directory: Path) -> None:
 def _open(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:  # given back meanwhile
+    except OSError:  # released meanwhile
         return None
 
 
 def _is_free(file: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look must not see each other
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two processes that check must not see each other
     except BlockingIOError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Makes sure that a folder is this user's alone to write to, before anything in it is believed or run."""
+"""Checks that only this user can write to a folder, before a file in it is trusted or run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from eventbus.errors import ConfigError
 
-#: What others may not do: write. Reading harms nobody, since each file of ours is closed by its own mode.
+#: Forbids writing by others. Reading is harmless, because each file of ours has a private mode.
 WRITE = 0o022
-#: Or do anything at all: for a folder in a place that is everybody's.
+#: Forbids all access by others: for a folder in a shared place.
 ANYTHING = 0o077
 
 
@@ -23,10 +23,10 @@ def check_private(
     user: str = "the embedded server",
     variable: str = "EVENTBUS_STATE_DIR",
 ) -> None:
-    """Check that *folder* is a real folder of this user, and that what it has under *names* is this user's too.
+    """Check that *folder* is a real folder of this user, and that the files *names* in it are this user's, too.
 
-    Who may write to it could put a server of theirs there, or the number of any process into `server.pid`. The folders
-    above are not looked at.
+    Another user who could write to it could put a server there, or the number of any process into `server.pid`. The
+    parent folders are not checked.
 
     Args:   forbidden: bits of the mode that must not be set.  user: who is to use it.  variable: what names it.
     Raises: ConfigError: it is not; the message has the cure.  OSError: there is none, or it may not be looked at.

