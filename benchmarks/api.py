@@ -81,7 +81,7 @@ def worker(url: str, folder: str, *options: str) -> Iterator[Worker]:
     """A worker of a bus of its own."""
     environ = {**os.environ, "EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": f"b{secrets.token_hex(4)}"}
     environ |= {"EVENTBUS_STATE_DIR": folder}
-    words = [sys.executable, "-m", "workers", "worker", "api", "--listen", "127.0.0.1:0", *options]
+    words = [sys.executable, "-m", "eventbus", "worker", "api", "--listen", "127.0.0.1:0", *options]
     running = subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
     try:
         yield Worker(running.pid, urlsplit(_url(running)).netloc)

@@ -68,7 +68,7 @@ def target(way: str, redis_url: str, folder: Path) -> Iterator[str]:
         return
     path, port = folder / "api.sock", free_port()
     listen = f"unix:{path}" if way == "unix socket" else f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "workers", "worker", "api", "--listen", listen]
+    command = [sys.executable, "-m", "eventbus", "worker", "api", "--listen", listen]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("EVENTBUS_")}
     worker = subprocess.Popen(command, env=environ | {"EVENTBUS_REDIS_URL": redis_url}, stderr=subprocess.DEVNULL)
     try:

@@ -61,7 +61,7 @@ def _measure(url: str, nodes: int, seconds: float) -> int:
         renewal.renew()
     env = dict(os.environ) | {"EVENTBUS_REDIS_URL": url}
     worker = subprocess.Popen(
-        [sys.executable, "-m", "workers", "worker", "lifecycle"],
+        [sys.executable, "-m", "eventbus", "worker", "lifecycle"],
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

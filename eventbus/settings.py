@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes: int = 16 * MIB  #: the same in bytes
     buffer_full: FullBuffer = FullBuffer.DROP
     buffer_wait_s: float = 5.0  #: longest wait for room under `wait`
-    ring_bytes: int = 64 * MIB  #: memory for sent batches, kept to repair a Redis that lost its tail
+    ring_bytes: int = 8 * MIB  #: memory for sent batches, kept to repair a Redis that lost its tail
     spool: str = ""  #: folder for what Redis has not acknowledged, so that it outlives this process; empty: none
     spool_when: SpoolWhen = SpoolWhen.LATE
     spool_bytes: int = 64 * MIB  #: on disk, for one process; what it does not hold is in memory only

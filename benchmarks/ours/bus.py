@@ -68,7 +68,7 @@ def fill(numbers: Iterable[int]) -> int:
 def sink_workers(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """`eventbus worker sink`, so many processes; ended with SIGTERM."""
     environ = os.environ | {"EVENTBUS_REDIS_URL": URL}
-    command = [sys.executable, "-m", "workers", "worker", "sink"]
+    command = [sys.executable, "-m", "eventbus", "worker", "sink"]
     workers = [
         subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(count)

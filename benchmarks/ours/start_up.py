@@ -20,7 +20,7 @@ def main() -> None:
     client = bus.client()
     report("start", "import eventbus", ms=often(import_ms))
     report("start", "python that does nothing", ms=often(lambda: milliseconds_of(["-c", "pass"])))
-    report("start", "eventbus --help", ms=often(lambda: milliseconds_of(["-m", "workers", "--help"])))
+    report("start", "eventbus --help", ms=often(lambda: milliseconds_of(["-m", "eventbus", "--help"])))
 
     def worker_ms() -> float:
         client.delete(bus.keys[0].workers)

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
+from eventbus.event import ObjectReference
 from eventbus.record.losses import Losses
+from eventbus.record.packing import Pending, pack
 from eventbus.record.producer import BATCH_OVERHEAD, NumberedBatch, Producer
+from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 
 GENERATION = "g1"
@@ -185,6 +188,23 @@ def test_the_ring_is_bounded_in_bytes(clock: FakeClock, losses: Losses) -> None:
     accept(producer, 10)
     producer.settle(gap(39))
     assert losses.counts == {"lost": 1}
+
+
+def test_the_ring_of_the_default_settings_covers_twenty_seconds_of_a_thousand_events_in_eight_mebibytes(
+    clock: FakeClock, losses: Losses
+) -> None:
+    """At 1 000 a second nearly every event is sent alone, which takes the most memory: docs/reliability.md."""
+    producer = Producer(clock=clock, losses=losses, ring_bytes=Settings().ring_bytes)
+    pod = ObjectReference("Pod", "shop", "web-17", "", "v1")
+    recorded = 40_000
+    for number in range(recorded):
+        message = f"back-off restarting container app: attempt {number}, exit code 1"
+        event = Pending(("scheduler", "host-1"), pod, "Warning", "BackOff", message, 1_763_719_000_000_000_000 + number)
+        add(producer, 1, event=pack(event))
+        accept(producer, 1)
+    assert producer._ring_bytes <= 8 * 2**20
+    producer.settle(gap(recorded - 20_000))
+    assert losses.counts == {}
 
 
 @pytest.mark.parametrize(("events", "size"), [(64, 60), (64, 300), (1, 60), (1, 1000), (30, 4000)])
