@@ -115,10 +115,11 @@ class Found(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Near(msgspec.Struct, frozen=True):
-    """An event about something else, and its link to the object."""
+    """An event about something else, and its link to the object; *also*: objects that were started together."""
 
     link: Link
     event: dict[str, Any]
+    also: list[ObjectReference]
 
 
 class Why(msgspec.Struct, frozen=True, rename="camel"):
@@ -203,7 +204,12 @@ def _paths() -> dict[str, dict[str, Any]]:
         *(namespace, since, _query("until"), _query("q", "words, each in any field"), _query("limit", schema=_NUMBER)),
         *(_query("labelSelector"), _query("fieldSelector")),
     ]
-    about = [_query("kind"), namespace, _query("name"), _query("before", "how long before its first Warning: 10m")]
+    about = [
+        _query("object", "shop/Order/7, instead of kind and name"),
+        *(_query("kind"), namespace, _query("name")),
+        _query("before", "how long before its first Warning: 10m"),
+        _query("system", "true: with eventbus's own workers"),
+    ]
     token = {"type": "object", "properties": {"token": _TEXT}, "required": ["token"]}
     return {
         "events": {"get": _operation("Stored events, the one last seen first.", Found, search)},
