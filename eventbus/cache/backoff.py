@@ -1,4 +1,4 @@
-"""The reflector's back-off: pauses that grow each time and are never the same for two."""
+"""The reflector's back-off: growing pauses with jitter."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 from eventbus.backoff import Backoff
 from eventbus.clock import Clock
 
-#: client-go's numbers: the pauses are 0.8–1.6 s, 1.6–3.2 s, … 30–60 s, so that watchers that lost one server do not
-#: come back at one time.
+#: client-go's numbers: the pauses are 0.8–1.6 s, 1.6–3.2 s, … 30–60 s, so that the watchers of a lost server do not
+#: all come back at once.
 PAUSES: Final = Backoff(first_s=1.6, last_s=60.0, at_least=0.5)
-#: Seconds after which the pauses begin with the shortest again.
+#: Seconds after which the pauses start with the shortest again.
 RESET_AFTER_S: Final = 120.0
 
 
 class ReflectorBackoff:
-    """Gives pauses. Not thread-safe.
+    """Computes the pauses. Not thread-safe.
 
-    Args:   chance: gives 0..1.
+    Args:   chance: returns a random number, 0..1.
     Source: client-go `tools/cache/reflector.go`; the time is counted from the last reset, as there.
     """
 

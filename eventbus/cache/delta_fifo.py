@@ -23,7 +23,7 @@ class FifoClosed(EventBusError):
 
 
 class KnownObjects(Protocol[T_co]):
-    """The objects that the reader of the queue holds; an `Indexer` is one."""
+    """The objects that the queue's reader has, as an `Indexer`."""
 
     def list_keys(self) -> list[str]:
         """Return all keys."""
@@ -35,9 +35,9 @@ class KnownObjects(Protocol[T_co]):
 
 
 class DeltaFIFO(Generic[T]):
-    """Deltas by key. A key stands in the queue once, where its first unread delta put it.
+    """Deltas by key. A key is in the queue once, at the place of its first unread delta.
 
-    Nothing is merged but two deletions of one object next to each other. Thread-safe; everything but `pop` and
+    Only two adjacent deletions of one object are merged. Thread-safe; everything but `pop` and
     `wait_until_synced` returns at once, after at most one call of `pop`'s *process*.
 
     Args:   known_objects: whose missing objects a `replace` deletes, and which `resync` repeats. It may be changed
@@ -63,20 +63,20 @@ class DeltaFIFO(Generic[T]):
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
         self._items: dict[str, list[Delta[T]]] = {}  # a key is in it iff it is in _queue
-        self._populated = False  # something came in
+        self._populated = False  # it has got a delta
         self._initial = 0  # keys of the first replace that have not been popped
         self._closed = False
 
     def add(self, found: T) -> None:
-        """Queue that *found* is new. Raises: what the transform raises."""
+        """Queue that *found* is new. Raises: any error of the transform."""
         self._accept(DeltaType.ADDED, found)
 
     def update(self, found: T) -> None:
-        """Queue that *found* has changed. Raises: what the transform raises."""
+        """Queue that *found* has changed. Raises: any error of the transform."""
         self._accept(DeltaType.UPDATED, found)
 
     def delete(self, found: T) -> None:
-        """Queue that *found* is gone. Ignored if it is neither queued nor known. Raises: what the transform raises."""
+        """Queue that *found* is gone. Ignored if it is neither queued nor known. Raises: any error of the transform."""
         key = self._key_func(found)
         with self._changed:
             self._populated = True
@@ -84,9 +84,9 @@ class DeltaFIFO(Generic[T]):
                 self._append(DeltaType.DELETED, self._transformed(found))
 
     def replace(self, items: Iterable[T], resource_version: str = "") -> None:
-        """Take *items* as all there is: queue a delta for each, and a deletion for every other one queued or known.
+        """Replace all objects by *items*: queue a delta for each, and a deletion for each other object queued or known.
 
-        Raises: what the transform raises; then nothing has changed.
+        Raises: any error of the transform; then nothing has changed.
         """
         with self._changed:
             listed = {self._key_func(found): self._transformed(found) for found in items}
@@ -101,7 +101,7 @@ class DeltaFIFO(Generic[T]):
             self._changed.notify_all()
 
     def resync(self) -> None:
-        """Queue a SYNC for each known object that has nothing queued."""
+        """Queue a SYNC for each known object without queued deltas."""
         with self._changed:
             for key in self._known.list_keys() if self._known is not None else ():
                 found = self._known.get_by_key(key) if self._known is not None else None
@@ -109,11 +109,11 @@ class DeltaFIFO(Generic[T]):
                     self._append(DeltaType.SYNC, found)
 
     def pop(self, process: Callable[[Sequence[Delta[T]], bool], None]) -> Sequence[Delta[T]]:
-        """Take the deltas of the oldest key, oldest first, and hand them to *process* before anything else comes in.
+        """Take the deltas of the oldest key, oldest first, and give them to *process* before the queue gets another.
 
-        Blocks until there is something. *process*' second argument says whether this belongs to the first list.
+        Blocks until there is a key. *process*' second argument is whether it belongs to the first list.
 
-        Raises: FifoClosed: closed and empty. What *process* raises; the deltas are taken all the same.
+        Raises: FifoClosed: closed and empty. Any error of *process*; the deltas are removed all the same.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
@@ -121,7 +121,7 @@ class DeltaFIFO(Generic[T]):
                 raise FifoClosed
             deltas = tuple(self._items.pop(self._queue.popleft()))
             if not self._queue:
-                self._items = {}  # one that was emptied keeps the room of all it ever held: that of the first list
+                self._items = {}  # an emptied dict keeps the memory of its largest size, that of the first list
             try:
                 process(deltas, not self._is_synced())
             finally:
@@ -143,7 +143,7 @@ class DeltaFIFO(Generic[T]):
             return self._is_synced()
 
     def close(self) -> None:
-        """Let `pop` hand out what is queued, and then raise. Again: no effect."""
+        """Let `pop` return what is queued, and then raise. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Deltas, which say what happened to an object, and the key under which an object is known."""
+"""Deltas, the changes of an object, and the key of an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbus.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Gives the key of an object; two objects of one cache never share it.
+#: Returns the key of an object, unique in one cache.
 KeyFunc: TypeAlias = Callable[[HasMetadata], str]
 
 
@@ -23,18 +23,18 @@ class DeltaType(StrEnum):
     UPDATED = "Updated"
     DELETED = "Deleted"
     REPLACED = "Replaced"  #: it was in a list
-    SYNC = "Sync"  #: nothing happened; the handlers are to see it again
+    SYNC = "Sync"  #: it has not changed; it is sent to the handlers again
 
 
 class DeletedFinalStateUnknown(msgspec.Struct, Generic[T], frozen=True):
-    """The object was deleted while nobody watched: *object* is the last state that was seen, perhaps not the last."""
+    """The object was deleted while the watch was down: *object* is the last known state, perhaps not the final one."""
 
     key: str
     object: T
 
 
 class Delta(msgspec.Struct, Generic[T], frozen=True):
-    """One thing that happened. *object* is a tombstone only if the type is DELETED."""
+    """One change. *object* is a tombstone only if the type is DELETED."""
 
     type: DeltaType
     object: T | DeletedFinalStateUnknown[T]
@@ -47,7 +47,7 @@ def object_key(found: HasMetadata) -> str:
 
 
 def last_state(found: T | DeletedFinalStateUnknown[T]) -> T:
-    """Return the object itself, also of a tombstone: what an `on_delete` handler mostly wants."""
+    """Return the object itself, also of a tombstone, for an `on_delete` handler."""
     return found.object if isinstance(found, DeletedFinalStateUnknown) else found
 
 

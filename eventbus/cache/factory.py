@@ -1,4 +1,4 @@
-"""One informer for each kind, shared by all who ask for it."""
+"""One informer for each kind, shared by all its users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbus.objects.node import Node
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Changes the options of every list and every watch, say by adding a selector.
+#: Changes the options of every list and every watch, for example to add a selector.
 TweakListOptions: TypeAlias = Callable[[ListOptions], ListOptions]
 
 

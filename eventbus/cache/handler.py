@@ -1,4 +1,4 @@
-"""Calls the functions of one handler, behind its filter."""
+"""Calls the functions of one handler for the objects that pass its filter."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T", bound=HasMetadata)
 class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The functions of one handler; one that is None is not called.
 
-    *filter* chooses objects: one that begins to pass comes to *on_add*, one that ceases to pass to *on_delete*.
-    Source: client-go's ResourceEventHandler and FilteringResourceEventHandler. Departure: whether a delete is told
-            depends on the state the handler knows, not on the last one, so that it is told iff the add was.
+    *filter* selects objects: one that begins to pass calls *on_add*, one that ceases to pass *on_delete*.
+    Source: client-go's ResourceEventHandler and FilteringResourceEventHandler. Departure: *on_delete* depends on the
+            state that the handler has got, not on the last one, so that it is called iff *on_add* was.
     """
 
     on_add: Callable[[T, bool], object] | None = None  #: object, whether it was there before the handler
@@ -28,7 +28,7 @@ class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     filter: Callable[[T], bool] | None = None
 
     def handle(self, notification: Notification[T]) -> None:
-        """Call the function for *notification*. Raises: what it raises."""
+        """Call the function for *notification*. Raises: any error of it."""
         match notification:
             case Added(found, initial):
                 if self._passes(found):
@@ -36,7 +36,7 @@ class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             case Updated(old, new):
                 self._update(old, new)
             case Deleted(found, held):
-                # By what it was told of last: an object may begin or cease to pass with its very last change.
+                # By the last state it has got: an object may begin or cease to pass with its last change.
                 if self._passes(held):
                     self._delete(found)
             case _:

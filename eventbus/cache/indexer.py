@@ -12,7 +12,7 @@ from eventbus.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Gives the values under which an object is found in an index.
+#: Returns the values of an object in an index.
 IndexFunc: TypeAlias = Callable[[T], Iterable[str]]
 
 #: The index every indexer has.
@@ -55,7 +55,7 @@ class Indexer(Generic[T]):
                     self._enter(name, key, found)
 
     def add(self, found: T) -> None:
-        """Put *found* in the place of the object with its key."""
+        """Store *found* in place of the object with its key."""
         key = self._key_func(found)
         with self._lock:
             self._leave_all(key)
@@ -65,17 +65,17 @@ class Indexer(Generic[T]):
     update = add
 
     def delete(self, found: T) -> None:
-        """Forget the object with the key of *found*."""
+        """Remove the object with the key of *found*."""
         self.delete_key(self._key_func(found))
 
     def delete_key(self, key: str) -> None:
-        """Forget the object with that key, if there is one."""
+        """Remove the object with that key, if there is one."""
         with self._lock:
             self._leave_all(key)
             self._objects.pop(key, None)
 
     def replace(self, items: Iterable[T], resource_version: str = "") -> None:
-        """Forget everything and hold *items*."""
+        """Replace all objects by *items*."""
         with self._lock:
             self._objects = {self._key_func(found): found for found in items}
             self._indices = {name: {} for name in self._funcs}
@@ -83,14 +83,14 @@ class Indexer(Generic[T]):
                 self._enter_all(key, found)
 
     def resync(self) -> None:
-        """Do nothing: an indexer has nobody to notify."""
+        """Do nothing: an indexer has no handlers."""
 
     def get(self, found: T) -> T | None:
-        """Return the held object with the key of *found*."""
+        """Return the object with the key of *found*."""
         return self.get_by_key(self._key_func(found))
 
     def get_by_key(self, key: str) -> T | None:
-        """Return the held object with that key."""
+        """Return the object with that key."""
         with self._lock:
             return self._objects.get(key)
 
@@ -129,7 +129,7 @@ class Indexer(Generic[T]):
             return list(self._index(name))
 
     def _held(self, keys: Iterable[str]) -> list[T]:
-        # An index function that fails on the way out leaves its keys behind.
+        # An index function that fails for a removed object leaves its keys in the index.
         return [self._objects[key] for key in keys if key in self._objects]
 
     def _index(self, name: str) -> dict[str, dict[str, None]]:

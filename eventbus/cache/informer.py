@@ -23,7 +23,7 @@ from eventbus.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: No handler is shown everything more often.
+#: The shortest period of a handler's resyncs.
 MIN_RESYNC_S: Final = 1.0
 
 
@@ -35,11 +35,11 @@ class InformerStopped(EventBusError):
 
 
 class SharedInformer(Generic[T]):
-    """Lists and watches one kind, keeps what it finds in an indexer, and tells handlers, each at its own pace.
+    """Lists and watches one kind, keeps the objects in an indexer, and calls handlers, each at its own pace.
 
-    A handler learns of every object, and of its changes in order: an add, updates, a delete, an add again. It may not
-    learn of each state: what happens while the watch is down becomes one step. The indexer is never behind what a
-    handler is told. A change whose version is not above the one held for its object is dropped. Handlers get the
+    A handler gets every object, and its changes in order: an add, updates, a delete, an add again. It may not get each
+    state: the changes while the watch is down become one step. The indexer is never behind a handler's
+    notifications. A change whose version is not above the one held for its object is dropped. Handlers get the
     objects of the cache themselves: they are frozen.
 
     Args:   source: where to read.  resource: as `nodes`, for errors and thread names.
@@ -64,7 +64,7 @@ class SharedInformer(Generic[T]):
         key_func: KeyFunc = object_key,
         clock: Clock | None = None,
     ) -> None:
-        self.stale = 0  #: changes that were dropped because the cache held that version, or a newer one
+        self.stale = 0  #: changes dropped because the cache had that version, or a newer one
         self._source = source
         self._resource = resource
         self._default_resync_s = self._check_s = resync_s
@@ -80,8 +80,8 @@ class SharedInformer(Generic[T]):
         self._threads: list[threading.Thread] = []
         self._handlers = 0
         self._stopped = False
-        # Held while deltas are applied and told, and while a handler is added: it gets each change exactly once,
-        # as a part of what was there or as news. Inside it only leaves are locked.
+        # Held while deltas are applied and distributed, and while a handler is added: it gets each change exactly
+        # once, as an initial object or as a change. Inside it only leaf locks are taken.
         self._deltas_lock = threading.RLock()
         self._start_lock = threading.Lock()
 
@@ -108,7 +108,7 @@ class SharedInformer(Generic[T]):
     def has_synced(self) -> bool:
         """Return True if the local copy holds all of the first list.
 
-        Handlers may not have been called yet: ask theirs."""
+        Handlers may not have been called yet: see their own `has_synced`."""
         return self._fifo.has_synced
 
     @property
@@ -131,10 +131,10 @@ class SharedInformer(Generic[T]):
     ) -> HandlerRegistration[T]:
         """Call these functions for every object and every change, in a thread of their own.
 
-        To a running informer too: then what is there comes first, marked as initial.
+        The informer may be running: then its objects come first, marked as initial.
 
         Args:   on_add: object, and whether it was there before.  on_update: old, new.
-                on_delete: the last state, or `DeletedFinalStateUnknown` if it was deleted while nobody watched.
+                on_delete: the last state, or `DeletedFinalStateUnknown` if it was deleted while the watch was down.
                 filter: objects that do not pass do not exist for this handler; runs in its thread.
                 resync_s: how often to show everything again as an update: 0 = never, at least 1; None = as the
                 informer says. On a running informer not more often than it looks.
@@ -158,7 +158,7 @@ class SharedInformer(Generic[T]):
         return registration
 
     def remove_event_handler(self, registration: HandlerRegistration[T]) -> None:
-        """Call the handler no more. A call under way goes on; one that is foreign or was removed is no error."""
+        """Stop calling the handler. A call under way continues; a foreign or removed handler is no error."""
         self._processor.remove(registration)
 
     def shut_down_event_handler(self, registration: HandlerRegistration[T], timeout_s: float | None = None) -> bool:
@@ -169,7 +169,7 @@ class SharedInformer(Generic[T]):
         return registration.join(timeout_s)
 
     def start(self) -> None:
-        """Begin to list, watch and tell, in threads. Again, or after `stop`: a warning, no effect."""
+        """Start to list, watch and call handlers, in threads. Again, or after `stop`, it only logs a warning."""
         with self._start_lock, self._deltas_lock:
             if self._threads or self.is_stopped:
                 log.warning("The informer of %s was started already", self._resource)
@@ -188,9 +188,9 @@ class SharedInformer(Generic[T]):
                 thread.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop reading, apply what was read, then stop the handlers and join every thread. Again: waits again.
+        """Stop reading, apply what was read, then stop the handlers and join every thread. A second call waits again.
 
-        What waits for a slow handler is forgotten. Called from a handler, it does not wait for that one.
+        Notifications that wait for a slow handler are dropped. Called by a handler, it does not wait for that one.
 
         Args:    timeout_s: real seconds to wait for each thread; None without end, also for a handler that hangs.
         Returns: whether every thread has ended.

@@ -1,4 +1,4 @@
-"""Reads the local copy: no request, no waiting, and as old as the informer is behind."""
+"""Reads the local copy: without requests or waiting, and as current as its informer."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from eventbus.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Notifications of one handler that wait unfolded. client-go's ring has that size at first, and grows without end.
+#: Waiting notifications of one handler that are not folded. client-go's ring starts with this size and grows.
 FOLD_BEYOND: Final = 1_024
 
 
@@ -25,7 +25,7 @@ class Added(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Updated(msgspec.Struct, Generic[T], frozen=True):
-    """The object has changed; or it has not, and is sent again (resync)."""
+    """The object has changed, or is sent again unchanged (resync)."""
 
     old: T
     new: T
@@ -83,7 +83,7 @@ class NotificationBuffer(Generic[T]):
             return notification
 
     def close(self) -> None:
-        """Forget what waits and end the reader. Again: no effect."""
+        """Drop the waiting notifications and end the reader. Idempotent."""
         with self._changed:
             self._closed = True
             self._numbers.clear()

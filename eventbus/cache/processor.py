@@ -38,7 +38,7 @@ class Processor(Generic[T]):
                 registration.start()
 
     def remove(self, registration: HandlerRegistration[T]) -> bool:
-        """Take the handler out; what waits for it is forgotten. Returns: whether it was in."""
+        """Remove the handler and its waiting notifications. Returns: whether it was registered."""
         with self._lock:
             if registration not in self._registrations:
                 return False
@@ -48,7 +48,7 @@ class Processor(Generic[T]):
         return True
 
     def start(self) -> None:
-        """Begin to hand out what waits."""
+        """Start to deliver waiting notifications."""
         with self._lock:
             self._started = True
             for registration in self._registrations:
@@ -77,7 +77,7 @@ class Processor(Generic[T]):
             return any([registration.check_resync(now) for registration in self._registrations])
 
     def limit_resync(self, check_s: float) -> None:
-        """Let no handler resync more often than the informer checks."""
+        """Limit the resyncs of each handler to the informer's check period."""
         with self._lock:
             for registration in self._registrations:
                 wanted = registration.requested_resync_s

@@ -21,12 +21,12 @@ T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
 
 #: objects in a page of a list
 PAGE_SIZE: Final = 500
-#: A watch is asked to end after this many seconds, up to twice as many: so that watchers do not all come back at once.
+#: A watch has a time-out of this many seconds, up to twice as many, so that watchers do not all come back at once.
 WATCH_TIMEOUT_S: Final = 300.0
-#: A watch that ends sooner, with nothing told, has failed, whatever it says.
+#: A watch that ends sooner and without an event has failed, even without an error.
 SHORTEST_WATCH_S: Final = 1.0
 
-#: Versions of a list that promise nothing, so that the first events of a watch from there are of any age.
+#: Versions that mean *any*: the first events of a watch from there may have any age.
 _NO_VERSION: Final = frozenset({"", "0"})
 
 
@@ -48,9 +48,9 @@ class ReflectorStore(Protocol[T_contra]):
 
 
 class Reflector(Generic[T]):
-    """Makes a local store equal to a remote one, and keeps it so. One `run` at a time.
+    """Copies a remote store to a local one, and keeps it current. One `run` at a time.
 
-    Nothing is lost: what changes between list and watch the watch tells, and after a loss comes a list. The version
+    Nothing is lost: the watch delivers the changes since the list, and after a loss it lists again. The version
     never goes back: a list asks for one not older than the last, unless that has expired.
 
     Args:   resource: the kind's plural, for log lines.
@@ -92,7 +92,7 @@ class Reflector(Generic[T]):
         self._backoff = ReflectorBackoff(clock=clock, chance=chance)
         self._version = ""
         self._expired = False  # the last list at _version failed, so that the next asks for the newest
-        self._always_pages = False  # even lists "not older than" come in pages: nobody serves them from memory
+        self._always_pages = False  # even lists "not older than" come in pages: no server has them in memory
 
     @property
     def last_sync_resource_version(self) -> str:
@@ -100,12 +100,12 @@ class Reflector(Generic[T]):
         return self._version
 
     def run(self, stop: StopSignal) -> None:
-        """List and watch again and again, with a pause after each, until *stop* is set. Raises nothing."""
+        """List and watch repeatedly, with a pause after each, until *stop* is set. Raises nothing."""
         while not stop.is_set():
             asked_s = 0.0
             try:
                 self.list_and_watch(stop)
-            except Exception as error:  # whatever a source or a store raises, the mirror must go on
+            except Exception as error:  # after any error of the source or the store it must continue
                 self._tell(error)
                 asked_s = _asked_s(error)
             stop.sleep(max(self._backoff.next_s(), asked_s))
@@ -133,7 +133,7 @@ class Reflector(Generic[T]):
         try:
             found = self._list_from("" if self._expired else self._version or "0")
         except Expired:
-            # Once, at once: whatever was there, the newest state is what everybody wants now.
+            # At once, and once: list the newest state.
             self._expired = True
             found = self._list_from("")
         self._expired = False
@@ -178,7 +178,7 @@ class Reflector(Generic[T]):
                 raise event.error or EventBusError(f"a watch of {self._resource} failed")
             n += 1
             self._apply(event)
-            # Without a version to begin at, the first ADDED are all there is, in no order.
+            # Without a start version the first ADDED are the initial objects, unordered.
             moves |= event.type is not WatchEventType.ADDED
             if moves and event.resource_version:
                 self._version = event.resource_version
@@ -203,7 +203,7 @@ class Reflector(Generic[T]):
 
     @contextmanager
     def _resyncing(self, ended: StopSignal, first: float) -> Iterator[None]:
-        """Resync whenever it is time, inside the block; a failure sets *ended*."""
+        """Resync when it is due, during the block; a failure sets *ended*."""
         if self._resync_s <= 0:
             yield
             return
@@ -243,5 +243,5 @@ class Reflector(Generic[T]):
 
 
 def _asked_s(error: Exception) -> float:
-    """Return for how long whoever answers asks to be left alone."""
+    """Return the pause that the server asks for, seconds."""
     return (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0

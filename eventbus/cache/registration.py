@@ -17,8 +17,8 @@ T = TypeVar("T", bound=HasMetadata)
 class HandlerRegistration(Generic[T]):
     """A handler that was added to an informer. Made by `SharedInformer.add_event_handler`.
 
-    Its notifications wait in a buffer of its own, and one thread hands them to it, one at a time, in order for each
-    object. A handler that raises costs this notification, a line in the log, and nothing else.
+    Its notifications wait in a buffer of its own, and one thread delivers them, one at a time, in order for each
+    object. If the handler raises, this notification is lost and logged, and the next one follows.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class HandlerRegistration(Generic[T]):
         now: float,
         upstream_synced: Callable[[float | None], bool],
     ) -> None:
-        self.failed = 0  #: notifications at which the handler raised
+        self.failed = 0  #: notifications for which the handler raised
         self.requested_resync_s = resync_s
         self.resync_s = resync_s
         self._next_resync = now + resync_s
@@ -56,7 +56,7 @@ class HandlerRegistration(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Return True if the informer has its first list, and the handler has been given all of it."""
+        """Return True if the informer has its first list, and the handler has got all of it."""
         return self.wait_for_sync(timeout_s=0)
 
     def wait_for_sync(self, timeout_s: float | None = None) -> bool:
@@ -68,7 +68,7 @@ class HandlerRegistration(Generic[T]):
             return not self._initial
 
     def start(self) -> None:
-        """Begin to hand out."""
+        """Start to deliver."""
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -81,7 +81,7 @@ class HandlerRegistration(Generic[T]):
         self._buffer.put(key, notification)
 
     def close(self) -> None:
-        """Hand out nothing more; what waits is forgotten, what the handler does now it finishes."""
+        """Stop delivering and drop what waits; a call of the handler under way is finished."""
         with self._handled:
             self._closed = True
             self._handled.notify_all()

@@ -1,4 +1,4 @@
-"""Tells threads to stop, also those that sleep or block in a watch."""
+"""Stops threads, also those that sleep or block in a watch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from eventbus.clock import Clock, SystemClock
 
-#: A clock that is not the machine's is moved by hand, and tells nobody: seconds between two looks at it.
+#: Seconds between two looks at a fake clock, which a test moves without a notification.
 LOOK_EVERY_S = 0.01
 
 
@@ -22,7 +22,7 @@ class StopSignal:
         self._callbacks: list[Callable[[], None]] = []
 
     def set(self) -> None:
-        """Set the signal, and run the callbacks in this thread. Again: no effect."""
+        """Set the signal, and run the callbacks in this thread. Idempotent."""
         with self._lock:
             self._event.set()
             callbacks, self._callbacks = self._callbacks, []
