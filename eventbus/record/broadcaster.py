@@ -320,10 +320,11 @@ class EventBroadcaster:
         self._put_locally(pending)
 
     def _keep(self, watcher: W) -> W:
-        process_hooks.arm()
+        process_hooks.hold(self)
         with self._watchers_lock:
             self._watchers = [each for each in self._watchers if not _has_ended(each)] + [watcher]
         if self._stopped:  # shut down in another thread meanwhile
+            process_hooks.unregister(self)
             watcher.stop()
             raise BroadcasterStopped
         return watcher

@@ -35,6 +35,8 @@ PARK_S = 0.1
 
 #: Every broadcaster of this process, so that a signal, and a child after fork, finds them.
 _ALL: weakref.WeakSet[EventBroadcaster] = weakref.WeakSet()
+#: those with watchers
+_held: set[EventBroadcaster] = set()
 #: signals that flush before they end the process, where the program has no handler of its own
 _flushing: set[int] = {signal.SIGTERM}
 #: whether it was said that they cannot
@@ -60,7 +62,7 @@ _mask: set[signal.Signals | int] | None = None
 def register(broadcaster: EventBroadcaster) -> None:
     """Have *broadcaster* flushed at the exit of the process, unless it is collected before.
 
-    Nothing here keeps it alive: while events wait, its flusher does. Signals: `arm`.
+    Nothing here keeps it alive: its flusher does, and `hold` when it has watchers. Signals: `arm`.
     """
     _ALL.add(broadcaster)
     # Not by weakref.finalize: that imports at exit, which never ends in a child that was forked during an import.
@@ -74,8 +76,15 @@ def register(broadcaster: EventBroadcaster) -> None:
     multiprocessing.util.register_after_fork(broadcaster, _end_with_child)
 
 
+def hold(broadcaster: EventBroadcaster) -> None:
+    """Keep *broadcaster* until it is shut down: it has watchers, which its end stops."""
+    _held.add(broadcaster)
+    arm()
+
+
 def unregister(broadcaster: EventBroadcaster) -> None:
     """Forget *broadcaster*, which is shut down."""
+    _held.discard(broadcaster)
     atexit.unregister(broadcaster.at_exit)
     broadcaster.finalizer.cancel()
 

@@ -6,6 +6,8 @@ The environments are made without a network, of the packages of the running one:
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eventbus.extras import EXTRAS
 from tests.acceptance.programs import environment
@@ -63,6 +66,21 @@ def test_a_wheel_of_the_source_archive_has_the_same_files(wheel: Path, tmp_path:
         assert {(file.filename, file.CRC) for file in ours.infolist()} == {
             (file.filename, file.CRC) for file in theirs.infolist()
         }
+
+
+def test_the_image_of_compose_is_built_from_the_same_files(wheel: Path, tmp_path: Path) -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
+    copied = re.findall(r"^COPY (.+) (\S+)$", compose["x-worker"]["build"]["dockerfile_inline"], re.MULTILINE)
+    source = tmp_path / "source"
+    for names, target in copied:
+        for name in names.split():
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / target, symlinks=True)
+            else:
+                source.mkdir(exist_ok=True)
+                shutil.copy(ROOT / name, source / target)
+    with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(build(tmp_path, source=source)) as theirs:
+        assert {*ours.namelist()} == {*theirs.namelist()}
 
 
 @pytest.mark.parametrize("kind", ["package", "folder", "module"])

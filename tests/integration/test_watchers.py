@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -225,6 +227,25 @@ def test_watchers_that_were_stopped_are_not_kept(broadcaster: EventBroadcaster) 
         broadcaster.start_event_watcher(print, scope="local").stop()
     last = broadcaster.start_event_watcher(print)
     assert broadcaster._watchers == [last]
+
+
+@over_both
+def test_a_broadcaster_with_a_watcher_is_kept_until_it_is_shut_down(url: str, settings: Settings) -> None:
+    """A program need not keep it: the end of the process stops the watcher."""
+    seen: list[Event] = []
+    reference = weakref.ref(EventBroadcaster(url, settings=settings))
+    watching = EventBroadcaster(url, settings=settings)
+    watching.start_event_watcher(seen.append)
+    kept = weakref.ref(watching)
+    del watching
+    gc.collect()
+    assert reference() is None
+    found = kept()
+    assert found is not None
+    found.shutdown()
+    del found
+    gc.collect()
+    eventually(lambda: kept() is None)
 
 
 @over_both
