@@ -152,7 +152,8 @@ def _tls(flags: ApiFlags, names: Sequence[str]) -> ServerTls | None:
     if flags.own_tls:
         every = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *names]
         known = [name for name in every if name not in ("0.0.0.0", "::")]
-        return ServerTls(own_files(default_directory(os.environ) / "api", known), client_ca=client_ca)
+        folder = default_directory(os.environ) / "api"
+        return ServerTls(own_files(folder, known), client_ca=client_ca, renew=lambda: own_files(folder, known))
     if client_ca is not None:
         raise ConfigError("--client-ca needs TLS: give --tls, or --tls-cert and --tls-key")
     return None

@@ -43,7 +43,7 @@ from eventbus.api.tls import ServerTls
 from eventbus.api.watching import Frames
 from eventbus.broker.bus import Bus
 from eventbus.consume.health import LoopHealth
-from eventbus.errors import EventBusError
+from eventbus.errors import ConfigError, EventBusError
 from eventbus.kinds import EVENT, KINDS
 from eventbus.log import log
 from eventbus.store.change_hub import ChangeHub
@@ -169,9 +169,14 @@ class ApiServer:
 
     async def _take_care(self, pool: BlockingPool) -> None:
         """Do what is due now and then: read changed certificates, and tell a flushed bus its bases."""
+        if (tls := self._options.tls) is not None:
+            try:
+                if await asyncio.to_thread(tls.has_changed):
+                    tls.load()
+                    log.info("the certificate was read again")
+            except ConfigError as error:
+                log.error("%s; the certificate of before goes on to be served", error)
         try:
-            if self._options.tls is not None:
-                self._options.tls.refresh()
             await pool.run(Desk.keep_bases)
         except EventBusError as error:
             log.debug("the API goes on: %s", error)

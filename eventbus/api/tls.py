@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio.sslproto
 import fcntl
+import hashlib
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,8 +22,10 @@ from eventbus.extras import extra_needed
 READ_BUFFER: Final = 16 * 1024
 _CA_LIFE: Final = timedelta(days=3650)
 _LEAF_LIFE: Final = timedelta(days=365)
-#: A leaf that lives no longer than this is made anew at the next start.
+#: A leaf that lives no longer than this is made anew.
 _RENEWED: Final = timedelta(days=60)
+#: Seconds between two looks at how long the leaf lives.
+_RENEW_EVERY_S: Final = 3600.0
 #: Clocks of clients are off.
 _EARLIER: Final = timedelta(hours=1)
 
@@ -33,20 +37,29 @@ class Files(NamedTuple):
     key: Path
 
 
+#: When the two files were written; or why that cannot be known.
+_Stamp = tuple[int, ...] | str
+
+
 class ServerTls:
     """The context of listeners. `refresh` reads changed files, for the connections that come after.
 
     Args:   client_ca: whom it certifies is known; a client may come without a certificate, too.
+            renew: makes the files anew if they are soon to expire. Blocks for a moment. Raises: ConfigError.
     Raises: ConfigError: a file cannot be read, or key and certificate do not belong together.
     """
 
-    def __init__(self, files: Files, *, client_ca: Path | None = None) -> None:
+    def __init__(
+        self, files: Files, *, client_ca: Path | None = None, renew: Callable[[], object] | None = None
+    ) -> None:
         asyncio.sslproto.SSLProtocol.max_size = READ_BUFFER  # type: ignore[misc,unused-ignore]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
         self._files = files
-        self._read_as: tuple[int, ...] = ()
+        self._renew = renew
+        self._renewed_at = time.monotonic()
+        self._seen: _Stamp = ()
         self.refresh()
         if client_ca is not None:
             self.context.verify_mode = ssl.CERT_OPTIONAL
@@ -56,21 +69,52 @@ class ServerTls:
                 raise ConfigError(f"--client-ca {client_ca}: {error}") from error
 
     def refresh(self) -> None:
-        """Read certificate and key again, if they have changed. Raises: ConfigError."""
+        """Read certificate and key again, if they have changed. Raises: as `has_changed`."""
+        if self.has_changed():
+            self.load()
+
+    def has_changed(self) -> bool:
+        """Renew the leaf if it is due, and return True if there are other files than before, which can be used.
+
+        Blocks for a moment: for a thread.
+
+        Raises: ConfigError: they cannot be used; once for each change. The context has what it had.
+        """
+        if self._renew is not None and time.monotonic() - self._renewed_at >= _RENEW_EVERY_S:
+            self._renewed_at = time.monotonic()
+            self._renew()
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        # Into another context first: where the key is of another certificate, this one would be left with half of it.
+        self._load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        return True
+
+    def load(self) -> None:
+        """Have the next connections served with the files. For the loop: no handshake may begin meanwhile."""
+        self._load_into(self.context)
+
+    def _load_into(self, context: ssl.SSLContext) -> None:
         certificate, key = self._files
         try:
-            seen = tuple(path.stat().st_mtime_ns for path in self._files)
-            if seen != self._read_as:
-                self.context.load_cert_chain(certificate, key)
-                self._read_as = seen
+            # Without a word OpenSSL would ask for a password on the terminal.
+            context.load_cert_chain(certificate, key, password="")
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"--tls-cert {certificate}, --tls-key {key}: {error}") from error
+
+    def _stamp(self) -> _Stamp:
+        try:
+            found = [path.stat() for path in self._files]
+        except OSError as error:
+            return str(error)
+        return tuple(part for one in found for part in (one.st_mtime_ns, one.st_ctime_ns, one.st_ino))
 
 
 def own_files(folder: Path, names: Sequence[str]) -> Files:
     """The certificate of a server of these *names*, by the CA in *folder*; both are made where they are missing.
 
-    Workers that share the folder share the CA. Blocks for a moment.
+    Workers that share the folder share the CA, and those of the same names the certificate. Blocks for a moment.
 
     Raises: ConfigError: the folder cannot be written, or eventbus[api] is not installed.
     """
@@ -82,7 +126,9 @@ def own_files(folder: Path, names: Sequence[str]) -> Files:
             authority = Files(folder / "ca.crt", folder / "ca.key")
             if not all(path.exists() for path in authority):
                 _make_authority(authority)
-            leaf = Files(folder / "server.crt", folder / "server.key")
+            # One for each set of names: a worker with others would take this one's from those that serve it.
+            digest = hashlib.sha256("\n".join(sorted(set(names))).encode()).hexdigest()[:16]
+            leaf = Files(folder / f"server-{digest}.crt", folder / f"server-{digest}.key")
             if not _serves(leaf, authority, names):
                 _make_leaf(leaf, authority, names)
             return leaf
@@ -98,16 +144,19 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _serves(leaf: Files, authority: Files, names: Sequence[str]) -> bool:
-    """Return True if the leaf is of this CA, has all names, and lives for a while."""
+    """Return True if the leaf is of this CA, has its key and all names, and lives for a while."""
     from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     if not all(path.exists() for path in leaf):
         return False
+    key: Any = load_pem_private_key(leaf.key.read_bytes(), None)
     found = x509.load_pem_x509_certificate(leaf.certificate.read_bytes())
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
     alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return (
         found.issuer == issuer.subject
+        and found.public_key() == key.public_key()
         and set(_alternatives(names)) <= set(alternative)
         and found.not_valid_after_utc - datetime.now(UTC) > _RENEWED
     )

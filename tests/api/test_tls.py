@@ -8,20 +8,32 @@ import os
 import shutil
 import ssl
 import subprocess
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from cryptography import x509
 
+from eventbus.api import server as server_module
+from eventbus.api import tls as tls_module
+from eventbus.api.access import Access
+from eventbus.api.authentication import Authenticator
+from eventbus.api.listeners import Address, Listener
+from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files
+from eventbus.broker.bus import open_bus
 from eventbus.cli.commands.kubeconfig import make_config, merge_config
 from eventbus.errors import ConfigError
+from eventbus.settings import Settings
 from tests.acceptance.programs import environment, run
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import api_worker
 from tests.support.certificates import make_client_certificate
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api tls")
 KUBECTL = shutil.which("kubectl")
@@ -77,24 +89,104 @@ def test_a_client_certificate_names_its_user(embedded_url: str, prefix: str, tmp
         assert (code, 'User "ann" cannot list' in refused["message"]) == (403, True)
 
 
-def test_workers_that_share_a_folder_share_the_ca_and_a_new_name_makes_a_new_leaf(tmp_path: Path) -> None:
+def served(tls: ServerTls, authority: Path, name: str) -> int:
+    """The serial number of the certificate that is served to who trusts *authority* and wants *name*."""
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=str(authority)).wrap_bio(into, out, server_hostname=name)
+    server = tls.context.wrap_bio(out, into, server_side=True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    certificate = client.getpeercert(binary_form=True)
+    assert certificate
+    return x509.load_der_x509_certificate(certificate).serial_number
+
+
+def test_workers_that_share_a_folder_share_the_ca_and_each_serves_its_own_names(tmp_path: Path) -> None:
     first = own_files(tmp_path, ["localhost", "127.0.0.1"])
-    authority, leaf = (tmp_path / "ca.crt").read_bytes(), first.certificate.read_bytes()
-    assert own_files(tmp_path, ["127.0.0.1"]).certificate.read_bytes() == leaf
-    assert own_files(tmp_path, ["bus.example"]).certificate.read_bytes() != leaf
-    assert (tmp_path / "ca.crt").read_bytes() == authority
-    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o600 for name in ("ca.key", "server.key"))
-
-
-def test_a_renewed_certificate_is_read_and_a_broken_one_is_told(tmp_path: Path) -> None:
-    files = own_files(tmp_path, ["localhost"])
-    tls = ServerTls(files)
+    tls, authority = ServerTls(first), (tmp_path / "ca.crt").read_bytes()
+    serial = served(tls, tmp_path / "ca.crt", "localhost")
+    other = ServerTls(own_files(tmp_path, ["bus.example"]))
+    assert served(other, tmp_path / "ca.crt", "bus.example") != serial
     tls.refresh()
-    files.certificate.write_text("nonsense")
+    assert served(tls, tmp_path / "ca.crt", "localhost") == serial
+    assert own_files(tmp_path, ["127.0.0.1", "localhost"]) == first
+    assert (tmp_path / "ca.crt").read_bytes() == authority
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in (tmp_path / "ca.key", first.key))
+
+
+def test_a_leaf_that_ends_soon_is_renewed_while_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_module, "_LEAF_LIFE", timedelta(days=59))
+    files = own_files(tmp_path, ["localhost"])
+    tls = ServerTls(files, renew=lambda: own_files(tmp_path, ["localhost"]))
+    serial = served(tls, tmp_path / "ca.crt", "localhost")
+    tls.refresh()
+    assert served(tls, tmp_path / "ca.crt", "localhost") == serial, "it is looked at once an hour"
+    monkeypatch.setattr(tls_module, "_RENEW_EVERY_S", 0)
+    tls.refresh()
+    assert served(tls, tmp_path / "ca.crt", "localhost") != serial
+
+
+def test_a_leaf_whose_key_is_of_another_is_made_anew(tmp_path: Path) -> None:
+    """As after an end between the two writes."""
+    files, other = own_files(tmp_path, ["localhost"]), own_files(tmp_path, ["bus.example"])
+    files.key.write_bytes(other.key.read_bytes())
+    served(ServerTls(own_files(tmp_path, ["localhost"])), tmp_path / "ca.crt", "localhost")
+
+
+@pytest.mark.parametrize("broken", ["certificate", "key", "gone"])
+def test_a_renewed_certificate_that_cannot_be_used_is_told_once_and_the_one_of_before_served(
+    tmp_path: Path, broken: str
+) -> None:
+    files, other = own_files(tmp_path, ["localhost"]), own_files(tmp_path, ["bus.example"])
+    tls = ServerTls(files)
+    serial = served(tls, tmp_path / "ca.crt", "localhost")
+    match broken:
+        case "certificate":
+            files.certificate.write_text("nonsense")
+        case "key":
+            files.certificate.write_bytes(other.certificate.read_bytes())
+        case _:
+            files.certificate.unlink()
     with pytest.raises(ConfigError, match="--tls-cert"):
         tls.refresh()
+    tls.refresh()
+    assert served(tls, tmp_path / "ca.crt", "localhost") == serial
+    if broken == "key":
+        files.key.write_bytes(other.key.read_bytes())
+        tls.refresh()
+        assert served(tls, tmp_path / "ca.crt", "bus.example") != serial
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The levels of the lines about the certificate."""
+    return [record.levelname for record in caplog.records if "--tls-cert" in record.message]
+
+
+def test_a_renewed_certificate_that_cannot_be_read_is_an_error_in_the_log(
+    embedded_url: str, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "CARE_S", 0.01)
+    files = own_files(tmp_path, ["localhost"])
+    tls = ServerTls(files)
+    listener = Listener(Address("127.0.0.1", 0), tls=tls.context, reuse_port=False)
+    options = ApiOptions(access=Access(), authenticator=Authenticator(tokens=None), tls=tls)
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    server = ApiServer(bus=bus, options=options, listeners=[listener])
+    try:
+        server.start()
+        files.certificate.write_text("nonsense")
+        eventually(
+            lambda: [record.levelname for record in caplog.records if "--tls-cert" in record.message] == ["ERROR"]
+        )
+    finally:
+        server.stop(30)
+        listener.close()
+
+
+def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
-        ServerTls(Files(tmp_path / "nowhere", files.key))
+        ServerTls(Files(tmp_path / "nowhere", tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize(
