@@ -92,7 +92,7 @@ class Recording:
         Blocks for at most the settings' `flush_s`, `AWAY_S` if the bus is away, not at all for one that never will do.
         """
         if self._broadcaster is None:
-            return 0, f"no events were recorded: {self._problem.text}" if told else ""
+            return told, self._problem.text if told else ""
         if self._broadcaster.shutdown(self._wait(self._broadcaster)):
             return 0, ""
         unsent = sum(self._broadcaster.losses.counts.values())
