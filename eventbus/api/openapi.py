@@ -16,8 +16,7 @@ from eventbus.api.resources import Resource, Resources
 from eventbus.api.strategic_merge import MERGED
 from eventbus.api.unknown_fields import shape_of
 from eventbus.frozen import FrozenDict
-from eventbus.printers.explanation import described
-from eventbus.printers.field_texts import field_text
+from eventbus.printers.field_texts import described, field_text
 
 _REF: Final = "#/components/schemas/{name}"
 #: Query parameters of writes. kubectl checks fields itself unless `fieldValidation` is announced.

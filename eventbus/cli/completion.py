@@ -95,13 +95,6 @@ def complete_options(ctx: click.Context, parameter: click.Parameter, begin: str)
     return _beginning([f"{field.name}=" for field in msgspec.structs.fields(Options)], begin)
 
 
-def complete_kinds(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Offer the kinds that the store holds."""
-    from eventbus.kinds import KINDS
-
-    return _beginning(sorted(kind.plural for kind in KINDS), begin)
-
-
 def complete_groups(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Offer consumer groups."""
     from eventbus.cli.bus_names import ask_bus

@@ -133,7 +133,6 @@ COMMANDS: dict[str, Lazy] = {
     "events": Lazy("eventbus.cli.commands.events:events", "Events as `kubectl events` shows them."),
     "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server; its data stays."),
     "exec": Lazy("eventbus.cli.commands.exec:exec_", "Run a command and record its life."),
-    "explain": Lazy("eventbus.cli.commands.explain:explain", "Show the fields of a kind."),
     "format get": Lazy("eventbus.cli.commands.format:get_format", "Show the format of the bus."),
     "format upgrade": Lazy("eventbus.cli.commands.format:upgrade_format", "Give the bus the newest format."),
     "functions list": Lazy("eventbus.cli.commands.functions:list_functions", "List builds with functions there."),

@@ -1,9 +1,14 @@
-"""What the fields of the kinds mean that people ask for most, in a line each: for `explain`, here and over HTTP."""
+"""The descriptions of fields that the API's OpenAPI has, which `kubectl explain` shows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Final
+
+#: A field as docstrings name it: *restart_policy*.
+_NAMED: Final = re.compile(r"\*(\w+)\*")
 
 _KIND: Final = "The sort of object this is."
 _API_VERSION: Final = "Group and version of the shape that this has, as events.k8s.io/v1; of core the version alone."
@@ -123,8 +128,16 @@ FIELD_TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def field_text(owner: str, field: str) -> str:
-    """What *field* of the type *owner* means; "": it has no text."""
+    """Return the description of a field of the type *owner*, or "" if it has none."""
     return FIELD_TEXTS.get(owner.lstrip("_"), {}).get(field, "")
 
 
-__all__ = ["FIELD_TEXTS", "field_text"]
+def described(docstring: str) -> str:
+    """Return the first paragraph of a type's docstring in one line, with its fields under their JSON names."""
+    text = cleandoc(docstring).partition("\n\n")[0]
+    return " ".join(_NAMED.sub(lambda name: _camel(name[1]), text).split())
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)

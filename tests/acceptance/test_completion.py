@@ -64,7 +64,6 @@ def offered(env: dict[str, str], line: str) -> list[str]:
         ("eventbus get events -n ", ["default", "shop", "shop-b"]),
         ("eventbus get leases --namespace sh", ["shop", "shop-b"]),
         ("eventbus -n sh", ["shop", "shop-b"]),
-        ("eventbus explain ev", ["events"]),
         ("eventbus help gr", ["group"]),
         ("eventbus help get ev", ["events"]),
         ("eventbus help get events ", []),

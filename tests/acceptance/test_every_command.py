@@ -58,7 +58,6 @@ NOT_SENT = "eventbus exec: 2 events not sent: "
 CASES = [
     anywhere("api-resources", "coordination.k8s.io/v1"),
     anywhere("config get-contexts", "CURRENT"),
-    anywhere("explain event", "KIND:       Event"),
     anywhere("help status", "Usage: eventbus status"),
     anywhere("version", "Client Version: v"),
     same("describe pod web-0", "BackOff", coloured=True),

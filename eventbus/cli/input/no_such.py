@@ -18,6 +18,7 @@ _INSTEAD: Final = {
     "diff": "eventbus get KIND/NAME -o yaml, and diff",
     "drain": "kubectl drain, through `eventbus worker api`",
     "edit": "kubectl edit, through `eventbus worker api`",
+    "explain": "kubectl explain events.involvedObject, through `eventbus worker api`",
     "label": "kubectl label, through `eventbus worker api`",
     "patch": "kubectl patch, through `eventbus worker api`",
     "port-forward": "ssh -L",

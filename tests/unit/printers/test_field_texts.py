@@ -11,7 +11,6 @@ from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.openapi import document
 from eventbus.api.resources import Resources
 from eventbus.kinds import EVENT, KINDS, LEASE, NODE
-from eventbus.printers.explanation import explain
 from eventbus.printers.field_texts import FIELD_TEXTS
 
 #: Told by the name of its fields: NodeSystemInfo.
@@ -44,8 +43,3 @@ def test_every_field_of_what_people_ask_about_has_a_text(kind: Any) -> None:
 def test_no_text_is_of_a_field_that_there_is_not() -> None:
     every = {(name, field) for name, fields in schemas([*KINDS, NAMESPACE]) for field in fields}
     assert {(name, field) for name, texts in FIELD_TEXTS.items() for field in texts} - every == set()
-
-
-def test_a_field_is_explained_by_its_text_and_not_by_its_type() -> None:
-    assert "DESCRIPTION:\n    The object that it happened to.\n" in explain(EVENT, ["involvedObject"])
-    assert "  reason\t<string>\n    Why it is told" in explain(EVENT, [])
