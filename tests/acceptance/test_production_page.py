@@ -9,6 +9,7 @@ unit is done from the unit's own lines, since there is no systemd on these hosts
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import shutil
@@ -17,9 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.broker.build import build
 from eventbus.broker.embedded.server_binary import ServerBinary, find_binary, inspect_binary
 from eventbus.broker.health.bus_checks import needed_bytes
 from eventbus.settings import MIB, Options
+from tests.support.build_tree import BuildTree
 from tests.support.hosts import ROOT, Host, Hosts, why_none
 from tests.waiting import eventually
 
@@ -142,8 +145,10 @@ def test_the_page_of_three_hosts_ends_with_a_working_bus(
 
     history = Around(first, second, record, get, doctor)
     history.outlives("restart", lambda: redis.run("systemctl restart redis-server"))
-    history.outlives("users", lambda: print_users_again(redis, first))
-    # Upgrade and rollback of the functions belong here.
+    upgrade = Upgrade(redis, (first, second), tmp_path)
+    history.outlives("upgrade", upgrade.go_forward)
+    history.outlives("rollback", upgrade.go_back)
+    history.outlives("end of the rollback", upgrade.tidy_up)
     back_up, restore = blocks("Backup and restore")
     give(first, redis_host, "admin")
     history.outlives("backup", lambda: redis.run(back_up), kept=True)
@@ -211,20 +216,86 @@ def start_redis(redis: Redis, admin: Host) -> None:
     redis.run(use_users)
 
 
-def print_users_again(redis: Redis, admin: Host) -> None:
-    """Upgrade, of the users: printed with the passwords that they have, and read without a restart."""
-    _, _, print_users, _ = blocks("2. Users")
-    admin.run(print_users, env=PATH)
-    redis.host.put(f"{redis.host.home}/users.acl", admin.run("cat users.acl"))
-    give(admin, redis.host, "admin")
-    redis.run(blocks("Upgrade")[0])
+class Upgrade:
+    """An upgrade to another build, and the way back; what pip would install is a copy of the package, changed."""
+
+    def __init__(self, redis: Redis, workers: tuple[Host, Host], folder: Path) -> None:
+        self._redis, self._workers, self._folder = redis, workers, folder
+        self._admin = workers[0]
+        tree = BuildTree(folder / "new", changed=True)
+        blocks_of_it = blocks("Upgrade")
+        install, self._load, self._print, self._use, self._forward, self._prune, self._back = blocks_of_it
+        assert [line.split()[0] for line in install.splitlines()] == ["python3", "/opt/eventbus-2/bin/pip"]
+        self._new, self._old = tree.build, build()
+        for host in workers:
+            host.run(f"mkdir -p /opt/eventbus-2/bin; cp -r {tree.folder} /opt/eventbus-2/lib; chmod -R a+rX /opt")
+            python = "PYTHONPATH=/opt/eventbus-2/lib exec /opt/eventbus/bin/python -P"
+            host.put("/opt/eventbus-2/bin/eventbus", f'#!/bin/sh\n{python} -m eventbus "$@"\n')
+            host.run("chmod +x /opt/eventbus-2/bin/eventbus")
+
+    def go_forward(self) -> None:
+        """Steps 2 to 4."""
+        self._admin.run(self._load, env=PATH)
+        self._admin.run(self._print, env=PATH)
+        self._let_redis_read_users()
+        self._restart_workers(self._forward, "/opt/eventbus-2/")
+        self._is_used(self._new)
+
+    def go_back(self) -> None:
+        """The rollback before step 6."""
+        self._restart_workers(self._back, "/opt/eventbus/")
+        self._is_used(self._old)
+
+    def tidy_up(self) -> None:
+        """Step 6, of the way back: the new version's rights and functions go."""
+        _, _, print_users, _ = blocks("2. Users")
+        self._admin.run(print_users, env=PATH)
+        self._let_redis_read_users()
+        prune = self._prune.rstrip().replace("/opt/eventbus-2/", "/opt/eventbus/")
+        kept = self._admin.run(f"{prune} 2>&1", env=PATH, code=1)
+        assert f"build {self._new} is in use" in kept  # it was, a moment ago
+        self._admin.run(f"{prune} --force", env=PATH)
+
+    def _let_redis_read_users(self) -> None:
+        self._redis.host.put(f"{self._redis.host.home}/users.acl", self._admin.run("cat users.acl"))
+        give(self._admin, self._redis.host, "admin")
+        self._redis.run(self._use)
+
+    def _restart_workers(self, block: str, program: str) -> None:
+        for host in self._workers:
+            host.run("\n".join(line for line in block.splitlines() if not line.startswith("systemctl")), env=PATH)
+            assert block.count("systemctl restart 'eventbus-worker@*'") == 1
+            pattern = "' worker (sink|lifecycle)'"
+            host.run(f"pkill -TERM -f {pattern}; while pgrep -f {pattern} > /dev/null; do sleep 0.1; done")
+            for name in units():
+                assert program in launch_unit(host, name, self._folder)
+
+    def _is_used(self, of: str) -> None:
+        listing = "/opt/eventbus/bin/eventbus functions list -o json"
+
+        def used() -> bool:
+            found = json.loads(self._admin.run(listing, env=PATH | user("admin")))
+            return any(each["build"] == of and each["inUse"] for each in found)
+
+        eventually(used)
+
+
+def units() -> list[str]:
+    """The units that step 4 enables."""
+    (enabled,) = (line for line in blocks("4. Workers")[0].splitlines() if line.startswith("systemctl enable --now "))
+    return enabled.split()[3:]
 
 
 def start_workers(host: Host, folder: Path) -> None:
     """Step 4, up to what systemctl is told; then what systemd would do."""
     lines = blocks("4. Workers")[0].splitlines()
-    mine = [line for line in lines if not line.startswith("systemctl")]
-    host.run("\n".join(mine), env=PATH)
+    host.run("\n".join(line for line in lines if not line.startswith("systemctl")), env=PATH)
+    for name in units():
+        launch_unit(host, name, folder)
+
+
+def launch_unit(host: Host, name: str, folder: Path) -> str:
+    """Do what systemd does to start a unit. Returns: its command."""
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     text = host.run(f"cat '/etc/systemd/system/{UNIT}'")
@@ -233,15 +304,14 @@ def start_workers(host: Host, folder: Path) -> None:
     files = re.findall(r"(?m)^EnvironmentFile=(-?)(.+)$", text)
     assert [optional for optional, _ in files] == ["", "-"]
     host.run(f"install -d -o {service['User']} -g {service['Group']} /var/lib/{service['StateDirectory']}", env=PATH)
-    (enabled,) = (line for line in lines if line.startswith("systemctl enable --now "))
-    for name in enabled.split()[3:]:
-        kind = name.partition("@")[2]
-        command = service["ExecStart"].replace("%i", kind)
-        read = [f"{'! [ -e F ] || ' if optional else ''}. F".replace("F", path) for optional, path in files]
-        # +u: systemd, too, leaves out a variable that has no value.
-        who = f"--reuid={service['User']} --regid={service['Group']} --init-groups"
-        script = f"set -a +u; {'; '.join(read).replace('%i', kind)}; exec setpriv {who} {command}"
-        host.launch(script, folder / f"{host.name}-{name}.log")
+    kind = name.partition("@")[2]
+    command = service["ExecStart"].replace("%i", kind)
+    read = [f"{'! [ -e F ] || ' if optional else ''}. F".replace("F", path) for optional, path in files]
+    # +u: systemd, too, leaves out a variable that has no value.
+    who = f"--reuid={service['User']} --regid={service['Group']} --init-groups"
+    script = f"set -a +u; {'; '.join(read).replace('%i', kind)}; exec setpriv {who} {command}"
+    host.launch(script, folder / f"{host.name}-{name}-{command.split('/')[2]}.log")
+    return command
 
 
 def give(admin: Host, host: Host, role: str, path: str = "") -> None:

@@ -1,4 +1,4 @@
-"""`eventbus version`: which version of the program this is, as `kubectl version` says it."""
+"""`eventbus version`: which version and build of the program this is, as `kubectl version` says it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from eventbus.printers.output import dump_json, write
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="JSON or YAML instead of two lines.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="JSON or YAML instead of lines.")
 @click.option("--client", is_flag=True, help="As kubectl has it; this command asks no server anyway.")
 def version(output: str | None, client: bool) -> None:
-    """Show the versions of this program and of its Python. `eventbus doctor` looks at the server.
+    """Show the versions of this program and of its Python, and the build that its functions in Redis are named for.
+
+    `eventbus doctor` looks at the server.
 
     \b
     Examples:
@@ -22,8 +24,10 @@ def version(output: str | None, client: bool) -> None:
     """
     from importlib.metadata import version as version_of
 
+    from eventbus.broker.build import build
+
     ours, python = version_of("eventbus"), platform.python_version()
-    known = {"clientVersion": {"gitVersion": f"v{ours}", "pythonVersion": python}}
+    known = {"clientVersion": {"gitVersion": f"v{ours}", "pythonVersion": python, "build": build()}}
     if output == "json":
         write(dump_json(known) + "\n")
     elif output == "yaml":
@@ -31,4 +35,4 @@ def version(output: str | None, client: bool) -> None:
 
         write(dump_yaml(known))
     else:
-        write(f"Client Version: v{ours}\nPython Version: {python}\n")
+        write(f"Client Version: v{ours}\nPython Version: {python}\nBuild: {build()}\n")
