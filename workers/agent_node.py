@@ -86,8 +86,7 @@ def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, si
     def build(context: Context) -> Part:
         options.check_bus(context.bus)
         node = _node(flags, options, context.bus, context.clock, context.ending, started, context.on_change)
-        store = ObjectStore(context.bus, context.bus.client(name="eventbus-agent-pods"))
-        return _with_pods(node, pods, store, settings, context.ending)
+        return _with_pods(node, pods, ObjectStore.of(context.bus), settings, context.ending)
 
     return run("eventbus-agent", build, metrics=metrics, signals=signals)
 

@@ -26,7 +26,7 @@ from eventbus.broker.options import read_options
 from eventbus.cli.session import find_url
 from eventbus.clock import SystemClock
 from eventbus.consume.group_consumer import consumer_name
-from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError, FunctionsMissing
+from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError
 from eventbus.event import ObjectReference
 from eventbus.extras import has_extra, is_needed
 from eventbus.log import log
@@ -152,6 +152,7 @@ class UpRun:
             backoff=self._make_backoff(),
         )
         ends.callback(self._pods.close)
+        (self._pods.folder / PAGE_FILE).unlink(missing_ok=True)  # of a killed one, whose API worker has ended
         self._lifeline = ParentPipe(self._pods.folder)
         ends.callback(self._lifeline.close)
         ends.callback(self._pods.kill)
@@ -279,6 +280,7 @@ class _ShownPods:
         self._settings = settings
         self._client: Client | None = None
         self._bus: Bus | None = None
+        self._store: ObjectStore | None = None
         self._problem = ""
         self._next_look = 0.0
         self._looks = Periodic(self._look, every_s=LOOK_EVERY_S, name="eventbus-up-pods")
@@ -302,8 +304,10 @@ class _ShownPods:
                 self._open()
         except BusReplaced:
             self._pods.hide()
-            self._bus = None
-        except (BusUnavailable, FunctionsMissing):
+            if self._store is not None:
+                self._store.close()
+            self._bus = self._store = None
+        except BusUnavailable:
             pass  # the workers wait for it as well, and say so
         except EventBusError as error:
             if str(error) != self._problem:
@@ -314,13 +318,13 @@ class _ShownPods:
 
     def _open(self) -> None:
         bus = open_bus(self._url, self._settings)
-        client = bus.client(name="eventbus-up-pods")
+        store = ObjectStore.of(bus)
         try:
-            self._pods.show(ObjectStore(bus, client))
+            self._pods.show(store)
         except EventBusError:
-            client.close()
+            store.close()
             raise
-        self._bus = bus
+        self._bus, self._store = bus, store
 
 
 class _OnOutput(Screen):

@@ -73,7 +73,11 @@ class ObjectStore:
         found = resolve_url(url or settings.redis_url or None, os.environ)
         if found is None:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so there is no store")
-        bus = open_bus(found, settings)
+        return cls.of(open_bus(found, settings))
+
+    @classmethod
+    def of(cls, bus: Bus) -> Self:
+        """Return the store of *bus*, over a client of its own, which `close` closes."""
         client = bus.client(name="eventbus-store")
         store = cls(bus, client)
         store._clients.append(client)
@@ -81,10 +85,7 @@ class ObjectStore:
 
     def for_another_thread(self) -> ObjectStore:
         """Return the same store over a client of its own, which its `close` closes."""
-        client = self._bus.client(name="eventbus-store")
-        made = ObjectStore(self._bus, client)
-        made._clients.append(client)
-        return made
+        return ObjectStore.of(self._bus)
 
     @property
     def hub(self) -> ChangeHub:

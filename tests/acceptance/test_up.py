@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.agent.opening import node_name
+from eventbus.agent.pods.left_lines import LINES, PAGE_FILE, Page, write_page
 from eventbus.agent.pods.local_pods import LocalPods
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.embedded.server import EmbeddedServer
@@ -376,6 +377,22 @@ def test_the_address_of_the_page_comes_last_again_on_a_signal_and_in_status(
         eventually(lambda: len(re.findall(r"^up +\| a page to look at: http", program.out, re.MULTILINE)) == 2)
         assert program.stop() == 0
     assert "Page:" not in run("status", env=env).stdout
+
+
+def test_the_page_of_one_that_was_killed_is_not_told_by_the_next(
+    env: dict[str, str], state: Path, procfile: Path, tmp_path: Path
+) -> None:
+    procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers())
+    left = state / LINES / PAGE_FILE
+    left.parent.mkdir(parents=True)
+    write_page(left, Page(bus="", page="http://127.0.0.1:1/page/"))
+    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
+        eventually(lambda: "hello" in program.out)
+        program.signal(signal.SIGUSR1)
+        told = re.compile(r"^up +\| (.*page.*)\n", re.MULTILINE)
+        eventually(lambda: told.search(program.out))
+        assert told.findall(program.out) == ["no page: no API worker of this `up` answers"]
+        assert program.stop() == 0
 
 
 def test_a_quiet_one_shows_what_lines_print_and_of_workers_what_is_wrong_alone(
