@@ -18,7 +18,7 @@ from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ExecResult, PodUid, RuntimeProblem
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
-from eventbus.objects.container import Container, HTTPGetAction, Probe
+from eventbus.objects.container import Container, HTTPGetAction, Probe, TCPSocketAction
 from eventbus.objects.pod import Pod
 from tests.support.certificates import make_certificate
 from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
@@ -116,6 +116,16 @@ def test_a_probe_has_its_timeout_as_a_whole_and_not_for_each_byte(
         probe = Probe(http_get=HTTPGetAction(scheme=scheme, port=port))
         answer = ask(probed.world.runtime, UID, Container(name="main"), probe, 1.0)  # of the four that it takes
     assert answer == (False, f'Get "{scheme.lower()}://127.0.0.1:{port}": timed out')
+
+
+def test_a_probe_goes_on_to_the_next_address_where_the_system_has_no_sockets_of_a_family(
+    probed: Probed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = [(family, socket.SOCK_STREAM, 0, "", server.getsockname()) for family in (255, socket.AF_INET)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: found)
+        probe = Probe(tcp_socket=TCPSocketAction(port=server.getsockname()[1]))
+        assert ask(probed.world.runtime, UID, Container(name="main"), probe, 10.0) == (True, "")
 
 
 def test_a_container_without_probes_is_ready_when_it_runs(probed: Probed) -> None:

@@ -124,15 +124,20 @@ class _Deadline:
         """Connect to the first address of *host* that answers. Raises: OSError: the last one's error."""
         problem = OSError(f"{host} has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            made = socket.socket(family, kind, protocol)
             try:
-                made.settimeout(self.left_s())
+                left_s = self.left_s()
+                made = socket.socket(family, kind, protocol)  # fails for IPv6 where the kernel has none
+            except OSError as error:
+                problem = error
+                continue
+            try:
+                made.settimeout(left_s)
                 made.connect(address)
+                made.settimeout(self.left_s())
             except OSError as error:
                 made.close()
                 problem = error
             else:
-                made.settimeout(self.left_s())
                 return made
         raise problem
 
