@@ -104,7 +104,8 @@ def test_an_archive_that_no_pod_has_used_for_ten_minutes_is_removed(world: Runti
     world.sync(pod_of(image))
     world.ended()
     unpacked = world.folder / "artifacts" / image.rpartition(":")[2]
-    left = unpacked.with_name(f".{unpacked.name}-0-0")  # by an agent that was killed while it unpacked
+    # By an agent that was killed while it unpacked, and had the same pid, as agents of a container have.
+    left = unpacked.with_name(f".{unpacked.name}-{os.getpid()}-0")
     left.mkdir()
     unused_s = artifacts.UNUSED_S + 1
 

@@ -32,6 +32,8 @@ from eventbus.objects.container import Container
 LOCAL: Final = ("", "local")
 _ARCHIVE: Final = re.compile(r"file:(?://)?(?P<path>/[^@]+)@sha256:(?P<digest>[0-9a-f]{64})")
 _CHUNK: Final = 1024 * 1024
+#: The end of the name of an unpacked archive that is being removed.
+_GONE: Final = "-gone"
 #: An unpacked archive that no pod uses is kept for so long; its file, which is on this machine, can be unpacked again.
 UNUSED_S: Final = 600.0
 #: imagePullPolicy. Without one an archive is unpacked when it is not in the cache: its digest says all.
@@ -60,6 +62,8 @@ class Artifacts:
         self._root = state_dir / "artifacts"
         self._lock = threading.Lock()
         self._busy: dict[str, threading.Lock] = {}
+        # Of folders that this agent makes or removes now. Not its pid: in a container each agent has the same.
+        self._mark = os.urandom(8).hex()
 
     def archive_of(self, container: Container) -> Archive | None:
         """Return the archive that *container* is unpacked from, if any. Raises: ArtifactProblem: no such image."""
@@ -112,7 +116,7 @@ class Artifacts:
         for path in sorted(self._root.glob("*")):
             try:
                 if path.name.startswith("."):
-                    if path.name.split("-")[1:2] != [str(os.getpid())]:
+                    if self._mark not in path.name or path.name.endswith(_GONE):
                         remove_tree(path)
                 elif path.name in used:
                     os.utime(path)
@@ -128,7 +132,7 @@ class Artifacts:
             if time.time() - path.stat().st_mtime < UNUSED_S:
                 return
             # Renamed first: half of an archive must not look like a whole one.
-            gone = path.with_name(f".{path.name}-{os.getpid()}-gone")
+            gone = path.with_name(f".{path.name}-{self._mark}{_GONE}")
             path.rename(gone)
         log.info("artifact %s is removed: no pod has used it for %g s", path.name, UNUSED_S)
         remove_tree(gone)
@@ -144,7 +148,7 @@ class Artifacts:
                     )
                 if present:
                     return
-                made = self._root / f".{archive.digest}-{os.getpid()}-{threading.get_ident()}"
+                made = self._root / f".{archive.digest}-{self._mark}"
                 try:
                     _extract(copy, made)
                     os.utime(made)  # an archive may set its top folder's time, too
