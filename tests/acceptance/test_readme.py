@@ -1,4 +1,4 @@
-"""The commands of the README can be typed, and answer what it shows."""
+"""The program and the commands of the README and of the tour do what the pages show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 #: A command that is typed again and again starts a few processes meanwhile.
 ANSWER_S = 45.0
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^\$ (eventbus [^#\n]*?) *&? *(?:#.*)?$", README, re.MULTILINE)
+TOUR = (ROOT / "docs" / "walkthrough.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ (eventbus [^#\n]*?) *&? *(?:#.*)?$", f"{README}\n{TOUR}", re.MULTILINE)
 
 
 def example() -> str:
@@ -39,7 +40,7 @@ def test_the_example_has_at_most_twenty_lines() -> None:
     assert len(example().splitlines()) <= 20
 
 
-def test_the_example_logs_its_events_and_the_store_counts_them(short_path: Path) -> None:
+def test_the_store_counts_the_events_of_the_example(short_path: Path) -> None:
     server = EmbeddedServer(short_path)
     environment = os.environ | {"EVENTBUS_STATE_DIR": str(short_path)}
     environment.pop("EVENTBUS_REDIS_URL", None)
@@ -48,20 +49,14 @@ def test_the_example_logs_its_events_and_the_store_counts_them(short_path: Path)
             [sys.executable, "-c", example()], env=environment, capture_output=True, text=True, timeout=50, check=False
         )
 
-        lines = [line for line in done.stderr.splitlines() if line.startswith("Event(")]
-        assert (done.returncode, done.stdout) == (0, ""), done.stderr
-        assert len(lines) == 13
-        assert lines[0] == (
-            'Event(v1.ObjectReference{Kind:"Pod", Namespace:"default", Name:"web-1", UID:"", APIVersion:"v1", '
-            "ResourceVersion:\"\", FieldPath:\"\"}): type: 'Normal' reason: 'Scheduled' assigned to node-1"
-        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert counts(server.start()) == {"Scheduled": 1, "BackOff": 12}
     finally:
         server.stop()
 
 
 def counts(url: str) -> dict[str, int]:
-    """Counts by reason, once everything is recorded: what the example's own worker left, another one does."""
+    """Return the counts by reason after a worker has stored all events."""
     client = (bus := open_bus(url, Settings())).client()
     store = ObjectStore(bus, client)
     try:
@@ -77,9 +72,9 @@ def counted(store: ObjectStore) -> dict[str, int]:
     return {event.reason: event.count for event in store.list("default").items}
 
 
-def test_the_example_leaves_the_walkthroughs_pod_alone() -> None:
-    assert "web-0" in "\n".join(COMMANDS)
-    assert "web-0" not in example()
+def test_readme_and_tour_have_pods_of_their_own() -> None:
+    assert "web-0" in TOUR
+    assert "web-0" not in README
 
 
 def test_the_walkthrough_has_commands() -> None:
@@ -104,7 +99,7 @@ def test_a_command_of_the_walkthrough_exists_and_takes_its_arguments(command: st
 
 
 class Step(NamedTuple):
-    """A command of the walkthrough, and the lines that the README shows below it."""
+    """A command of a page, and the lines that the page shows below it."""
 
     command: str
     shown: list[str]
@@ -114,9 +109,9 @@ class Step(NamedTuple):
 VARYING = re.compile(r"\(?x?\d+[smh]?\)?|[\w-]+\.[0-9a-f]{16}|/\S+;|-+|…")
 
 
-def walkthrough() -> list[list[Step]]:
-    """The console blocks, each with its steps."""
-    blocks = re.findall(r"^```console\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def walkthrough(page: str) -> list[list[Step]]:
+    """Return the console blocks of a page, each with its steps."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return [
         [Step(first.partition("  #")[0].strip(), shown) for first, *shown in map(str.splitlines, steps)]
         for steps in (re.split(r"^\$ ", block, flags=re.MULTILINE)[1:] for block in blocks)
@@ -124,7 +119,7 @@ def walkthrough() -> list[list[Step]]:
 
 
 def missing_lines(shown: Sequence[str], answer: str) -> list[str]:
-    """The lines shown by the README that no line of *answer* resembles."""
+    """Return the shown lines that no line of *answer* resembles."""
     found = [set(line.split()) for line in answer.splitlines()]
     wanted = [{word for word in line.split() if not VARYING.fullmatch(word)} for line in shown]
     return [line for line, words in zip(shown, wanted, strict=True) if not any(words <= line for line in found)]
@@ -163,7 +158,7 @@ def wait_for_text(file: Path, text: str) -> None:
 
 
 def answer_to(step: Step, folder: Path, env: dict[str, str]) -> None:
-    """Type it, and again while it does not yet answer what the README shows: workers need a moment."""
+    """Run it again until it answers as the page shows: workers need a moment."""
     text = ""
 
     def answered() -> bool:
@@ -174,7 +169,7 @@ def answer_to(step: Step, folder: Path, env: dict[str, str]) -> None:
 
     there = reached(answered, ANSWER_S)
     assert there, f"{step.command} does not say {missing_lines(step.shown, text)}, but:\n{text}"
-    assert step.shown or not text, f"the README shows nothing under {step.command}, which says {text}"
+    assert step.shown or not text, f"the page shows nothing under {step.command}, which says {text}"
 
 
 def ran(command: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
@@ -189,13 +184,14 @@ def ran(command: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
 
 @pytest.mark.volume
 @pytest.mark.timeout(240)
-def test_the_walkthrough_answers_what_the_readme_shows(shell: tuple[Path, dict[str, str]]) -> None:
+def test_the_commands_answer_as_the_pages_show(shell: tuple[Path, dict[str, str]]) -> None:
     folder, env = shell
-    (procfile, up), questions, afterwards = walkthrough()
+    (first,) = walkthrough(README)
+    (procfile, up), questions, afterwards = walkthrough(TOUR)
     answer_to(procfile, folder, env)
     with typed(up.command, folder, env) as output:
         wait_for_text(output, "INFO eventbus-sink")
-        for step in questions:
+        for step in [*first, *questions]:
             if step.command.endswith(" -w"):
                 with Terminal(*shlex.split(step.command)[1:], env=env, columns=200, folder=folder) as terminal:
                     wanted = step.shown
