@@ -176,6 +176,7 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
             options=options or Options(),
             options_version=1,
             bus_id=os.urandom(8).hex(),
+            format=FORMATS[-1],
             codecs=CODECS,
         )
         bus = _read_or_make(client, new)

@@ -173,7 +173,9 @@ class Fleet:
         for node in self._nodes:
             if node.execute_command("ROLE")[0] == b"master":  # type: ignore[no-untyped-call]
                 libraries: Any = node.execute_command("FUNCTION", "LIST")  # type: ignore[no-untyped-call]
-                names = [dict(zip(each[::2], each[1::2], strict=True))[b"library_name"] for each in libraries]
+                names = [
+                    (each if isinstance(each, dict) else {each[0]: each[1]})[b"library_name"] for each in libraries
+                ]
                 found.append({name.decode().removeprefix("eventbus_") for name in names})
         assert all(each == found[0] for each in found), found
         return found[0]
