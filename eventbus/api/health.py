@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
+import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.app_keys import API
-from eventbus.api.desk import Desk
+from eventbus.api.desk import BlockingPool, Desk
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
+from eventbus.log import log
 
 PATHS: Final = ("/healthz", "/livez", "/readyz")
+#: Seconds for which an answer of Redis counts, and seconds that one is waited for.
+KEPT_S: Final = 1.0
+READY_S: Final = 5.0
 _PATH: Final = re.compile(f"({'|'.join(PATHS)})(/[^/]+)?")
 
 
@@ -27,7 +34,7 @@ async def health(request: web.Request) -> web.Response:
     which, _, only = request.path.strip("/").partition("/")
     checks = {"ping": True}
     if which != "livez" and only != "ping":
-        checks["redis"] = await _redis_answers(request)
+        checks["redis"] = await request.app[READINESS].redis_answers()
     if only and only not in checks:
         raise status.no_such_path()
     good = all(checks.values()) if not only else checks[only]
@@ -40,16 +47,56 @@ async def health(request: web.Request) -> web.Response:
     return web.Response(status=200 if good else 500, text=text, content_type="text/plain", charset="utf-8")
 
 
-async def _redis_answers(request: web.Request) -> bool:
+class Readiness:
+    """Says whether Redis answers. However many ask: one ping at a time, none for a second after an answer.
+
+    Anybody may ask, so this must cost nothing. Lives in the loop.
+
+    Args: ping: asks Redis. Raises: EventBusError: it does not answer.
+    """
+
+    def __init__(self, ping: Callable[[], Awaitable[None]]) -> None:
+        self._ping = ping
+        self._asking: asyncio.Task[None] | None = None
+        self._answers = False
+        self._until = -math.inf
+
+    async def redis_answers(self) -> bool:
+        """Return what is known for a second yet, else what the ping says; False: it takes longer than `READY_S`."""
+        if time.monotonic() < self._until:
+            return self._answers
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        done, _ = await asyncio.wait({self._asking}, timeout=READY_S)
+        if not done:
+            self._note(False)
+        return self._answers
+
+    async def _ask(self) -> None:
+        answers = False
+        try:
+            await self._ping()
+            answers = True
+        except EventBusError as error:
+            log.debug("not ready: %s", error)
+        finally:
+            self._asking = None
+            self._note(answers)
+
+    def _note(self, answers: bool) -> None:
+        self._answers, self._until = answers, time.monotonic() + KEPT_S
+
+
+def readiness_of(pool: BlockingPool) -> Readiness:
+    """Ask Redis in a thread of *pool*."""
+
     def ping(desk: Desk) -> None:
         with redis_errors():
             desk.client.ping()
 
-    try:
-        await request.app[API].pool.run(ping)
-    except EventBusError:
-        return False
-    return True
+    return Readiness(lambda: pool.run(ping))
 
 
-__all__ = ["PATHS", "asks_for_health", "health"]
+READINESS: Final = web.AppKey("readiness", Readiness)
+
+__all__ = ["KEPT_S", "PATHS", "READINESS", "READY_S", "Readiness", "asks_for_health", "health", "readiness_of"]

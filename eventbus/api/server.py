@@ -57,6 +57,8 @@ KEEP_ALIVE_S: Final = 75.0
 LINGER_S: Final = 1.0
 #: How often certificates are looked at.
 CARE_S: Final = 10.0
+#: How often the loop notes that it comes round.
+ROUND_S: Final = 5.0
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ class ApiServer:
         self._stopping: asyncio.Event | None = None
         self._serving = threading.Event()
         self._failure: BaseException | None = None
+        self._last_round = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="eventbus-api-loop", daemon=True)
 
     @property
@@ -113,9 +116,14 @@ class ApiServer:
     def loop_health(self) -> Sequence[LoopHealth]:
         return (
             LoopHealth(
-                group="api", partition=0, last_progress=time.monotonic(), ready=self._serving.is_set(), counts={}
+                group="api", partition=0, last_progress=self._last_round, ready=self._serving.is_set(), counts={}
             ),
         )
+
+    def _note_round(self) -> None:
+        """Note that the loop comes round, now and every `ROUND_S`: a loop that hangs does not."""
+        self._last_round = time.monotonic()
+        asyncio.get_running_loop().call_later(ROUND_S, self._note_round)
 
     def _run(self) -> None:
         try:
@@ -128,6 +136,7 @@ class ApiServer:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._note_round()
         hub = ChangeHub(self._bus)
         numbering = Numbering(self._bus) if self._bus.partitions > 1 else None
         ordered = OrderedHub(hub, numbering)
@@ -195,6 +204,7 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     resources = Resources([*KINDS, NAMESPACE])
     kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, frames=Frames(metrics.frames))
     app[KUBERNETES] = kubernetes
+    app[health.READINESS] = health.readiness_of(api.pool)
     for path in health.PATHS:
         app.router.add_get(path, health.health)
         app.router.add_get(path + "/{check}", health.health)
