@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 
+from eventbus.api.desk import BlockingPool, Desk
 from eventbus.api.own.intake import Packed
 from eventbus.broker.publish_call import PublishReply, PublishStatus
+from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
@@ -23,14 +25,16 @@ ROUNDS = 4
 class _Job:
     """One request's events, and, when it is *done*, what of it was not taken, by index, and why."""
 
-    def __init__(self, packed: Sequence[Packed]) -> None:
+    def __init__(self, packed: Sequence[Packed], done: asyncio.Future[None]) -> None:
         self.packed = packed
         self.failed: dict[int, EventBusError] = {}
-        self.done = False
+        self.done = done
 
 
 class Line:
-    """Publishes for all threads of a worker: who comes while a round trip is under way joins the next one.
+    """Publishes for all requests of a worker, in one thread: those that come during a round trip join the next one.
+
+    Requests wait in the loop and not in threads, which reads need. All but `_publish_all` lives in the loop.
 
     An answer that is lost is asked for again under the same numbers, so no round trip doubles anything. What could
     not be settled in *ROUNDS* has failed, and its numbers are thrown away: it may still have arrived.
@@ -39,23 +43,43 @@ class Line:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._losses = Losses(clock)
-        self._lock = threading.Lock()
-        self._waiting: deque[_Job] = deque()
+        self._waiting: list[_Job] = []
+        self._publishing: asyncio.Task[None] | None = None
         self._producers: dict[int, Producer] = {}
 
-    def publish(self, transport: Transport, packed: Sequence[Packed]) -> dict[int, EventBusError]:
-        """Publish, and wait for it. Returns: by index what was not taken, and why; BusFull: certainly not."""
-        job = _Job(packed)
+    async def publish(self, pool: BlockingPool, packed: Sequence[Packed]) -> dict[int, EventBusError]:
+        """Publish, and wait for it. It goes on to its end though the caller is cancelled.
+
+        Returns: by index what was not taken, and why; BusFull: certainly not.
+        """
+        job = _Job(packed, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
-        with self._lock:
-            if not job.done:
-                jobs = [self._waiting.popleft() for _ in range(len(self._waiting))]
-                try:
-                    self._publish_all(transport, jobs)
-                finally:
-                    for each in jobs:
-                        each.done = True
+        if self._publishing is None:
+            self._publishing = asyncio.create_task(self._publish_waiting(pool))
+        await job.done
         return job.failed
+
+    async def _publish_waiting(self, pool: BlockingPool) -> None:
+        try:
+            while self._waiting:
+                jobs, self._waiting = self._waiting, []
+                failure: Exception | None = None
+                try:
+                    await pool.run(partial(self._publish_jobs, jobs))
+                except Exception as error:
+                    failure = error
+                for job in jobs:
+                    if job.done.done():  # its client is gone
+                        continue
+                    if failure is None:
+                        job.done.set_result(None)
+                    else:
+                        job.done.set_exception(failure)
+        finally:
+            self._publishing = None
+
+    def _publish_jobs(self, jobs: Sequence[_Job], desk: Desk) -> None:
+        self._publish_all(RedisTransport(desk.bus, desk.client), jobs)
 
     def _publish_all(self, transport: Transport, jobs: Sequence[_Job]) -> None:
         targets: list[tuple[_Job, Packed, int]] = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -16,7 +17,7 @@ from eventbus.api.desk import Desk
 from eventbus.api.doors import is_from_browser
 from eventbus.api.own.frames import FramePublisher, bound_secret, events_of
 from eventbus.api.own.idempotency import know, publish_known
-from eventbus.api.own.intake import Refused, pack_events, read_json, read_lines
+from eventbus.api.own.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.own.line import Line
 from eventbus.api.own_export import refuse_own_export
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
@@ -37,6 +38,16 @@ class Producers(msgspec.Struct, frozen=True):
 
     producers: tuple[tuple[int, str], ...]
     shorten_life: bool = False  #: they are done: two hours of memory will do
+
+
+class _Prepared(NamedTuple):
+    """The events of one request. *failed*: they have been published under a key; None: they have not."""
+
+    packed: Sequence[Packed]
+    refused: Sequence[Refused]
+    found: int
+    failed: Mapping[int, EventBusError] | None
+    headers: Mapping[str, str]
 
 
 class Recording:
@@ -74,9 +85,8 @@ class Recording:
         may_record, rates = _may_record_of(api.access, user), api.rates
         now_ns = self._clock.time_ns()
 
-        def work(desk: Desk) -> web.Response:
+        def prepare(desk: Desk) -> _Prepared:
             found = read(body)
-            transport = RedisTransport(desk.bus, desk.client)
             known = (
                 know(desk.bus, desk.client, user=user.name, key=key, body=same or body, now_ns=now_ns) if key else None
             )
@@ -89,15 +99,20 @@ class Recording:
             )
             if rates is not None and packed:  # repeats too: else a key would be a way around
                 rates.admit_all(user.name, (unpack_event(one.body) for one in packed), desk.functions)
-            if known is None:
-                failed = self._line.publish(transport, packed) if packed else {}
-            else:
-                failed = publish_known(transport, known, packed)
+            failed = None if known is None else publish_known(RedisTransport(desk.bus, desk.client), known, packed)
             headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
-            request[WHAT] = f"accepted {len(packed) - len(failed)} of {len(found)} events"
-            return _answer(len(packed) - len(failed), refused, failed, headers)
+            return _Prepared(packed, refused, len(found), failed, headers)
 
-        return await api.pool.run(work)
+        async def record() -> web.Response:
+            prepared = await api.pool.run(prepare)
+            failed = prepared.failed
+            if failed is None:
+                failed = await self._line.publish(api.pool, prepared.packed) if prepared.packed else {}
+            accepted = len(prepared.packed) - len(failed)
+            request[WHAT] = f"accepted {accepted} of {prepared.found} events"
+            return _answer(accepted, prepared.refused, failed, prepared.headers)
+
+        return await asyncio.shield(record())  # begun, it goes on though its client is gone
 
     async def producers(self, request: web.Request) -> web.Response:
         """Answer the last sequence number that the bus has of each (partition, producer) of this user; 0: none."""
