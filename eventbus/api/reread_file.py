@@ -24,7 +24,8 @@ LOOK_S: Final = 1.0
 class RereadFile(Generic[T]):
     """The *value* of a file. `refresh` looks whether the file has changed; all but the look itself is in the loop.
 
-    A file that cannot be used any more is reported once, and the value of before goes on to hold.
+    A file that cannot be used any more is reported once, and the value of before goes on to hold. It is read again at
+    each look until it can be used, for the cause may be a folder, which can be put right without touching the file.
 
     Args:   read: in the caller's thread first, later in others.
     Raises: ConfigError: what *read* raises at the first time.
@@ -38,6 +39,7 @@ class RereadFile(Generic[T]):
         self.value = read(path)
         self._looking: asyncio.Future[None] | None = None
         self._late = False
+        self._reported: tuple[object, str] | None = None
         self._due = time.monotonic()
 
     async def refresh(self) -> None:
@@ -78,11 +80,14 @@ class RereadFile(Generic[T]):
             return
         self._looking, self._due = None, time.monotonic() + LOOK_EVERY_S
         if isinstance(found, ConfigError):
-            log.error("%s; what was read before goes on to hold", found)
-        elif found is not None:
-            self.value = found
-            log.info("%s %s was read again", self._flag, self._path)
-        self._stamp = stamp
+            if (stamp, str(found)) != self._reported:
+                log.error("%s; what was read before goes on to hold", found)
+            self._reported = stamp, str(found)
+        else:
+            self._stamp, self._reported = stamp, None
+            if found is not None:
+                self.value = found
+                log.info("%s %s was read again", self._flag, self._path)
         looking.set_result(None)
 
     def _look(self) -> object:

@@ -350,10 +350,15 @@ def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], pr
     secret = {"PASSWORD_OF_MINE": "kept-to-myself"}
     with Program(*UP, "--procfile", str(procfile), env=env | secret, folder=tmp_path) as program:
         eventually(lambda: re.search(rf"{pod} +1/1 +Running", run("get", "pods", env=env).stdout) is not None)
-        everywhere = run("get", "pods", "-A", "-o", "json", env=env).stdout
-        names = {item["metadata"]["name"].partition("-")[0] for item in json.loads(everywhere)["items"]}
-        assert {"web", *WORKERS} <= names
-        assert "PASSWORD_OF_MINE" not in everywhere
+
+        def everywhere() -> str:
+            return run("get", "pods", "-A", "-o", "json", env=env).stdout
+
+        def names() -> set[str]:
+            return {item["metadata"]["name"].partition("-")[0] for item in json.loads(everywhere())["items"]}
+
+        eventually(lambda: {"web", *WORKERS} <= names())
+        assert "PASSWORD_OF_MINE" not in everywhere()
         assert run("get", "pods", "-n", "elsewhere", env=env).stdout == ""
         deleted = run("delete", f"pod/{pod}", env=env)
         assert deleted.stderr.splitlines()[0].startswith(f"{pod} is a line of `eventbus up`")

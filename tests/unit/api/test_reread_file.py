@@ -77,6 +77,25 @@ def test_a_file_that_cannot_be_used_any_more_is_reported_once_and_what_was_read_
     assert f"{path} can be written by others: chmod go-w {path}; what was read before goes on to hold" in errors[0]
 
 
+def test_a_changed_file_is_read_once_its_folder_has_been_put_right(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens.csv"
+    path.write_text("a-token,ann,1\n")
+    tokens = TokenFile(path)
+
+    async def go() -> None:
+        tmp_path.chmod(0o777)
+        path.write_text("b-token,bob,1\n")
+        for _ in range(3):
+            assert await tokens.user("b-token") is None
+        tmp_path.chmod(0o755)  # the cure that the error names
+        assert await tokens.user("b-token") is not None
+
+    asyncio.run(go())
+    assert [record.levelname for record in caplog.records if "chmod go-w" in record.message] == ["ERROR"]
+
+
 @pytest.mark.parametrize("spoiled", ["file", "folder"])
 def test_tokens_that_others_can_write_are_refused(tmp_path: Path, spoiled: str) -> None:
     folder = tmp_path / "folder"
