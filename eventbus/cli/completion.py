@@ -75,7 +75,7 @@ def complete_files(ctx: click.Context, parameter: click.Parameter, begin: str) -
 
 def complete_forms(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Offer the values of `-o` of `eventbus get`."""
-    return _beginning(["wide", "json", "yaml", "name", "jsonpath=", "custom-columns="], begin)
+    return _beginning(["wide", "json", "yaml", "name", "jsonpath="], begin)
 
 
 def complete_types(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:

@@ -70,7 +70,7 @@ class Template:
 
 
 def relaxed_path(text: str) -> Path:
-    """Parse a path as people type it for `--sort-by` and custom columns: `{.a.b}`, `.a.b`, `a.b`.
+    """Parse a path as people type it for `--sort-by`: `{.a.b}`, `.a.b`, `a.b`.
 
     Raises: ValueError."""
     return Path(in_braces(text)[1:-1])
@@ -90,7 +90,7 @@ def _value_text(value: Any) -> str:
 
 
 def go_text(value: Any) -> str:
-    """Format a value as Go's fmt.Sprint does, with which kubectl fills custom columns: `map[a:b z:x]`, `[1 2]`."""
+    """Format a value as Go's fmt.Sprint does, which kubectl compares in `wait`: `map[a:b z:x]`, `[1 2]`."""
     match value:
         case str():
             return value

@@ -10,15 +10,28 @@ import msgspec
 
 from eventbus.event import Event
 from eventbus.kinds import Kind
-from eventbus.printers.jsonpath import Path, Template, go_text, relaxed_path
+from eventbus.printers.jsonpath import Template
 from eventbus.printers.object_columns import NONE, columns_of, object_name
 from eventbus.printers.output import FORMS, core_of, dump_json
-from eventbus.printers.table import FIRST_LINES, Cell, Layout, Table
+from eventbus.printers.table import FIRST_LINES, Cell, Table
 from eventbus.printers.yaml import dump_yaml
 from eventbus.text import printable
 
 #: Characters of `MODIFIED`; kubectl pads the other words to it, so that what comes later stands in line.
 _WORD = 8
+
+_GO_TEMPLATE = "'{{range .items}}{{.reason}} {{end}}'"
+#: Forms of `-o` that only kubectl has, each with an example.
+_KUBECTL_FORMS = {
+    "custom-columns": "custom-columns=REASON:.reason,COUNT:.count",
+    "custom-columns-file": "custom-columns-file=FILE",
+    "go-template": f"go-template={_GO_TEMPLATE}",
+    "go-template-file": "go-template-file=FILE",
+    "jsonpath-as-json": "jsonpath-as-json='{.items[*].reason}'",
+    "jsonpath-file": "jsonpath-file=FILE",
+    "template": f"go-template={_GO_TEMPLATE}",
+    "templatefile": "go-template-file=FILE",
+}
 
 
 class PrintedChange(NamedTuple):
@@ -57,8 +70,6 @@ def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
     form, _, argument = look.form.partition("=")
     if argument and form == "jsonpath":
         return _Templates(kind, look, Template(argument))
-    if argument and form == "custom-columns":
-        return _CustomColumns(kind, look, argument)
     match look.form:
         case "" | "wide":
             return _Rows(kind, look)
@@ -68,12 +79,11 @@ def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
             return _Documents(kind, look, dump_yaml, "---\n")
         case "name":
             return _Names(kind)
-    if form in ("go-template", "go-template-file", "template", "templatefile"):
-        # Nobody keeps a library for Go's templates in Python, and half of one would surprise.
-        raise ValueError(f"there is no {form} here: use -o jsonpath=TEMPLATE, or -o json and jq")
-    if form in ("jsonpath-file", "custom-columns-file", "jsonpath-as-json"):
-        plain = form.removesuffix("-file").removesuffix("-as-json")
-        raise ValueError(f'there is no {form} here: use -o {plain}=…, of a file "$(cat FILE)"')
+    if form in _KUBECTL_FORMS:
+        raise ValueError(
+            f"-o {form} is not supported: use -o json and jq, or kubectl through `eventbus worker api`: "
+            f"kubectl get events -o {_KUBECTL_FORMS[form]}"
+        )
     raise ValueError(f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}")
 
 
@@ -152,30 +162,6 @@ class _Templates:
 
     def watched(self, told: Sequence[PrintedChange]) -> str:
         return "".join(self._template.render(_document(self._kind, self._look, one)) for one in told)
-
-
-class _CustomColumns:
-    def __init__(self, kind: Kind[Any], look: PrintOptions, spec: str) -> None:
-        self._kind = kind
-        self._look = look
-        self._paths: list[Path] = []
-        headers = []
-        for part in spec.split(","):
-            header, colon, path = part.partition(":")
-            if not colon or not path:
-                raise ValueError(f"unexpected custom-columns spec: {part}, expected <header>:<json-path-expr>")
-            headers.append(header)
-            self._paths.append(relaxed_path(path))
-        self._table = Table(headers, no_headers=look.no_headers, layout=Layout(upper_case_header=False))
-
-    def listed(self, items: Sequence[Any]) -> str:
-        return self._table.text([self._row(plain_of(self._kind, found)) for found in items], even_without_rows=True)
-
-    def watched(self, told: Sequence[PrintedChange]) -> str:
-        return self._table.text([self._row(_document(self._kind, self._look, one)) for one in told])
-
-    def _row(self, plain: dict[str, Any]) -> list[str]:
-        return [",".join(map(go_text, path.find(plain))) or NONE for path in self._paths]
 
 
 def _document(kind: Kind[Any], look: PrintOptions, told: PrintedChange) -> dict[str, Any]:

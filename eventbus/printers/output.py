@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eventbus.event import Event
 
 #: What `-o` takes for objects, for help and error messages.
-FORMS: Final = "wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,…"
+FORMS: Final = "wide, json, yaml, name, jsonpath={.PATH}"
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -150,8 +150,6 @@ def test_leases_have_a_holder_and_a_namespace(env: dict[str, str], store: Object
     assert rows[0][:3] == ["kube-node-lease", "n1", "n1"]
     names = run("get", "lease", "-n", "kube-node-lease", "-o", "name", env=env).stdout.splitlines()
     assert sorted(names) == ["lease.coordination.k8s.io/n1", "lease.coordination.k8s.io/n2"]
-    columns = run("get", "lease", "-o", "custom-columns=NAME:.metadata.name,H:.spec.holder", env=env)
-    assert (columns.stdout, columns.stderr) == ("NAME   H\n", "")
     nothing = run("get", "lease", env=env)
     assert (nothing.returncode, nothing.stderr) == (0, "No resources found in default namespace.\n")
 
@@ -172,11 +170,6 @@ def test_forms_of_nodes(env: dict[str, str]) -> None:
     assert of_template("{.items[?(@.spec.unschedulable==true)].metadata.name}") == "b"
     assert of_template("{.items[0].status.addresses[?(@.type=='InternalIP')].address}") == "10.0.0.1"
     assert of_template(r"{.items[0].metadata.labels.node-role\.kubernetes\.io/control-plane}|") == "|"
-    header, *rows = listed(
-        env, "nodes", "--sort-by=.metadata.name", "-o", "custom-columns=Name:.metadata.name,ZONE:.metadata.labels.zone"
-    )
-    assert header == ["Name", "ZONE"]
-    assert rows == [["a", "x"], ["b", "<none>"], ["c", "y"]]
     assert listed(env, "nodes", "--no-headers", "-l", "zone=y")[0][0] == "c"
 
 
@@ -278,7 +271,6 @@ def test_sorting_by_what_no_object_has_fails(env: dict[str, str]) -> None:
         (("nodes", "-l", "a in"), "unable to parse requirement"),
         (("nodes", "-o", "xml"), "unable to match a printer suitable for the output format"),
         (("nodes", "-o", "jsonpath={.a"), "unclosed action"),
-        (("nodes", "-o", "custom-columns=A"), "expected <header>:<json-path-expr>"),
         (("nodes", "--sort-by", "{.a[}"), "JSONPath"),
         (("leases", "-n", "No_Namespace"), "DNS label"),
         (("nodes", "a", "-l", "b"), "name cannot be provided when a selector is specified"),

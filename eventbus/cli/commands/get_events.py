@@ -63,7 +63,7 @@ def get_events(
       eventbus get events --for pods/web-0 --since 1h30m -o wide
       eventbus get events -A --group --since 1h
       eventbus get events --field-selector type=Warning,reason!=BackOff -o json
-      eventbus get events -o custom-columns=REASON:.reason,COUNT:.count --sort-by=.count
+      eventbus get events -o jsonpath='{.items[*].reason}' --sort-by=.count
     """
     from eventbus.cli.getting import Request, run_get
     from eventbus.kinds import EVENT

@@ -41,7 +41,7 @@ def get_leases(**asked: Any) -> None:
     \b
     Examples:
       eventbus get leases -n kube-node-lease
-      eventbus get leases -A -o custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime
+      eventbus get leases -A -o jsonpath='{.items[*].spec.holderIdentity}'
     """
     _get("leases", asked)
 

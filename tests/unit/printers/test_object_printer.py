@@ -103,30 +103,9 @@ def test_words_of_a_watch_are_as_wide_as_the_longest() -> None:
     ]
 
 
-def test_templates_and_columns_see_what_happened_and_the_object_in_it() -> None:
+def test_templates_see_what_happened_and_the_object_in_it() -> None:
     assert watched(NODE, 'jsonpath={.type} {.object.metadata.name}{.metadata.name}{"\\n"}') == [
         *("ADDED node-1", "MODIFIED node-1", "ADDED n2", "DELETED node-1")
-    ]
-    assert watched(NODE, "custom-columns=What:.type,NAME:.object.metadata.name,NONE:.metadata.name") == [
-        "What    NAME     NONE",
-        "ADDED   node-1   <none>",
-        "MODIFIED   node-1   <none>",
-        "ADDED   n2       <none>",
-        "DELETED   node-1   <none>",
-    ]
-
-
-def test_columns_of_ones_own() -> None:
-    columns = (
-        "Name:.metadata.name",
-        "LABELS:.metadata.labels",
-        "TYPES:.status.conditions[*].type",
-        "U:.spec.unschedulable",
-    )
-    assert listed(NODE, [ONE, TWO], form=f"custom-columns={','.join(columns)}") == [
-        "Name     LABELS                                                TYPES   U",
-        "node-1   map[a:b node-role.kubernetes.io/control-plane: z:x]   Ready   <none>",
-        "n2       <none>                                                Ready   true",
     ]
 
 
@@ -134,7 +113,6 @@ def test_columns_of_ones_own() -> None:
     ("form", "text"),
     [
         ('jsonpath={range .items[*]}x{end}END{"\\n"}', "END\n"),
-        ("custom-columns=A:.a,Bc:.b", "A     Bc\n"),
         ("name", ""),
         ("", ""),
     ],
@@ -142,3 +120,10 @@ def test_columns_of_ones_own() -> None:
 def test_an_empty_list(form: str, text: str) -> None:
     assert make_printer(NODE, PrintOptions(form=form)).listed([]) == text
     assert make_printer(NODE, PrintOptions(form=form)).watched([]) == ""
+
+
+@pytest.mark.parametrize("form", ["custom-columns", "custom-columns=A:.a", "go-template={{.items}}", "jsonpath-file=f"])
+def test_a_form_that_only_kubectl_has_names_kubectl(form: str) -> None:
+    name = form.partition("=")[0]
+    with pytest.raises(ValueError, match=f"-o {name} is not supported.*kubectl get events -o {name}="):
+        make_printer(NODE, PrintOptions(form=form))
