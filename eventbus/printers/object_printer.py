@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.event import Event
 from eventbus.kinds import Kind
-from eventbus.printers.jsonpath import Template
+from eventbus.printers.jsonpath import Template, parse_template, render
 from eventbus.printers.object_columns import NONE, columns_of, object_name
 from eventbus.printers.output import FORMS, core_of, dump_json
 from eventbus.printers.table import FIRST_LINES, Cell, Table
@@ -69,7 +69,7 @@ def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
     """Make the printer of a form. Raises: ValueError: unknown form, or a template that cannot be parsed."""
     form, _, argument = look.form.partition("=")
     if argument and form == "jsonpath":
-        return _Templates(kind, look, Template(argument))
+        return _Templates(kind, look, parse_template(argument))
     match look.form:
         case "" | "wide":
             return _Rows(kind, look)
@@ -158,10 +158,10 @@ class _Templates:
         self._template = template
 
     def listed(self, items: Sequence[Any]) -> str:
-        return self._template.render(_list_of(self._kind, items))
+        return render(self._template, _list_of(self._kind, items))
 
     def watched(self, told: Sequence[PrintedChange]) -> str:
-        return "".join(self._template.render(_document(self._kind, self._look, one)) for one in told)
+        return "".join(render(self._template, _document(self._kind, self._look, one)) for one in told)
 
 
 def _document(kind: Kind[Any], look: PrintOptions, told: PrintedChange) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from eventbus.errors import EventBusError
 from eventbus.kinds import EVENT, Kind
 from eventbus.printers.event_columns import by_last_seen
-from eventbus.printers.jsonpath import in_braces, relaxed_path
+from eventbus.printers.jsonpath import find, in_braces, parse_relaxed_path
 from eventbus.printers.object_printer import plain_of
 
 Order: TypeAlias = Callable[[Iterable[Any]], list[Any]]
@@ -38,10 +38,10 @@ def order_of(kind: Kind[Any], text: str | None) -> Order:
         return by_last_seen if kind is EVENT else list
     if text.strip().lower() == NONE:
         return list
-    path = relaxed_path(text)
+    path = parse_relaxed_path(text)
 
     def order(items: Iterable[Any]) -> list[Any]:
-        keyed = [(_first(path.find(plain_of(kind, found))), found) for found in items]
+        keyed = [(_first(find(path, plain_of(kind, found))), found) for found in items]
         if keyed and all(value is None for value, _ in keyed):
             raise FieldMissing(f'couldn\'t find any field with path "{in_braces(text)}" in the list of objects')
         return [found for _, found in sorted(keyed, key=lambda one: _ordered(one[0]))]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: kubectl's longest wait, for a negative timeout.
 WEEK_S: Final = 7 * 86_400.0
 
-FORMS: Final = "condition=TYPE[=STATUS], jsonpath={PATH}[=VALUE], create, delete"
+FORMS: Final = "condition=TYPE[=STATUS], create, delete"
 
 #: The object as JSON, None: it is not there → whether it is as asked.
 Condition = Callable[[dict[str, Any] | None], bool]
@@ -60,7 +60,6 @@ def wait(
     Examples:
       eventbus wait --for=condition=Ready node/n1 --timeout=60s
       eventbus wait --for=delete node/n1
-      eventbus wait --for=jsonpath='{.spec.holderIdentity}'=n2 lease/leader
       eventbus wait --for=condition=Ready nodes --all
 
     \b
@@ -94,8 +93,12 @@ def _parse_condition(text: str) -> Condition:
     if sort == "condition" and rest:
         name, _, status = rest.partition("=")
         return _has_condition(name.lower(), (status or "true").lower())
-    if sort == "jsonpath" and rest:
-        return _has_value(rest)
+    if sort == "jsonpath":
+        raise click.BadParameter(
+            "jsonpath is not supported: use kubectl through `eventbus worker api`: "
+            "kubectl wait lease/leader --for=jsonpath='{.spec.holderIdentity}'=n2",
+            param_hint="--for",
+        )
     raise click.BadParameter(f"{text!a} is none of {FORMS}", param_hint="--for")
 
 
@@ -103,24 +106,6 @@ def _has_condition(name: str, status: str) -> Condition:
     def holds(found: dict[str, Any] | None) -> bool:
         conditions = ((found or {}).get("status") or {}).get("conditions") or ()
         return any((one["type"].lower(), one["status"].lower()) == (name, status) for one in conditions)
-
-    return holds
-
-
-def _has_value(text: str) -> Condition:
-    """`{.a.b}=value`, or `{.a.b}`: it has any value."""
-    from eventbus.printers.jsonpath import go_text, relaxed_path
-
-    end = text.rfind("}") + 1 or text.find("=") % (len(text) + 1)
-    path_text, (_, equals, value) = text[:end], text[end:].partition("=")
-    try:
-        path = relaxed_path(path_text)
-    except ValueError as problem:
-        raise click.BadParameter(str(problem), param_hint="--for") from None
-
-    def holds(found: dict[str, Any] | None) -> bool:
-        values = [go_text(one) for one in path.find(found)] if found is not None else []
-        return values == [value] if equals else any(values)
 
     return holds
 

@@ -112,7 +112,7 @@ def test_templates_see_what_happened_and_the_object_in_it() -> None:
 @pytest.mark.parametrize(
     ("form", "text"),
     [
-        ('jsonpath={range .items[*]}x{end}END{"\\n"}', "END\n"),
+        ('jsonpath={.items[*].metadata.name}END{"\\n"}', "END\n"),
         ("name", ""),
         ("", ""),
     ],
