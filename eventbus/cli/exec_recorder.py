@@ -95,7 +95,9 @@ class Recording:
             return told, self._problem.text if told else ""
         if self._broadcaster.shutdown(self._wait(self._broadcaster)):
             return 0, ""
-        unsent = sum(self._broadcaster.losses.counts.values())
+        from eventbus.record.losses import TRUNCATED
+
+        unsent = sum(n for cause, n in self._broadcaster.losses.counts.items() if cause != TRUNCATED)
         return unsent, self._problem.text or f"not within {self._broadcaster.settings.flush_s:g} s"
 
     def _open(self, about: str | None, namespace: str, command: str) -> None:
