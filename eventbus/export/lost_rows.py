@@ -37,7 +37,7 @@ from eventbus.sinks.contract import DeletingSink, EventSink
 
 #: The most rows that are remembered. What a server loses in a second is less.
 MOST_ROWS = 20_000
-#: Producers find a loss within so long, though they record nothing (`record/ack_check.py`). An event that happened
+#: Producers find a loss within so long, though they record nothing (`record/producer.py`). An event that happened
 #: first after that is a new one.
 SENT_AGAIN_S = 60
 

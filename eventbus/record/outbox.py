@@ -19,12 +19,12 @@ from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
 from eventbus.log import log
-from eventbus.record.ack_check import ANSWER_S
 from eventbus.record.buffer import SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending
+from eventbus.record.producer import ANSWER_S
 from eventbus.record.sender import Sender
 from eventbus.settings import Settings
 

@@ -1,4 +1,7 @@
-"""The numbered batches of one partition: those waiting, those sent, and the ring from which losses are sent again."""
+"""The numbered batches of one partition: those waiting, those sent, and the ring from which losses are sent again.
+
+An idle producer checks now and then whether the bus still has the batches that it acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,23 @@ from itertools import islice
 import msgspec
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
-from eventbus.broker.transport import PublishRequest
+from eventbus.broker.transport import PublishRequest, Transport
 from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, PackedEvents, pack_events
+from eventbus.errors import EventBusError
 from eventbus.formats import BASELINE_CODECS
-from eventbus.record.ack_check import AckCheckSchedule
+from eventbus.log import log
 from eventbus.record.losses import Losses
 
 #: Bytes that a batch takes besides its packed events, measured with CPython 3.11.
 BATCH_OVERHEAD = 190
 #: 96 random bits, 16 base64 characters.
 SECRET_BYTES = 12
+#: The time from an acknowledgement to the first check; it doubles for each further one, up to the last. A loss is found
+#: within a minute, and a thousand idle processes cost Redis seventeen small reads a second.
+FIRST_S, LAST_S = 1.0, 60.0
+#: seconds that a flush or close waits for the answer, at most
+ANSWER_S = 1.0
 
 
 class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
@@ -283,3 +292,58 @@ def _as_many_as_fit(events: list[bytes]) -> list[bytes]:
         fitting.append(event)
         room -= len(event) + 3
     return fitting
+
+
+class AckCheckSchedule:
+    """The schedule of checks of one idle producer.
+
+    Only idle producers are checked: a busy one finds a loss when it sends its next event."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.acknowledged()
+
+    def acknowledged(self) -> None:
+        """Note that the bus has acknowledged a batch, and with it all earlier ones."""
+        self._confirmed_at = self._sent_at = self._clock.monotonic()
+        self._pause_s = FIRST_S
+
+    def sent(self) -> None:
+        """Note that a check was sent. If no answer comes, the next check follows."""
+        self._sent_at = self._clock.monotonic()
+        self._pause_s = min(LAST_S, 2 * self._pause_s)
+
+    def confirmed(self) -> None:
+        """Note that the bus still has all that it acknowledged."""
+        self._confirmed_at = self._clock.monotonic()
+
+    @property
+    def due_in_s(self) -> float:
+        """Return the seconds until the next check; 0 or less: now."""
+        return self._sent_at + self._pause_s - self._clock.monotonic()
+
+    def is_unconfirmed(self, wanted_at: float) -> bool:
+        """Return True if a flush or close at *wanted_at* is unconfirmed and no check was sent since."""
+        return wanted_at - self._confirmed_at >= FIRST_S and self._sent_at < wanted_at
+
+
+class AckCheck:
+    """Checks idle producers for the flusher. *under_way* is a unique token during a check, else None."""
+
+    def __init__(self) -> None:
+        self.under_way: object | None = None
+
+    def run(self, transport: Transport, producers: Sequence[tuple[int, Producer]]) -> None:
+        """Check these producers, by partition, in one round trip; batches that the bus has lost are queued again."""
+        for _, producer in producers:
+            producer.check.sent()
+        self.under_way = object()
+        try:
+            lasts = transport.last([(partition, producer.secret) for partition, producer in producers])
+        except EventBusError:
+            return  # no caller waits for it; the next round reports that the bus is away
+        finally:
+            self.under_way = None
+        for (_, producer), last in zip(producers, lasts, strict=True):
+            if last is not None and not producer.found(last):
+                log.warning("Redis has lost what it had acknowledged; what the ring holds of it is sent again")

@@ -21,13 +21,12 @@ from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
 from eventbus.event import ObjectReference
 from eventbus.failpoints import failpoint
 from eventbus.log import log
-from eventbus.record.ack_check import AckCheck
 from eventbus.record.buffer import OUTBOX_FULL, SPOOL_FULL, Buffer
 from eventbus.record.flush_mark import FlushMark
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, pack
 from eventbus.record.partition_waits import PartitionWaits
-from eventbus.record.producer import Producer
+from eventbus.record.producer import AckCheck, Producer
 from eventbus.record.unlocked import UnlockedTransport, released
 from eventbus.settings import Settings
 

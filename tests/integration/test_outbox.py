@@ -20,7 +20,7 @@ from eventbus.broker.connection import plain_client
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import Keys, partition_of
 from eventbus.event import ObjectReference
-from eventbus.record import ack_check
+from eventbus.record import producer as producer_module
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.record.sender import Sender
@@ -304,7 +304,7 @@ def test_an_idle_producer_finds_out_that_redis_was_flushed_and_sends_again(
 def test_an_idle_producer_outlives_a_redis_that_comes_back_empty(
     short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ack_check, "LAST_S", 1.0)
+    monkeypatch.setattr(producer_module, "LAST_S", 1.0)
     with (
         own_server(short_path, appendonly="no") as server,
         EventBroadcaster(server.url, settings=settings) as broadcaster,
@@ -329,7 +329,9 @@ def test_who_wants_to_be_sure_has_redis_asked(
         eventually(lambda: broadcaster._outbox._asleep)
         with make_client(server.url or "") as client:
             client.flushall()
-        monkeypatch.setattr(ack_check, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
+        monkeypatch.setattr(
+            producer_module, "FIRST_S", 0.0
+        )  # as if it had been a while ago, and no question had come yet
         assert getattr(broadcaster, way)(60)
         assert messages(read_incoming(server.url or "", settings)) == numbers(100)
         assert not broadcaster.losses.counts

@@ -26,8 +26,7 @@ from eventbus.record.spool import adopter
 from eventbus.record.spool.claim import BATCHES, UNREADABLE, folders, holds
 from eventbus.record.spool.journal import read_file
 from eventbus.record.spool.listing import State, list_spool
-from eventbus.record.spool.machine_time import Stamp
-from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, encode, encode_file
+from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, Stamp, encode, encode_file
 from eventbus.settings import Settings, SpoolWhen
 from tests.acceptance.programs import environment, run
 from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of, uids

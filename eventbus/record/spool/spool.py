@@ -20,11 +20,11 @@ from eventbus.record.losses import Losses
 from eventbus.record.producer import NumberedBatch, Producer
 from eventbus.record.spool.claim import Claim
 from eventbus.record.spool.journal import Journal
-from eventbus.record.spool.machine_time import MachineTime
 from eventbus.record.spool.records import (
     Acknowledged,
     Header,
     KeptBatch,
+    MachineTime,
     ProducerIdentity,
     Record,
     chunks,

@@ -10,8 +10,7 @@ from eventbus.broker.health.findings import Severity
 from eventbus.cli.local_checks import check_spool
 from eventbus.encoding.wire import pack_events
 from eventbus.record.spool.claim import BATCHES, LOCK, Claim
-from eventbus.record.spool.machine_time import Stamp
-from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, encode_file
+from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, Stamp, encode_file
 
 
 @pytest.fixture

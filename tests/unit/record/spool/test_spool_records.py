@@ -14,19 +14,21 @@ from hypothesis import strategies as st
 from eventbus.encoding.wire import pack_events
 from eventbus.record.spool.claim import BATCHES, UNREADABLE, Claim
 from eventbus.record.spool.journal import Journal, read_file
-from eventbus.record.spool.machine_time import MachineTime, Stamp, since_boot_ms
 from eventbus.record.spool.records import (
     MAGIC,
     Acknowledged,
     Contents,
     Header,
     KeptBatch,
+    MachineTime,
     ProducerIdentity,
     Record,
+    Stamp,
     Unplaced,
     encode,
     encode_file,
     read,
+    since_boot_ms,
 )
 from eventbus.testing.clock import FakeClock
 
