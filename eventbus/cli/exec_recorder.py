@@ -155,6 +155,3 @@ class LastProblem(logging.Handler):
         self.text = _WAITING.sub("", record.getMessage())
         if record.exc_info and record.exc_info[0]:
             self.text += f" ({record.exc_info[0].__name__}: {record.exc_info[1]})"
-
-
-__all__ = ["AWAY_S", "COMPONENT", "LastProblem", "Recording", "main", "object_of"]

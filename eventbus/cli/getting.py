@@ -142,6 +142,3 @@ def order_option(kind: Kind[Any], asked: GetOptions) -> Order:
         return order_of(kind, asked.sort_by)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--sort-by") from None
-
-
-__all__ = ["Request", "order_option", "printer_option", "run_get"]

@@ -133,6 +133,3 @@ def _put_off(module: ModuleType) -> bool:
 
 def _folders(package: ModuleType | ModuleSpec) -> Sequence[str] | None:
     return package.__path__ if isinstance(package, ModuleType) else package.submodule_search_locations
-
-
-__all__ = ["import_later", "leave_to_redis", "run_short"]

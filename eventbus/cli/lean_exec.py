@@ -89,6 +89,3 @@ def _has_contexts(environ: os._Environ[str] | dict[str, str]) -> bool:
         return os.path.lexists(named)
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
     return os.path.lexists(os.path.join(home, "eventbus", "config.json"))
-
-
-__all__ = ["Asked", "read", "run_lean"]

@@ -109,6 +109,3 @@ def _identity(found: HasMetadata) -> tuple[str, str, str]:
 
 def _version(found: HasMetadata) -> int:
     return int(found.metadata.resource_version or 0)
-
-
-__all__ = ["ObjectFollower"]

@@ -62,6 +62,3 @@ class _Losses(Losses):
 
     def tell(self, cause: str, line: str) -> None:
         self.trouble = line.rpartition(" (")[0]
-
-
-__all__ = ["send"]

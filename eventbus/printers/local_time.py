@@ -10,6 +10,3 @@ def local_time(time: datetime) -> str:
     from email.utils import format_datetime  # it takes long to import, and few commands print a date
 
     return format_datetime(time.astimezone())
-
-
-__all__ = ["local_time"]

@@ -175,6 +175,3 @@ def _section(title: str, rows: Sequence[tuple[str, str]]) -> str:
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     ruled = [tuple("-" * len(header) for header in headers), *rows]
     return format_table(headers, ruled, layout=DESCRIPTION)
-
-
-__all__ = ["Around", "node_sections"]

@@ -109,5 +109,3 @@ _COLUMNS = {
     CONFIGMAP.plural: Columns(("Name", "Data", "Age"), ("Name", "Data", "Age"), _config_map),
     SECRET.plural: Columns(("Name", "Type", "Data", "Age"), ("Name", "Type", "Data", "Age"), _secret),
 }
-
-__all__ = ["NONE", "Columns", "columns_of", "node_roles", "node_status", "object_name"]

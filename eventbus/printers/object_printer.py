@@ -178,6 +178,3 @@ def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
         "kind": "List",
         "metadata": {"resourceVersion": ""},
     }
-
-
-__all__ = ["PrintOptions", "Printer", "PrintedChange", "make_printer", "plain_of"]

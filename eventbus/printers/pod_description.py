@@ -197,6 +197,3 @@ def _format(lines: Sequence[Line]) -> str:
 
 def _when(moment: datetime | None) -> str:
     return local_time(moment) if moment is not None else "<unknown>"
-
-
-__all__ = ["pod_lines", "pod_sections"]

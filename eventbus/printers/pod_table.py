@@ -84,6 +84,3 @@ def _restarts(statuses: Sequence[ContainerStatus], now: datetime) -> str:
     ends = [one.last_state.terminated.finished_at for one in statuses if one.last_state.terminated is not None]
     last = max((end for end in ends if end is not None), default=None)
     return f"{restarts} ({age(now, last)} ago)" if restarts and last is not None else str(restarts)
-
-
-__all__ = ["HEADERS", "WIDE_HEADERS", "pod_row"]

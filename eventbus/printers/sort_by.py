@@ -112,5 +112,3 @@ _QUANTITY: Final = re.compile(
     r"(?P<number>[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40}))(?:[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
     r"(?P<suffix>[KMGTPE]i|[numkMGTPE]|)"
 )
-
-__all__ = ["NONE", "FieldMissing", "Order", "order_of"]

@@ -221,6 +221,3 @@ def _lag(group: Group) -> str:
 
 def _cell(text: str, warns: bool) -> Cell:
     return Cell(text, Colour.YELLOW if warns else Colour.PLAIN)
-
-
-__all__ = ["GROUP_HEADERS", "format_status", "group_rows"]

@@ -122,6 +122,3 @@ def _around(one: Around, when: datetime, colour: bool) -> Row:
         about = f"{event.involved_object.kind} ×{len(names)}"
         message = f"{len(names)} started: {', '.join(names[:NAMES])}{more}"
     return (offset, LINK_WORDS[one.link], type_cell(event, colour), event.reason, about, message)
-
-
-__all__ = ["LINK_WORDS", "format_story", "verdict"]

@@ -157,6 +157,3 @@ class EventHelper:
     def _lose(self, count: int, why: str) -> None:
         if count or why:
             self._unsent, self._why = self._unsent + count, why or self._why
-
-
-__all__ = ["NOT_FOR_IT", "EventHelper"]

@@ -108,15 +108,3 @@ def _value(text: str) -> str:
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} cannot be read: {error.strerror or error}")
-
-
-__all__ = [
-    "FIRST_PORT",
-    "PORT_STEP",
-    "RESERVED",
-    "parse_env_file",
-    "parse_procfile",
-    "ports_of",
-    "read_env_file",
-    "read_procfile",
-]

@@ -126,6 +126,3 @@ def _printable(token: str, variable: str) -> str:
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise ConfigError(f"{variable} holds what no token has: only printable ASCII, without blanks")
     return token
-
-
-__all__ = ["ApiAddress", "is_api_url", "parse_api_url", "safe_api_url"]

@@ -29,6 +29,3 @@ def check_known(address: ApiAddress) -> None:
     finally:
         stranger.close()
     raise ConfigError(f"{address} answers whoever asks: give it users (--token-file, --client-ca)")
-
-
-__all__ = ["check_known"]

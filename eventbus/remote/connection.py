@@ -224,6 +224,3 @@ def _keep_alive(sock: socket.socket) -> None:
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # not on every system
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-__all__ = ["ApiConnection", "Reply"]

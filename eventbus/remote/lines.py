@@ -30,6 +30,3 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield from (line for line in lines if line.strip())
     if rest.strip():
         yield bytes(rest)
-
-
-__all__ = ["LineTooLong", "split_lines"]

@@ -49,6 +49,3 @@ def _fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:
         return msgspec.json.decode(body, type=decodable(shape))
     except (msgspec.DecodeError, RecursionError) as error:
         raise BusUnavailable(f"{connection.address} answered in a form of another version: {error}") from None
-
-
-__all__ = ["fetch_sinks", "fetch_sources", "fetch_status"]

@@ -192,5 +192,3 @@ def _query(fields: Mapping[str, str]) -> str:
 _ENCODE: Final = msgspec.json.Encoder().encode
 _LIST: Final = msgspec.json.Decoder(decodable(_ListBody)).decode
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any]).decode
-
-__all__ = ["RemoteObjects"]

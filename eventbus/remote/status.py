@@ -97,5 +97,3 @@ def _names_version(status: Status) -> bool:
 
 
 _DECODE = msgspec.json.Decoder(decodable(Status)).decode
-
-__all__ = ["Status", "error_of_reply", "error_of_status", "read_status"]

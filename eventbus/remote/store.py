@@ -77,6 +77,3 @@ class RemoteStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["RemoteStore"]

@@ -109,5 +109,3 @@ class RemoteStream:
 
 _LINE = msgspec.json.Decoder(decodable(_StreamLine)).decode
 _POSITION = msgspec.json.Decoder(decodable(_StreamPosition)).decode
-
-__all__ = ["RemoteStream"]

@@ -129,5 +129,3 @@ def _posts(requests: Sequence[PublishRequest]) -> Iterator[Sequence[PublishReque
 _ENCODE: Final = msgspec.json.Encoder().encode
 _LASTS: Final = msgspec.json.Decoder(decodable(_Lasts))
 _BUS: Final = msgspec.json.Decoder(decodable(RemoteBus))
-
-__all__ = ["IN_FLIGHT_BATCHES", "HttpTransport", "RemoteBus", "open_http_transport", "read_bus"]

@@ -98,5 +98,3 @@ def _undecodable(error: Exception) -> ClientWatchDecoding:
 
 
 _LINE: Final = msgspec.json.Decoder(decodable(Line)).decode
-
-__all__ = ["RemoteWatch"]

@@ -25,6 +25,3 @@ def fetch_story(
         return story_from_json(body)
     except (msgspec.DecodeError, InvalidEvent) as error:
         raise BusUnavailable(f"{connection.address} answered in a form of another version: {error}") from None
-
-
-__all__ = ["fetch_story"]

@@ -281,6 +281,3 @@ def _named(one: ObjectReference) -> tuple[str, str, str]:
 
 def _sorted(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(sorted(events, key=first_seen))
-
-
-__all__ = ["BEFORE", "OWN_NAMESPACE", "read_story", "read_verdicts"]

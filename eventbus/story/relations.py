@@ -145,6 +145,3 @@ class Relations:
 def _kind_of(about: ObjectReference) -> Kind[Any] | None:
     found = KINDS.named(about.kind)
     return None if found is None or found.plural in _UNTOLD else found
-
-
-__all__ = ["MOST_OWNED", "Relations"]

@@ -94,6 +94,3 @@ def _silences(times: Sequence[datetime], known: datetime, until: datetime, longe
 
 def _last(event: Event) -> datetime:
     return event.last_seen or first_seen(event)
-
-
-__all__ = ["MOST", "Minute", "Rhythm", "Silence", "repeated", "rhythms_of", "words_of"]

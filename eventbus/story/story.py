@@ -182,14 +182,3 @@ def _plains(events: tuple[Event, ...], encode: Callable[[Event], dict[str, Any]]
         except InvalidEvent:
             continue
     return found
-
-
-__all__ = [
-    "Around",
-    "Link",
-    "Story",
-    "hosts_of",
-    "start_of",
-    "story_from_json",
-    "story_to_json",
-]

@@ -130,6 +130,3 @@ def patience(warnings: Sequence[Event]) -> timedelta:
 
 def _last(event: Event) -> datetime:
     return event.last_seen or first_seen(event)
-
-
-__all__ = ["LEAST_PAUSE", "PAUSES", "Still", "Verdict", "patience", "verdict_of", "verdicts_of"]

@@ -195,6 +195,3 @@ def _last_applied(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 def _note_alone(noted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the patch that changes the note and nothing else."""
     return {"metadata": {"annotations": {LAST_APPLIED: noted["metadata"]["annotations"][LAST_APPLIED]}}}
-
-
-__all__ = ["LAST_APPLIED", "apply", "three_way", "with_note"]

@@ -144,6 +144,3 @@ def _last_lines(files: Sequence[BinaryIO], sizes: Sequence[int], count: int) -> 
             ends += blocks[-1].count(b"\n")
     lines = b"".join(reversed(blocks)).splitlines(keepends=True)
     return lines[len(lines) - count :] if count < len(lines) else lines
-
-
-__all__ = ["logs"]

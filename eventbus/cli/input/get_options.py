@@ -111,6 +111,3 @@ _OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--show-labels", is_flag=True, help="All labels in the last column."),
     click.option("--ignore-not-found", is_flag=True, help="Nothing is said of what is not there: exit code 0."),
 )  # fmt: skip
-
-
-__all__ = ["GetOptions", "common_options"]

@@ -32,6 +32,3 @@ def _several_kinds(args: list[str]) -> list[str]:
     if len(kinds) > 1 and all("/" in name for name in names):
         return ["all", *args]
     return args
-
-
-__all__ = ["get_words"]

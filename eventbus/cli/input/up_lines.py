@@ -27,6 +27,3 @@ def up_page(bus: str) -> str:
     from eventbus.agent.pods.left_lines import page_of
 
     return page_of(directory, bus)
-
-
-__all__ = ["up_lines", "up_page"]
