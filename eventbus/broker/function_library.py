@@ -7,6 +7,7 @@ from eventbus.broker.connection.connect import Client, primaries
 from eventbus.broker.pending_call import call_function
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, EventBusError, FunctionsForbidden, FunctionsMissing
+from eventbus.log import log
 
 #: The cure of every error that says that functions of this build are missing.
 LOAD_CURE = "run `eventbus functions load` of this version as a user of role admin"
@@ -27,6 +28,7 @@ def load(client: Client) -> bool:
                     continue
                 server.function_load(library())
             loaded = True
+            log.info("loaded the functions of build %s", build())
         except BusRefused as error:
             raise FunctionsMissing(
                 f"the functions of build {build()} are not loaded, and this user may not load them: {LOAD_CURE}",

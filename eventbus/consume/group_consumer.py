@@ -193,7 +193,8 @@ class Consumer:
             if self._made_anew:
                 return self._failed(error)
             self._made_anew = True
-            log.warning("group %s: %s; making it anew", self._reader.group, error)
+            if isinstance(error, GroupMissing):
+                log.warning("group %s: %s; making it anew", self._reader.group, error)
             self._fresh = True
             return ANEW_S
         except BusRefused as error:
