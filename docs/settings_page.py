@@ -42,6 +42,7 @@ OTHERS = """
 | `EVENTBUS_WEBHOOK_SECRET`, `…_FILE` | key that signs what a webhook is sent |
 | `EVENTBUS_WEBHOOK_TOKEN`, `…_FILE` | bearer token for a webhook |
 | `EVENTBUS_WEBHOOK_MODE` | `structured`, `binary` or `batch` CloudEvents |
+| `EVENTBUS_WEBHOOK_REQUESTS` | requests of a partition under way at once, 1 to 64, not for `batch`; `8` |
 | `EVENTBUS_WEBHOOK_SOURCE` | the CloudEvents' source; `/eventbus` |
 | `EVENTBUS_WEBHOOK_CA_FILE` | authorities that are trusted for the webhook |
 | `EVENTBUS_WEBHOOK_ALLOW_HOSTS` | hosts that a webhook may reach on any port, in the own network, without TLS |

@@ -182,6 +182,10 @@ class UnexpectedReply(SinkError):
     """The system answered with something else than what it was asked for. Cure: try again, a few times."""
 
 
+class NotSent(SinkError):
+    """A write that its sink has not sent: one about the same object failed, or the call had its time. Cure: again."""
+
+
 class BroadcasterStopped(EventBusError):
     """The broadcaster has been shut down. Cure: none; make a new one."""
 

@@ -27,6 +27,7 @@ from eventbus.errors import (
     EventRejected,
     EventUnbuildable,
     NotFound,
+    NotSent,
     SinkGone,
     SinkUnreachable,
     Throttled,
@@ -42,9 +43,11 @@ from eventbus.sinks.contract import (
     EventSink,
     LaterSink,
     OpeningSink,
+    OrderedSink,
     SinkAnswer,
     SinkWrite,
     Verb,
+    object_of,
 )
 from eventbus.store.storage import with_metadata
 
@@ -140,6 +143,7 @@ class SinkWriter:
         self._origin = origin
         self._batch = sink if isinstance(sink, BatchSink) else None
         self._later = sink if isinstance(sink, LaterSink) else None
+        self._is_ordered = isinstance(sink, OrderedSink) and sink.ordered
         self._outage = outage
         self._progress = progress
         self._wait = wait
@@ -211,25 +215,43 @@ class SinkWriter:
             # What follows at once (patch, not found, create) comes before the next event.
             first: list[_Item] = []
             rest, outage, last_error = todo[len(chunk) :], None, None
-            retried, waiting = len(failed), 0
+            retried = answered = 0
+            behind: dict[tuple[str, str, str], list[_Item]] = {}  # object → where its first unsettled write is
+            failed_at: dict[tuple[str, str, str], _Item] = {}  # object → its first write that failed
             answers = yield from self._call(chunk, meanwhile)
             meanwhile = None
             for item, answer in zip(chunk, answers, strict=True):
+                if isinstance(answer, NotSent):
+                    place = behind.get(_about(item), first)
+                    if place is failed:
+                        _wait_behind(item, failed_at[_about(item)])
+                    place.append(item)
+                    continue
                 found = self._judge(item, answer)
+                answered += found is not _Next.WAIT
                 if isinstance(found, Outcome):
                     yield from settle(found)
                 elif found is _Next.RETRY:
                     failed.append(item)
-                    last_error = answer
+                    behind.setdefault(_about(item), failed)
+                    failed_at.setdefault(_about(item), item)
+                    last_error, retried = answer, retried + 1
                 else:
                     first.append(item)
+                    behind.setdefault(_about(item), first)
                     if found is _Next.WAIT:
-                        outage, waiting = answer, waiting + 1
+                        outage = answer
+            if self._is_ordered and last_error is not None:
+                waits = [item for item in rest if _about(item) in failed_at]
+                for item in waits:
+                    _wait_behind(item, failed_at[_about(item)])
+                failed += waits
+                rest = [item for item in rest if _about(item) not in failed_at]
             todo = first + rest
             if isinstance(last_error, EventBusError):
-                self._progress.retrying(last_error, len(failed) - retried)
+                self._progress.retrying(last_error, retried)
             if isinstance(outage, EventBusError):
-                if waiting < len(chunk):
+                if answered:
                     self._probes = 0  # it took some: a hiccup
                 if (yield from self._wait_for_sink(outage)):
                     return
@@ -250,7 +272,7 @@ class SinkWriter:
         """Return the time to sleep.
 
         The first is random, so that sinks that failed together are not called all at once."""
-        return RETRY_S * (self._uniform(0, 1) if all(item.tries == 1 for item in failed) else 1)
+        return RETRY_S * (self._uniform(0, 1) if all(item.tries <= 1 for item in failed) else 1)
 
     def _call(
         self, chunk: Sequence[_Item], meanwhile: Callable[[], Pausing[None]] | None
@@ -370,6 +392,15 @@ def _at_once(_events: int) -> Pausing[bool]:
 
 def _raise(error: Exception) -> NoReturn:
     raise error
+
+
+def _about(item: _Item) -> tuple[str, str, str]:
+    return object_of(item.delivery.event)
+
+
+def _wait_behind(item: _Item, failed: _Item) -> None:
+    """Count the tries of *failed* for *item* too, but for one: else each of many would wait for all of its own."""
+    item.tries = max(item.tries, min(failed.tries, MAX_TRIES - 1))
 
 
 def _arguments(item: _Item) -> tuple[Event, EventPatch | None]:

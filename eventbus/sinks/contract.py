@@ -144,6 +144,17 @@ class BatchSink(EventSink, Protocol):
 
 
 @runtime_checkable
+class OrderedSink(BatchSink, Protocol):
+    """A sink whose writes about one object keep their order, also if one of them fails.
+
+    It answers a write that it held back for that with NotSent: the loop gives it again, after the one that failed, and
+    gives no later write about the same object before that one is written or buried.
+    """
+
+    ordered: bool  #: True
+
+
+@runtime_checkable
 class LaterSink(BatchSink, Protocol):
     """A sink whose system works alone when it was asked: the loop keeps, reads and prepares meanwhile.
 
@@ -200,6 +211,12 @@ class OpeningSink(EventSink, Protocol):
         ...
 
 
+def object_of(event: Event) -> tuple[str, str, str]:
+    """Return what an `OrderedSink` keeps the order of: kind, namespace and name of the object."""
+    about = event.involved_object
+    return about.kind, about.namespace, about.name
+
+
 def delivery_id(event: Event) -> str:
     """Return `<event uid>/<count>`.
 
@@ -214,9 +231,11 @@ __all__ = [
     "EventSink",
     "LaterSink",
     "OpeningSink",
+    "OrderedSink",
     "SinkAnswer",
     "SinkMode",
     "SinkWrite",
     "Verb",
     "delivery_id",
+    "object_of",
 ]

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 
 from eventbus.event import Event
-from eventbus.sinks.contract import BatchSink, EventPatch, EventSink, OpeningSink, SinkAnswer, SinkMode, SinkWrite
+from eventbus.sinks.contract import (
+    BatchSink,
+    DeletingSink,
+    EventPatch,
+    EventSink,
+    OpeningSink,
+    OrderedSink,
+    SinkAnswer,
+    SinkMode,
+    SinkWrite,
+)
 
 
 class _SharedSink:
@@ -56,13 +67,35 @@ class _SharedBatchSink(_SharedSink):
         super().__init__(sink, users)
         self._batch = sink
 
+    @property
+    def ordered(self) -> bool:
+        return isinstance(self._batch, OrderedSink) and self._batch.ordered
+
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         with self._lock:
             return self._batch.write(writes)
+
+
+class _SharedDeletingSink(_SharedBatchSink):
+    """A `_SharedBatchSink` for a sink that can remove what Redis has lost."""
+
+    def __init__(self, sink: DeletingSink, users: int) -> None:
+        super().__init__(sink, users)
+        self._deleting = sink
+
+    def held(self, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        with self._lock:
+            return self._deleting.held(origin, after=after, until=until, since=since, most=most)
+
+    def delete(self, events: Sequence[Event]) -> int:
+        with self._lock:
+            return self._deleting.delete(events)
 
 
 def share(sink: EventSink, users: int) -> EventSink:
     """Return *sink* itself for one user, else an object that *users* threads may call and close."""
     if users == 1:
         return sink
+    if isinstance(sink, DeletingSink):
+        return _SharedDeletingSink(sink, users)
     return _SharedBatchSink(sink, users) if isinstance(sink, BatchSink) else _SharedSink(sink, users)

@@ -20,18 +20,27 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
 from eventbus.encoding.event_json import decode_core
-from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.errors import (
+    ConfigError,
+    DeadCause,
+    EventBusError,
+    EventRejected,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
 from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
-from eventbus.export.sink_writer import Outage, SinkWriter
+from eventbus.export.pausing import pause
+from eventbus.export.sink_writer import MAX_TRIES, Outage, Outcome, SinkWriter
 from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
 from eventbus.sinks.webhook.guarded_http import GuardedClient
 from eventbus.sinks.webhook.ssrf import Guard
-from tests.builders import NOW, make_event
+from tests.builders import NOW, make_event, make_reference
 from tests.support.certificates import make_certificate
-from tests.support.webhook_server import Answer, Endpoint, receiving
+from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 from tests.unit.export.test_sink_writer import Time, Told, written
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 ALLOWED = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}
 
@@ -105,7 +114,6 @@ def test_a_delivery_is_a_cloud_event_that_the_sdk_can_read(
 
 def test_it_appends_one_by_one_and_a_patch_sends_the_whole_event(endpoint: Endpoint, sink: EventSink) -> None:
     assert sink.mode is SinkMode.APPEND
-    assert not isinstance(sink, BatchSink)
     event = stored(count=2)
     assert sink.patch(event, EventPatch(name="", count=2)) == event
     assert sink.update(event) == event
@@ -309,6 +317,135 @@ def test_nobody_listening_is_unreachable(sinks: list[EventSink]) -> None:
     sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED))
     with pytest.raises(SinkUnreachable):
         sinks[-1].create(stored())
+
+
+def of_object(number: int, object_number: int, message: str = "message") -> Event:
+    return stored(number, involved_object=make_reference(name=f"pod-{object_number}"), message=message)
+
+
+class Busy(Endpoint):
+    """Answers 200 once *together* requests are under way. Notes how many of each object there were at once."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self._together = together
+        self._enough = threading.Event()
+        self._lock = threading.Lock()
+        self._under_way = Counter[str]()
+        self.most_of_an_object = 0
+
+    def answer(self, delivery: Delivery) -> Answer:
+        name = message_of(delivery)[0]
+        with self._lock:
+            self._under_way[name] += 1
+            self.most_of_an_object = max(self.most_of_an_object, *self._under_way.values())
+            if self._under_way.total() >= self._together:
+                self._enough.set()
+        self._enough.wait(PATIENCE_S)
+        answer = super().answer(delivery)
+        with self._lock:
+            self._under_way[name] -= 1
+        return answer
+
+
+def message_of(delivery: Delivery) -> tuple[str, int, str]:
+    """Object, version and message."""
+    body = msgspec.json.decode(delivery.body)["data"]
+    return body["involvedObject"]["name"], int(body["metadata"]["resourceVersion"]), body["message"]
+
+
+def in_order(deliveries: list[Delivery]) -> dict[str, list[int]]:
+    """Object → versions as they arrived."""
+    found: dict[str, list[int]] = {}
+    for name, version, _ in map(message_of, deliveries):
+        found.setdefault(name, []).append(version)
+    return found
+
+
+def export(sink: EventSink, *events: Event, told: Told | None = None, time: Time | None = None) -> list[Outcome]:
+    """What becomes of *events*; the versions of an object's grow."""
+    deliveries = [SinkDelivery(key=event.metadata.uid, event=event) for event in events]
+    writer = SinkWriter(sink, outage=Outage.PAUSE, progress=told or Told(), wait=pause)
+    return written(writer, time or Time(), *deliveries)
+
+
+def test_several_requests_are_under_way_at_once_and_one_of_an_object(sinks: list[EventSink]) -> None:
+    endpoint = Busy(together=8)
+    with receiving(endpoint) as port:
+        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED, timeout_s=60))
+        events = [of_object(number, number % 10) for number in range(100)]
+        assert len(export(sinks[-1], *events)) == 100
+    assert endpoint.most_of_an_object == 1
+    assert endpoint.connections <= 8
+    assert in_order(endpoint.deliveries) == {f"pod-{n}": list(range(n, 100, 10)) for n in range(10)}
+
+
+def test_of_one_object_one_request_is_under_way(sinks: list[EventSink]) -> None:
+    endpoint = Busy(together=1)
+    with receiving(endpoint) as port:
+        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED | {"EVENTBUS_WEBHOOK_REQUESTS": "3"}, timeout_s=60))
+        assert len(export(sinks[-1], *(of_object(number, 1) for number in range(50)))) == 50
+    assert in_order(endpoint.deliveries) == {"pod-1": list(range(50))}
+    assert endpoint.connections == 1
+
+
+class Failing(Endpoint):
+    """Answers *status* to the first *times* requests that hold `bad`."""
+
+    def __init__(self, status: int, times: int) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._left = times
+        self._status = status
+
+    def answer(self, delivery: Delivery) -> Answer:
+        with self._lock:
+            answer = super().answer(delivery)
+            if b"bad" in delivery.body and self._left:
+                self._left -= 1
+                return Answer(self._status)
+            return answer
+
+
+@pytest.mark.parametrize(("times", "cause"), [(2, None), (10**6, DeadCause.RETRIES)])
+def test_no_later_event_of_an_object_passes_one_that_fails(
+    sinks: list[EventSink], times: int, cause: DeadCause | None
+) -> None:
+    endpoint, time = Failing(500, times), Time()
+    with receiving(endpoint) as port:
+        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED, timeout_s=60))
+        events = [of_object(n, n % 2, "bad" if n == 2 else "good") for n in range(20)]
+        outcomes = export(sinks[-1], *events, time=time)
+    buried = {outcome.delivery.version: outcome.cause for outcome in outcomes if outcome.cause}
+    assert buried == ({2: cause} if cause else {})
+    tries = times + 1 if cause is None else MAX_TRIES
+    assert in_order(endpoint.deliveries) == {
+        "pod-0": [0, *[2] * tries, *range(4, 20, 2)],
+        "pod-1": list(range(1, 20, 2)),
+    }
+    settled = [outcome.delivery.version for outcome in outcomes]
+    assert sorted(settled) == list(range(20))
+    assert settled.index(19) < settled.index(2), "others go on meanwhile"
+    assert len(time.slept) == tries - 1, "what waits behind it takes no time of its own"
+
+
+def test_an_outage_leaves_what_is_not_sent_and_keeps_the_order(sinks: list[EventSink]) -> None:
+    endpoint, told, time = Failing(503, 30), Told(), Time()
+    with receiving(endpoint) as port:
+        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED, timeout_s=60))
+        outcomes = export(sinks[-1], *(of_object(n, n % 10, "bad") for n in range(100)), told=told, time=time)
+    assert not any(outcome.cause for outcome in outcomes)
+    for versions in in_order(endpoint.deliveries).values():
+        assert versions == sorted(versions)
+    assert len(endpoint.deliveries) == 100 + 30, "nothing that was taken is sent again"
+    assert told.said[-1] == "resumed"
+    assert len(time.slept) > 30 - 8, "while it is away, one request asks for all"
+
+
+@pytest.mark.parametrize("text", ["0", "65", "many", "-1"])
+def test_a_number_of_requests_that_will_not_do_is_a_config_error(url: str, text: str) -> None:
+    with pytest.raises(ConfigError, match="EVENTBUS_WEBHOOK_REQUESTS is"):
+        make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_REQUESTS": text})
 
 
 def test_a_batch_is_one_request_that_holds_each_event_with_its_id(

@@ -1,4 +1,4 @@
-"""Sends one request at a time to a host that may be hostile. The only module that knows the HTTP client.
+"""Sends requests to a host that may be hostile. The only module that knows the HTTP client.
 
 The client's lower layer is used, because there a connection can be made by us: to the address that was checked, while
 TLS and the Host header keep the name. It follows no redirect, keeps no cookie, and reads no proxy from the environment.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -32,16 +33,17 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class GuardedClient:
-    """Keeps one connection. *timeout_s* bounds a whole exchange: all addresses together, TLS, and an answer that drips.
+    """Keeps *connections*, and serves as many threads at once.
 
-    Only the look-up of the name cannot be interrupted; what follows it has the time that is left.
+    *timeout_s* bounds a whole exchange: all addresses together, TLS, and an answer that drips. Only the look-up of the
+    name cannot be interrupted; what follows it has the time that is left.
     """
 
-    def __init__(self, guard: Guard, *, tls: ssl.SSLContext, timeout_s: float) -> None:
+    def __init__(self, guard: Guard, *, tls: ssl.SSLContext, timeout_s: float, connections: int = 1) -> None:
         self._backend = _GuardedBackend(guard)
         self._timeout_s = timeout_s
         self._pool = httpcore2.ConnectionPool(
-            ssl_context=tls, max_connections=1, keepalive_expiry=30.0, network_backend=self._backend
+            ssl_context=tls, max_connections=connections, keepalive_expiry=30.0, network_backend=self._backend
         )
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
@@ -78,8 +80,8 @@ class GuardedClient:
             return Reply(response.status, names, received)
 
 
-class _Deadline:
-    """The end of the exchange that is under way."""
+class _Deadline(threading.local):
+    """The end of the exchange that this thread has under way."""
 
     def begin(self, timeout_s: float) -> None:
         self._at = time.monotonic() + timeout_s

@@ -7,6 +7,7 @@ EVENTBUS_WEBHOOK_CA_FILE         trust these authorities instead of the system's
 EVENTBUS_WEBHOOK_ALLOW_HOSTS     names that may be in our own network, on any port and without TLS, with commas
 EVENTBUS_WEBHOOK_ALLOW_PRIVATE   true: every name may
 EVENTBUS_WEBHOOK_SOURCE          the CloudEvents' source (default /eventbus)
+EVENTBUS_WEBHOOK_REQUESTS        requests under way at once, 1 to 64 (default 8), one at a time an object; not for batch
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ssl
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
@@ -27,12 +31,14 @@ from eventbus.errors import (
     EventBusError,
     EventRejected,
     EventUnbuildable,
+    NotSent,
     SinkUnreachable,
     Throttled,
     UnexpectedReply,
 )
 from eventbus.event import Event
-from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite
+from eventbus.log import log
+from eventbus.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, object_of
 from eventbus.sinks.registry import SinkOptions
 from eventbus.sinks.retry_after import retry_after_s
 from eventbus.sinks.start_checks import check_host
@@ -48,6 +54,11 @@ LONGEST_S: Final = 10.0
 #: Of one request in batch mode.
 BATCH_EVENTS: Final = 100
 BATCH_BYTES: Final = 512 * 1024
+#: Requests under way at once, of one sink: by default, and at the most.
+REQUESTS: Final = 8
+MOST_REQUESTS: Final = 64
+#: No request of a `write` begins later than this. So little is repeated after a death, and a stop is not kept waiting.
+WRITE_S: Final = 1.0
 
 #: The endpoint is wrong, moved, closed, or does not know us: no event will get through until somebody mends it, so
 #: none is buried. 415: it does not take CloudEvents in this mode.
@@ -84,14 +95,27 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
     secrets.signing_key(), secrets.token()  # what will not do is said at once
     tls = _tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", ""))
     guard.check_name(parts.hostname or "", parts.port or 443)
-    client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S))
+    requests = _requests(environ.get("EVENTBUS_WEBHOOK_REQUESTS", ""))
+    client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S), connections=requests)
     kind = _BatchWebhookSink if mode is Mode.BATCH else WebhookSink
     source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
-    return kind(options.name, url, client=client, secrets=secrets, mode=mode, source=source, bus_id=options.bus_id)
+    return kind(
+        options.name,
+        url,
+        client=client,
+        secrets=secrets,
+        mode=mode,
+        source=source,
+        bus_id=options.bus_id,
+        requests=requests,
+    )
 
 
 class WebhookSink:
     """One POST a write. The endpoint keeps what it gets, and tells repeats by Idempotency-Key, which is also the id.
+
+    Several requests are under way at once, one at a time about each object. So an endpoint that answers late costs no
+    throughput, and what happened to one object arrives in its order.
 
     What the answers mean: 2xx written; 409 it had it already; 429, and 503 with Retry-After, Throttled; 500 and unknown
     5xx UnexpectedReply; what says the same to every event (no such page, no right, moved) SinkUnreachable; other 4xx
@@ -99,6 +123,7 @@ class WebhookSink:
     """
 
     mode = SinkMode.APPEND
+    ordered = True
 
     def __init__(
         self,
@@ -111,8 +136,12 @@ class WebhookSink:
         source: str = "/eventbus",
         bus_id: str = "",
         clock: Clock | None = None,
+        requests: int = 1,
     ) -> None:
         self.name = name
+        self._requests = requests
+        self._threads: ThreadPoolExecutor | None = None
+        self._away = False  #: the last call has found that the endpoint does not answer
         self._bus_id = bus_id
         self._url = url
         self._client = client
@@ -140,8 +169,42 @@ class WebhookSink:
     def patch(self, event: Event, patch: EventPatch) -> Event:
         return self.create(event)
 
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Send all of them, several at once; those of one object one after the other.
+
+        After a failure that may pass, later ones of its object are NotSent; after an outage, all that are left.
+        """
+        objects: dict[tuple[str, str, str], list[int]] = {}
+        for place, write in enumerate(writes):
+            objects.setdefault(object_of(write.event), []).append(place)
+        call = _Call(writes, self._answer, list(objects.values()))
+        if self._away and not call.probe():
+            return call.answers
+        threads = min(self._requests, len(objects))
+        if threads > 1 and self._threads is None:
+            self._threads = ThreadPoolExecutor(self._requests - 1, thread_name_prefix="eventbus-webhook")
+        others = [self._threads.submit(call.work) for _ in range(threads - 1)] if self._threads else []
+        call.work()
+        for other in others:
+            other.result()
+        self._away = call.away
+        return call.answers
+
     def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
         self._client.close()
+
+    def _answer(self, event: Event) -> SinkAnswer:
+        try:
+            return self.create(event)
+        except EventBusError as error:
+            return error
+        except OSError as error:
+            return SinkUnreachable(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            log.warning("sink %s raised what it should not", self.name, exc_info=True)
+            return UnexpectedReply(f"{type(error).__name__}: {error}")
 
     def _send(self, message: Message) -> None:
         error = _error_of(self._client.post(self._url, self._headers(message), message.body))
@@ -163,6 +226,48 @@ class WebhookSink:
             headers["x-eventbus-timestamp"] = timestamp
             headers["x-eventbus-signature"] = f"sha256={sign(signing_key, timestamp, message.body)}"
         return headers
+
+
+class _Call:
+    """One call of `WebhookSink.write`. Each of several threads takes an object, and sends its writes in order."""
+
+    def __init__(
+        self, writes: Sequence[SinkWrite], answer: Callable[[Event], SinkAnswer], objects: Sequence[list[int]]
+    ) -> None:
+        self.answers: list[SinkAnswer] = [NotSent("not sent yet")] * len(writes)
+        self.away = False
+        self._writes = writes
+        self._answer = answer
+        self._objects = deque(objects)
+        self._until = time.monotonic() + WRITE_S
+
+    def probe(self) -> bool:
+        """Send the first write alone. False: the endpoint still does not answer."""
+        first = self._objects[0]
+        goes_on = self._send(first.pop(0))
+        if not goes_on:
+            self._objects.popleft()
+        return not self.away
+
+    def work(self) -> None:
+        """Send until nothing is left, the time is over, or the endpoint does not answer. Any number of threads."""
+        while True:
+            try:
+                places = self._objects.popleft()
+            except IndexError:
+                return
+            for place in places:
+                if self.away or time.monotonic() >= self._until:
+                    return
+                if not self._send(place):
+                    break
+
+    def _send(self, place: int) -> bool:
+        """Send one write. False: those behind it about its object have to wait."""
+        answer = self.answers[place] = self._answer(self._writes[place].event)
+        if isinstance(answer, SinkUnreachable | Throttled):
+            self.away = True
+        return not isinstance(answer, SinkUnreachable | Throttled | UnexpectedReply)
 
 
 class _BatchWebhookSink(WebhookSink):
@@ -235,6 +340,14 @@ def _mode(text: str) -> Mode:
         return Mode(text or Mode.STRUCTURED)
     except ValueError:
         raise ConfigError(f"EVENTBUS_WEBHOOK_MODE is {text!r}, and must be one of {', '.join(Mode)}") from None
+
+
+def _requests(text: str) -> int:
+    if not text:
+        return REQUESTS
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST_REQUESTS:
+        return int(text)
+    raise ConfigError(f"EVENTBUS_WEBHOOK_REQUESTS is {text!r}, and must be a whole number from 1 to {MOST_REQUESTS}")
 
 
 def _flag(environ: Mapping[str, str], variable: str) -> bool:

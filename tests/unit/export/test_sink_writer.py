@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from eventbus.broker.exports import UpdateState
 from eventbus.errors import (
     AlreadyExists,
+    DeadCause,
     EventBusError,
     EventRejected,
     EventUnbuildable,
     NotFound,
+    NotSent,
     SinkGone,
     SinkUnreachable,
     Throttled,
@@ -25,9 +28,10 @@ from eventbus.event import Event, ObjectMeta
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.pausing import Pausing, finish, pause
 from eventbus.export.rate import RateLimit
-from eventbus.export.sink_writer import Outage, Outcome, SinkWriter
+from eventbus.export.sink_writer import MAX_TRIES, Outage, Outcome, SinkWriter
 from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
-from tests.builders import make_event
+from eventbus.sinks.contract import object_of
+from tests.builders import make_event, make_reference
 
 OK = "ok"
 #: An answer: "ok", or what is raised; a callable decides by the clock.
@@ -443,3 +447,75 @@ def test_a_sink_that_is_gone_for_good_ends_it() -> None:
     time = Time()
     with pytest.raises(SinkGone):
         write(ScriptedSink(time, SinkGone("closed")), time)
+
+
+class OrderedBatchSink(ScriptedBatchSink):
+    """Holds back what is about an object of which one has failed."""
+
+    ordered = True
+
+    def _answer(self, write: SinkWrite) -> SinkAnswer:
+        about = object_of(write.event)
+        if about in self._failed:
+            return NotSent()
+        answer = super()._answer(write)
+        if not isinstance(answer, Event | EventRejected):
+            self._failed.add(about)
+        return answer
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        self._failed: set[tuple[str, str, str]] = set()
+        return super().write(writes)
+
+
+def of_object(name: str, about: str) -> SinkDelivery:
+    made = delivery(name)
+    event = msgspec.structs.replace(made.event, involved_object=make_reference(name=about))
+    return msgspec.structs.replace(made, event=event)
+
+
+@pytest.mark.parametrize("error", [UnexpectedReply("500"), SinkUnreachable("503")])
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+@pytest.mark.parametrize("fails", [1, 3])
+def test_no_write_passes_a_failed_one_of_its_object_however_many_are_taken_at_once(
+    at_once: int, fails: int, error: EventBusError
+) -> None:
+    time = Time()
+    left = [fails]
+
+    def fail(_now: float) -> Answer:
+        left[0] -= 1
+        return error if left[0] >= 0 else OK
+
+    sink = OrderedBatchSink(time, always={"a1": fail})
+    names = ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
+    outcomes = write_at(at_once, sink, time, *(of_object(name, name[0]) for name in names))
+    assert sorted(outcome.delivery.key for outcome in outcomes) == sorted(names)
+    sent = [name for _, name in sink.calls]
+    assert [name for name in sent if name[0] == "a"] == ["a0", *["a1"] * (fails + 1), "a2", "a3"]
+    assert [name for name in sent if name[0] == "b"] == ["b0", "b1", "b2", "b3"]
+
+
+def test_a_write_that_was_held_back_is_tried_before_it_is_given_up() -> None:
+    time = Time()
+    sink = OrderedBatchSink(time, always={"a1": UnexpectedReply("500")})
+    outcomes = write(sink, time, of_object("a1", "a"), of_object("a2", "a"), of_object("b1", "b"))
+    assert {outcome.delivery.key: outcome.cause for outcome in outcomes} == {
+        "a1": DeadCause.RETRIES,
+        "a2": None,
+        "b1": None,
+    }
+    assert Counter(name for _, name in sink.calls) == {"a1": MAX_TRIES, "a2": 1, "b1": 1}
+    assert len(time.slept) == MAX_TRIES - 1
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_an_object_of_which_all_fails_takes_no_longer_than_one_event_that_fails(at_once: int) -> None:
+    time = Time()
+    names = [f"a{number}" for number in range(20)]
+    sink = OrderedBatchSink(time, always=dict.fromkeys(names, UnexpectedReply("500")))
+    outcomes = write_at(at_once, sink, time, *(of_object(name, "a") for name in names), of_object("b", "b"))
+    causes = {outcome.delivery.key: outcome.cause for outcome in outcomes}
+    assert causes == dict.fromkeys(names, DeadCause.RETRIES) | {"b": None}
+    sent = [name for _, name in sink.calls if name != "b"]
+    assert sent == ["a0"] * MAX_TRIES + names[1:]
