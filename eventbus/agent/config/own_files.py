@@ -34,12 +34,15 @@ def read_own(path: Path, most_bytes: int) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    with os.fdopen(handle, "rb") as file:
+    try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{path} is no file")
         _check_own(path, found)
-        data = file.read(most_bytes + 1)
+        with os.fdopen(handle, "rb", closefd=False) as file:  # which refuses a folder, and would leave it open
+            data = file.read(most_bytes + 1)
+    finally:
+        os.close(handle)
     if len(data) > most_bytes:
         raise ConfigError(f"{path} is longer than {most_bytes} bytes")
     if path.is_symlink():

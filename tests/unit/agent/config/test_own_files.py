@@ -65,6 +65,15 @@ def test_a_link_of_somebody_else_in_a_sticky_folder_is_refused(good: Path, share
         check_own_folders(shared / "way")
 
 
+def test_a_pipe_and_a_folder_are_no_files_and_hold_up_nobody(good: Path) -> None:
+    os.mkfifo(good / "pipe.yaml", 0o600)
+    before = os.listdir("/proc/self/fd")
+    for path in (good / "pipe.yaml", good):
+        with pytest.raises(ConfigError, match="is no file"):
+            read_own(path, 10)
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_links_in_a_circle_are_refused(good: Path) -> None:
     (good / "circle").symlink_to("circle")
     with pytest.raises(ConfigError, match="too many links"):
