@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -278,6 +279,36 @@ def test_a_unix_socket_serves_our_own_user_alone(
 def test_a_page_of_another_site_is_refused(local_worker: ApiWorker, headers: dict[str, str]) -> None:
     for method in ("GET", "POST"):
         assert local_worker.call(method, EVENTS, **headers).status == 403
+
+
+@pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+@pytest.mark.parametrize("origin", ["http://evil.example", ""])
+def test_no_answer_lets_another_site_read_it(local_worker: ApiWorker, method: str, origin: str) -> None:
+    headers = {"Origin": origin or local_worker.url, "Access_Control_Request_Method": "POST"}
+    answer = local_worker.call(method, EVENTS, **headers)
+    assert answer.status == (403 if origin else {"GET": 200, "OPTIONS": 405}[method])
+    assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+
+
+def test_no_token_is_logged_and_the_audit_has_its_user(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    options = (*with_users(tmp_path), "--audit")
+    with api_worker(embedded_url, prefix, tmp_path, *options, token="admin-token") as worker:
+        about = {"metadata": {"name": "a"}, "involvedObject": {"namespace": "default"}}
+        assert worker.call("POST", EVENTS, about).status == 201
+        bearer = "base64url.bearer.authorization.k8s.io." + base64.urlsafe_b64encode(b"wrong-token").decode().strip("=")
+        for headers in (
+            {"Authorization": "Bearer wrong-token"},
+            {"Authorization": "", "Sec_WebSocket_Protocol": bearer},
+            {"Authorization": "", "Cookie": f"eventbus-{urlsplit(worker.url).port}=wrong-token"},
+            {"Authorization": "wrong-token"},
+        ):
+            assert worker.call("POST", EVENTS, about, **headers).status == 401
+        sign_in = {"Content_Type": JSON, "Origin": worker.url, "Authorization": ""}
+        assert worker.call("POST", "/eventbus/v1/session", {"token": "wrong-token"}, **sign_in).status == 401
+        eventually(lambda: worker.program.err.count("POST") >= 5)
+        assert "admin" in worker.program.err
+        assert "-token" not in worker.program.err.replace("--token-file", "")
+        assert bearer not in worker.program.err
 
 
 def test_a_page_of_our_own_is_served(local_worker: ApiWorker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from eventbus.api.tls import ServerTls, own_files
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.settings import Settings
 from tests.support.api_in_process import serving
@@ -94,6 +96,23 @@ def test_a_token_once_then_a_cookie_that_no_script_reads_and_no_other_site_sends
     out = ask(url, "DELETE", SESSION, Cookie=cookie, Origin=url)
     assert out[0] == 204
     assert "Max-Age=0" in out[1]["Set-Cookie"]
+
+
+def test_over_tls_the_cookie_is_of_this_host_and_goes_over_tls_alone(bus: Bus, tmp_path: Path) -> None:
+    (tmp_path / "tokens.csv").write_text("t,ann,1\n")
+    tls = ServerTls(own_files(tmp_path, ["127.0.0.1"])).context
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    with serving(bus, tokens=tmp_path / "tokens.csv", tls=tls) as url:
+        connection = http.client.HTTPSConnection(urlsplit(url).netloc, context=trusted, timeout=30)
+        headers = {"Content-Type": "application/json", "Origin": url}
+        connection.request("POST", SESSION, json.dumps({"token": "t"}), headers)
+        answer = connection.getresponse()
+        given = answer.headers["Set-Cookie"]
+        connection.close()
+    assert answer.status == 200
+    assert given.startswith("__Host-eventbus-")
+    assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/"} <= {part.strip() for part in given.split(";")}
+    assert "Domain" not in given
 
 
 def test_wrong_tokens_and_foreign_pages_are_refused(url: str) -> None:

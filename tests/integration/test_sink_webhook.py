@@ -296,6 +296,25 @@ def test_an_endpoint_that_takes_a_request_drop_by_drop_is_left_after_the_timeout
             client.close()
 
 
+def test_a_reply_is_read_up_to_64_kib(endpoint: Endpoint, url: str) -> None:
+    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=60)
+    try:
+        for size in (64 * 1024, 10_000_000):
+            endpoint.answers.append(Answer(422, body=b"x" * size))
+            assert client.post(url, {}, b"").body == b"x" * 64 * 1024
+    finally:
+        client.close()
+
+
+def test_no_proxy_of_the_environment_is_used(
+    endpoint: Endpoint, sink: EventSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    sink.create(stored())
+    assert len(endpoint.deliveries) == 1
+
+
 def test_an_endpoint_that_hangs_up_itself_is_not_said_to_be_slow(sinks: list[EventSink]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
