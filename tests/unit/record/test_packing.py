@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 
 from eventbus.encoding.wire import pack_array, unpack_wire
 from eventbus.errors import InvalidEvent
+from eventbus.event import ObjectReference
 from eventbus.record import packing as module
 from eventbus.record.packing import Pending, _array, _pack_by_template, pack
+from eventbus.validation import validate_call
 from tests.builders import make_reference
 
 NOW_NS = 1_763_719_000_123_456_789
@@ -78,3 +82,11 @@ def test_a_thousand_events_of_one_object_make_one_template() -> None:
     for n in range(1000):
         pack(changed(message=str(n), time_ns=NOW_NS + n))
     assert module.find_template.cache_info().misses == 1
+
+
+@given(st.tuples(*[st.text(st.sampled_from("aZ0-._/ \0é\ud800"), max_size=70) | st.none() | st.just("x" * 254)] * 7))
+def test_a_reference_that_is_not_looked_at_closely_keeps_every_rule(parts: tuple[Any, ...]) -> None:
+    reference = ObjectReference(*parts)
+    if module._is_plain(reference):
+        namespace = reference.namespace or "default"
+        validate_call(("c", "h"), reference, namespace=namespace, type="Normal", reason="R")
