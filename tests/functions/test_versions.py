@@ -203,6 +203,21 @@ def test_whichever_build_writes_after_a_fault_who_watched_before_is_told_to_list
         read_changes(partition, last).read(1)
 
 
+def test_a_server_that_tells_no_replication_id_has_versions_jump_when_nobody_remembers_them(
+    partition: Partition, server: EmbeddedServer
+) -> None:
+    mute = library().replace("'master_replid:", "'nobody_says_so:")
+    partition.admin.function_load(mute, replace=True)
+    partition.record(make_event())
+    partition.record(make_event(message="two"))
+    first, second = versions(partition)
+    assert second == first + 1
+    partition.admin.function_load(mute, replace=True)
+    partition.record(make_event(message="three"))
+    assert versions(partition)[-1] >= second + TEN_SECONDS_US
+    partition.admin.function_load(library(), replace=True)
+
+
 @pytest.mark.parametrize(
     "faults",
     [faults for faults in itertools.permutations(FAULTS, 2) if "kill -9 and start" not in faults],

@@ -86,9 +86,15 @@ local written_rv = {}
 -- memory, know each other's from those of a time of which a part may be lost.
 local known_history
 
+-- '' where the server does not tell.
 local function ask_history()
-  known_history = string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or '0', 1, 16)
+  known_history = string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or '', 1, 16)
   return known_history
+end
+
+-- Returns whether *by* names what this server process has written since it began to take writes.
+local function is_present(by)
+  return by and by ~= '' and by == ask_history()
 end
 
 -- The one that was asked for last. It may be an older one, which only makes the next library jump.
@@ -113,7 +119,7 @@ local function last_version(key, text, changes, us)
   local rv, bytes = tonumber(version or '0'), tonumber(added or '0')
   if version and written_rv[key] == rv then return rv, bytes end
   if rv >= 2 ^ 52 then version, rv = nil, 0 end -- nobody counts so far: somebody wrote it
-  if version and by ~= '' and by == ask_history() then return rv, bytes end -- another library wrote it, or this one reloaded
+  if version and is_present(by) then return rv, bytes end -- another library wrote it, or this one reloaded
   if not version and redis.call('EXISTS', key) == 1 then spoil(key) end
   rv = math.max(rv + 10000000, us, (written_rv[key] or 0) + 10000000)
   check_type(changes, 'stream')
