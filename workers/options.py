@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eventbus.cli.input.finite import Finite
+from eventbus.cli.input.option_types import Finite
 
 #: Hidden: shorter than a living worker's pause makes workers rob each other. For tests.
 take_over_option = click.option("--take-over-s", type=Finite(min=0), default=15.0, hidden=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eventbus.cli.input.get_words import get_words
-from eventbus.cli.input.no_such import no_such_command, no_such_kind
+from eventbus.cli.input.kubectl_habits import get_words, no_such_command, no_such_kind
 from eventbus.cli.lazy import Lazy, command_tree
 
 HELP = """Record what happens to objects, and read a short, true history of it.

@@ -16,7 +16,7 @@ from eventbus.printers.local_time import local_time
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.output import core_of
 from eventbus.printers.stored_object import Line, Stored, stored_lines, stored_sections
-from eventbus.story.times import first_seen
+from eventbus.story.verdict import first_seen
 from eventbus.text import printable
 
 #: The events by which the store itself says what it held back.

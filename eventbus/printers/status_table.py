@@ -1,16 +1,18 @@
-"""Formats the numbers of a bus as tables that fit into 100 columns. Pure functions from `BusStatus` to text."""
+"""Formats the numbers of a bus and its external sinks as tables of at most 100 columns, without I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eventbus.broker.health.bus_status import LEADING, BusStatus, Group, Level, Partition
+from eventbus.broker.health.export_status import SinkStatus
 from eventbus.broker.health.suppressed import COUNTED
 from eventbus.broker.lifecycle_status import say_unwatched
-from eventbus.printers.amounts import human_bytes, level_of_bytes, used_bytes, used_keys
 from eventbus.printers.human_duration import human_duration
 from eventbus.printers.table import Cell, Colour, Row, format_table
 
+#: The columns of external sinks.
+SINK_HEADERS = ("Sink", "State", "Lag", "Behind", "Pending", "Retries", "Held", "Dead", "Written")
 #: Partitions shown without `-o wide`: the fullest.
 SHOWN = 8
 #: Four names of this length and two numbers fit into the line.
@@ -221,3 +223,79 @@ def _lag(group: Group) -> str:
 
 def _cell(text: str, warns: bool) -> Cell:
     return Cell(text, Colour.YELLOW if warns else Colour.PLAIN)
+
+
+def human_bytes(n: int) -> str:
+    """Format as `512B`, `4.9KiB`, `256MiB`: three digits at most, cut and not rounded up."""
+    size, unit = float(n), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    if unit == "B" or size >= 10 or size == int(size):
+        return f"{int(size)}{unit}"
+    return f"{int(size * 10) / 10}{unit}"
+
+
+def level_of_bytes(level: Level) -> str:
+    """Format as `82MiB/256MiB (32%)`; `?` where the user may not look."""
+    if level.used is None:
+        return "?"
+    if level.bound is None:
+        return human_bytes(level.used)
+    return f"{human_bytes(level.used)}/{human_bytes(level.bound)}{_percent(level)}"
+
+
+def used_bytes(level: Level) -> str:
+    """Format as `82MiB (32%)`."""
+    return "?" if level.used is None else f"{human_bytes(level.used)}{_percent(level)}"
+
+
+def used_keys(level: Level) -> str:
+    """Format as `120`, `95000 (95%)`."""
+    return "?" if level.used is None else f"{level.used}{_percent(level)}"
+
+
+def _percent(level: Level) -> str:
+    """Format as ` (32%)`; nothing below one per cent."""
+    return f" ({int(level.share * 100)}%)" if level.share >= 0.01 else ""
+
+
+def format_sinks(sinks: Sequence[SinkStatus], *, now_ms: int, colour: bool = False) -> str:
+    """Format a line a sink, and one for each last error; empty without sinks."""
+    if not sinks:
+        return ""
+    errors = [
+        (sink.name, f"{_ago(now_ms, sink.error_ms)} ago", sink.error) for sink in sinks if sink.error and sink.error_ms
+    ]
+    table = format_table(SINK_HEADERS, (_sink_row(sink, now_ms, colour) for sink in sinks))
+    return "\n".join(text for text in (table, format_table(("Sink", "Last error", "Text"), errors)) if text)
+
+
+def sink_state(sink: SinkStatus, now_ms: int) -> str:
+    """Say in a few words what the sink does, or why it does nothing."""
+    paused = f"paused {_ago(now_ms, sink.paused_since_ms)}" if sink.paused_since_ms else ""
+    orphans = len(sink.orphans)
+    alone = "" if not orphans else "no worker" if orphans == len(sink.parts) else f"{orphans} without worker"
+    if paused or alone:
+        return ", ".join(text for text in (paused, alone) if text)
+    return "retrying" if sink.retrying else "writing" if sink.lag else "idle"
+
+
+def _sink_row(sink: SinkStatus, now_ms: int, colour: bool) -> Row:
+    warns = colour and bool(sink.paused_since_ms or sink.orphans or sink.retrying)
+    return (
+        sink.name,
+        Cell(sink_state(sink, now_ms), Colour.YELLOW if warns else Colour.PLAIN),
+        str(sink.lag),
+        human_duration(sink.behind_s),
+        str(sink.pending),
+        str(sink.retries),
+        str(sink.held_back),
+        Cell(str(sink.dead), Colour.YELLOW if colour and sink.dead else Colour.PLAIN),
+        str(sink.written),
+    )
+
+
+def _ago(now_ms: int, then_ms: int) -> str:
+    return human_duration(max(0, now_ms - then_ms) / 1000)

@@ -11,8 +11,7 @@ from eventbus.printers.event_columns import DESCRIPTION, interval, type_cell
 from eventbus.printers.human_duration import age, human_duration
 from eventbus.printers.table import Row, format_table
 from eventbus.story.story import Around, Link, Story
-from eventbus.story.times import first_seen
-from eventbus.story.verdict import Still, Verdict
+from eventbus.story.verdict import Still, Verdict, first_seen
 from eventbus.text import printable
 
 #: What a link is called where it stands in a line of its own.

@@ -15,7 +15,7 @@ from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
 from eventbus.event import Event
 from eventbus.remote.address import ApiAddress
 from eventbus.remote.connection import ApiConnection
-from eventbus.remote.lines import LineTooLong, split_lines
+from eventbus.remote.watch import LineTooLong, split_lines
 
 STREAM_PATH = "/eventbus/v1/stream"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -13,13 +13,14 @@ from eventbus.errors import BusUnavailable, ClientWatchDecoding, EventBusError, 
 from eventbus.kinds import Kind
 from eventbus.list_watch import HasMetadata, WatchEvent, WatchEventType
 from eventbus.remote.connection import ApiConnection
-from eventbus.remote.lines import split_lines
 from eventbus.remote.status import Status, error_of_status
 
 T = TypeVar("T", bound=HasMetadata)
 
 #: A bookmark with this annotation stands behind what was there when the watch began.
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+#: Longer than any object with all its metadata.
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -98,3 +99,26 @@ def _undecodable(error: Exception) -> ClientWatchDecoding:
 
 
 _LINE: Final = msgspec.json.Decoder(decodable(Line)).decode
+
+
+class LineTooLong(ValueError):
+    """Text came without an end of line: it is no stream of JSON lines."""
+
+
+def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Every line without its end, also the last one if it has none; empty ones are passed over.
+
+    Raises: LineTooLong.
+    """
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        if b"\n" not in piece:
+            if len(rest) > MAX_LINE_BYTES:
+                raise LineTooLong(f"a line of more than {MAX_LINE_BYTES} bytes")
+            continue
+        *lines, last = bytes(rest).split(b"\n")
+        rest = bytearray(last)
+        yield from (line for line in lines if line.strip())
+    if rest.strip():
+        yield bytes(rest)

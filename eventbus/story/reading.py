@@ -22,8 +22,7 @@ from eventbus.store.reader import ObjectReader
 from eventbus.story.relations import Relations
 from eventbus.story.rhythm import Rhythm, repeated, rhythms_of, words_of
 from eventbus.story.story import Around, Link, Story, hosts_of, start_of
-from eventbus.story.times import first_seen
-from eventbus.story.verdict import Verdict, verdict_of
+from eventbus.story.verdict import Verdict, first_seen, verdict_of
 
 #: An event with its partition.
 _Placed: TypeAlias = tuple[int, Event]

@@ -11,8 +11,7 @@ import msgspec
 
 from eventbus.event import Event, Instant
 from eventbus.store.occurrences import MINUTE, Minutes, Words
-from eventbus.story.times import first_seen
-from eventbus.story.verdict import patience
+from eventbus.story.verdict import first_seen, last_seen, patience
 
 #: Events of one story whose minutes are looked up: those last seen.
 MOST: Final = 40
@@ -48,7 +47,7 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 def repeated(events: Iterable[Event]) -> list[Event]:
     """Return those of *events* that have a rhythm, at most `MOST`."""
     found = [event for event in events if event.times_seen > 1 and event.last_seen is not None]
-    return sorted(found, key=_last, reverse=True)[:MOST]
+    return sorted(found, key=last_seen, reverse=True)[:MOST]
 
 
 def words_of(event: Event) -> Words:
@@ -65,7 +64,7 @@ def rhythms_of(events: Sequence[Event], counted: Minutes) -> tuple[Rhythm, ...]:
 
 
 def _rhythm(event: Event, counted: Minutes, *, alone: bool) -> Rhythm | None:
-    first, last = first_seen(event), _last(event)
+    first, last = first_seen(event), last_seen(event)
     # Counted is the minute of its publication, which may be the next.
     minutes = [
         Minute(at=at, count=count) for at, count in counted.of(words_of(event)) if first - MINUTE < at <= last + MINUTE
@@ -90,7 +89,3 @@ def _silences(times: Sequence[datetime], known: datetime, until: datetime, longe
         if at - heard > longest:
             yield Silence(since=heard, until=at)
         heard = max(heard, at + MINUTE)
-
-
-def _last(event: Event) -> datetime:
-    return event.last_seen or first_seen(event)

@@ -14,8 +14,7 @@ from eventbus.encoding.event_json import from_core, to_core
 from eventbus.errors import InvalidEvent
 from eventbus.event import Event, EventType, Instant, ObjectReference
 from eventbus.story.rhythm import Rhythm
-from eventbus.story.times import first_seen
-from eventbus.story.verdict import Verdict, verdicts_of
+from eventbus.story.verdict import Verdict, first_seen, verdicts_of
 
 
 class Link(StrEnum):

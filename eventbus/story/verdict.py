@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from eventbus.event import SUPPRESSED_REASON, Event, EventType, Instant, ObjectReference
-from eventbus.story.times import first_seen
 
 #: A loop's pauses grow: after so many of its mean pauses without a repeat, it is taken to have ended.
 PAUSES: Final = 3
@@ -27,6 +26,7 @@ _WELL: Final = re.compile(
 _NOT_WELL: Final = re.compile(r"(Not|Un|In)[A-Za-z]*$")
 #: Normal, and still a part of what goes wrong: what is unhealthy is killed and started again.
 _PART_OF_IT: Final = re.compile(r"^(Kill|BackOff|Evict|Preempt|Restart)")
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Still(StrEnum):
@@ -67,12 +67,12 @@ def verdict_of(events: Iterable[Event], now: datetime) -> Verdict | None:
     often: Counter[str] = Counter()
     for event in telling:
         often[event.reason] += event.times_seen
-    worst = max(telling, key=lambda event: (often[event.reason], event.times_seen, _last(event)))
+    worst = max(telling, key=lambda event: (often[event.reason], event.times_seen, last_seen(event)))
     still, end = _still(telling, events, now)
     goes_on: tuple[str, ...] = ()
     if still is Still.GOES_ON:
-        newest = {event.reason: event for event in sorted(telling, key=_last)}.values()
-        goes_on = tuple(event.metadata.uid for event in newest if now - _last(event) <= patience(telling))
+        newest = {event.reason: event for event in sorted(telling, key=last_seen)}.values()
+        goes_on = tuple(event.metadata.uid for event in newest if now - last_seen(event) <= patience(telling))
     return Verdict(
         object=msgspec.structs.replace(worst.involved_object, kind=min(events, key=first_seen).involved_object.kind),
         reason=worst.reason,
@@ -81,7 +81,7 @@ def verdict_of(events: Iterable[Event], now: datetime) -> Verdict | None:
         reasons=tuple(sorted(often, key=lambda reason: (reason != worst.reason, -often[reason]))),
         total=often.total(),
         since=min(map(first_seen, telling)),
-        last=max(map(_last, telling)),
+        last=max(map(last_seen, telling)),
         still=still,
         ended_by="" if end is None else end.reason,
         goes_on=goes_on,
@@ -99,10 +99,10 @@ def verdicts_of(events: Iterable[Event], now: datetime) -> list[Verdict]:
 
 
 def _still(warnings: Sequence[Event], events: Sequence[Event], now: datetime) -> tuple[Still, Event | None]:
-    last = max(map(_last, warnings))
+    last = max(map(last_seen, warnings))
     ends = [event for event in events if event.type != EventType.WARNING and _ends(event, last)]
     if ends:
-        return Still.STOPPED, max(ends, key=_last)
+        return Still.STOPPED, max(ends, key=last_seen)
     if sum(event.times_seen for event in warnings) < 2:
         return Still.ONCE, None
     return (Still.GOES_ON if now - last <= patience(warnings) else Still.STOPPED), None
@@ -113,7 +113,7 @@ def _ends(event: Event, last: datetime) -> bool:
 
     What starts again and again beside a failure was there before its last time, and ends nothing.
     """
-    if _last(event) <= last or _PART_OF_IT.search(event.reason):
+    if last_seen(event) <= last or _PART_OF_IT.search(event.reason):
         return False
     well = _WELL.search(event.reason)
     if well is not None:
@@ -124,9 +124,17 @@ def _ends(event: Event, last: datetime) -> bool:
 def patience(warnings: Sequence[Event]) -> timedelta:
     """Return for how long they may be silent until they are taken to have ended."""
     count = sum(event.times_seen for event in warnings)
-    pause = (max(map(_last, warnings)) - min(map(first_seen, warnings))) / (count - 1) if count > 1 else timedelta(0)
+    pause = (
+        (max(map(last_seen, warnings)) - min(map(first_seen, warnings))) / (count - 1) if count > 1 else timedelta(0)
+    )
     return max(PAUSES * pause, LEAST_PAUSE)
 
 
-def _last(event: Event) -> datetime:
+def first_seen(event: Event) -> datetime:
+    """Return when the event first happened, or the start of the epoch if it names no time."""
+    return event.first_timestamp or event.event_time or event.last_seen or _NEVER
+
+
+def last_seen(event: Event) -> datetime:
+    """Return when the event last happened, or the time of `first_seen` if it names no last time."""
     return event.last_seen or first_seen(event)

@@ -20,7 +20,7 @@ from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.remote.address import parse_api_url
 from eventbus.remote.connection import ApiConnection, Reply
-from eventbus.remote.lines import split_lines
+from eventbus.remote.watch import split_lines
 from eventbus.sinks.webhook.cloud_event import Message as CloudMessage
 from eventbus.sinks.webhook.cloud_event import batch, binary, structured
 from tests.builders import make_event

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import objects_from_words
-from eventbus.cli.input.lookup import demanded_kind
+from eventbus.cli.input.lookup import demanded_kind, objects_from_words
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.up_lines import up_lines
 from eventbus.cli.session import Session, open_session

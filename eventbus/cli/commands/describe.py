@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import object_from_words
 from eventbus.cli.input.lookup import (
     elsewhere,
     find_stored,
     find_stored_beginning,
     list_about,
+    object_from_words,
     readable_kind,
     waiting,
 )

@@ -21,8 +21,7 @@ from eventbus.cli.input.event_options import (
     types_option,
 )
 from eventbus.cli.input.get_options import GetOptions
-from eventbus.cli.input.kind_names import object_from_words
-from eventbus.cli.input.lookup import list_about, waiting
+from eventbus.cli.input.lookup import list_about, object_from_words, waiting
 from eventbus.cli.session import open_session
 from eventbus.event import Event, ObjectReference
 from eventbus.list_watch import ListOptions, ObjectList, WatchEventType

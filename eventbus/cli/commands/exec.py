@@ -13,8 +13,8 @@ import click
 
 from eventbus.cli.completion import complete_files
 from eventbus.cli.exec_recorder import object_of
-from eventbus.cli.input.finite import Finite
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.option_types import Finite
 from eventbus.process.outcome import BY_SIGNAL, Outcome, end_as, say
 from eventbus.text import printable
 

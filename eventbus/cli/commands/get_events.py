@@ -23,9 +23,8 @@ from eventbus.cli.input.event_options import (
     types_option,
 )
 from eventbus.cli.input.get_options import GetOptions, common_options
-from eventbus.cli.input.kind_names import object_from_words
-from eventbus.cli.input.lookup import list_about, no_worker, waiting
-from eventbus.cli.input.since import since_option
+from eventbus.cli.input.lookup import list_about, no_worker, object_from_words, waiting
+from eventbus.cli.input.option_types import since_option
 from eventbus.cli.session import Session
 from eventbus.event import Event, ObjectReference
 from eventbus.list_watch import ObjectList

@@ -11,7 +11,7 @@ import click
 
 from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.since import instant_option
+from eventbus.cli.input.option_types import instant_option
 from eventbus.cli.session import open_session
 from eventbus.clock import SystemClock
 from eventbus.errors import InvalidEvent

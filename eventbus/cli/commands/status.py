@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from eventbus.cli.input.finite import Finite
+from eventbus.cli.input.option_types import Finite
 from eventbus.cli.input.up_lines import up_page
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, BusUnavailable
@@ -112,8 +112,7 @@ def _json(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, watch: boo
 
 
 def _tables(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, *, wide: bool) -> str:
-    from eventbus.printers.sink_table import format_sinks
-    from eventbus.printers.status_table import format_status
+    from eventbus.printers.status_table import format_sinks, format_status
 
     colour = wants_colour(sys.stdout)
     tables = [format_status(found, page=page, wide=wide, colour=colour)]

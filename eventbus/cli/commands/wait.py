@@ -14,10 +14,9 @@ import msgspec
 
 from eventbus.cache.pager import list_all
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import objects_from_words
-from eventbus.cli.input.lookup import demanded_kind
+from eventbus.cli.input.lookup import demanded_kind, objects_from_words
 from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.since import parse_duration
+from eventbus.cli.input.option_types import parse_duration
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import Expired, NotFound
 from eventbus.list_watch import ListOptions, Watch, WatchEventType

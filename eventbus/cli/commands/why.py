@@ -10,10 +10,9 @@ import click
 import msgspec
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.kind_names import object_from_words
-from eventbus.cli.input.lookup import HINTS, waiting
+from eventbus.cli.input.lookup import HINTS, object_from_words, waiting
 from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.since import seconds_option
+from eventbus.cli.input.option_types import seconds_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.event import EventType, ObjectReference

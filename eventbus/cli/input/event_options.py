@@ -10,7 +10,7 @@ import click
 from eventbus.cli.completion import complete_objects, complete_types
 from eventbus.cli.input.lookup import is_about
 from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.since import since_option
+from eventbus.cli.input.option_types import since_option
 from eventbus.event import Event, EventType, ObjectReference
 from eventbus.reference import meant_kinds
 

@@ -1,8 +1,12 @@
-"""Reads arguments as kubectl's users type them: `-o=name`, `--watch=false`, `-w=true`."""
+"""Accepts arguments as users of kubectl type them, and names a replacement for its other commands and kinds.
+
+`-o=name`, `--watch=false`, options before the kind, and several kinds at once are rewritten to what click reads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 import click
@@ -54,3 +58,86 @@ def _flag(option: click.Option, name: str, *, wanted: bool) -> list[str]:
     if name in option.secondary_opts:
         return [name] if wanted else option.opts[:1]
     return [name] if wanted else option.secondary_opts[:1]
+
+
+#: Options that take the next word, as far as kubectl's users put them before the kind.
+_SHORT: Final = ("-o", "-n", "-l", "-L")
+_LONG: Final = ("--output", "--namespace", "--selector", "--field-selector", "--sort-by", "--label-columns")
+_WITH_VALUE: Final = frozenset((*_SHORT, *_LONG, "--chunk-size", "--context"))
+
+
+def get_words(args: list[str]) -> list[str]:
+    """Return the words of `get` as click reads them: `-o name events` and `events,nodes`, `node/n1 lease/n1`."""
+    return _several_kinds(_kind_first(args))
+
+
+def _kind_first(args: list[str]) -> list[str]:
+    position = 0
+    while position < len(args) and args[position].startswith("-") and args[position] not in ("-h", "--help"):
+        position += 2 if args[position] in _WITH_VALUE else 1
+    kind = args[position : position + 1]
+    return [*kind, *args[:position], *args[position + 1 :]] if kind and not kind[0].startswith("-") else args
+
+
+def _several_kinds(args: list[str]) -> list[str]:
+    names = list(takewhile(lambda word: not word.startswith("-"), args))
+    if names and "," in names[0] and "/" not in names[0]:
+        return ["all", f"--kinds={names[0]}", *args[1:]]
+    kinds = {kind for kind, slash, _ in (name.partition("/") for name in names) if slash}
+    if len(kinds) > 1 and all("/" in name for name in names):
+        return ["all", *args]
+    return args
+
+
+_INSTEAD: Final = {
+    "annotate": "kubectl annotate, through `eventbus worker api`",
+    "api-versions": "eventbus api-resources",
+    "attach": "the program's own terminal; `eventbus exec -- COMMAND` records its life",
+    "auth": "eventbus doctor says what this user may; kubectl auth can-i, through `eventbus worker api`",
+    "autoscale": "nothing here runs programs by the number; `eventbus exec --restart` runs one again",
+    "cluster-info": "eventbus status",
+    "cordon": "kubectl cordon, through `eventbus worker api`",
+    "cp": "nothing here has files: scp or rsync",
+    "debug": "eventbus describe KIND/NAME for what happened",
+    "diff": "eventbus get KIND/NAME -o yaml, and diff",
+    "drain": "kubectl drain, through `eventbus worker api`",
+    "edit": "kubectl edit, through `eventbus worker api`",
+    "explain": "kubectl explain events.involvedObject, through `eventbus worker api`",
+    "label": "kubectl label, through `eventbus worker api`",
+    "patch": "kubectl patch, through `eventbus worker api`",
+    "port-forward": "ssh -L",
+    "replace": "kubectl replace, through `eventbus worker api`",
+    "rollout": "eventbus events --for KIND/NAME",
+    "run": "eventbus exec -- COMMAND",
+    "scale": "nothing here runs programs by the number",
+    "taint": "kubectl taint, through `eventbus worker api`",
+    "top": "eventbus status for the bus, eventbus get nodes for machines",
+    "uncordon": "kubectl uncordon, through `eventbus worker api`",
+    "watch": "eventbus get events -w",
+}
+
+
+def no_such_command(word: str, _commands: Sequence[str]) -> str:
+    """Return a sentence for *word*, a command of kubectl's; empty: it is none, perhaps a slip."""
+    return f"There is no `eventbus {word}`. Instead: {_INSTEAD[word]}" if word in _INSTEAD else ""
+
+
+def no_such_kind(word: str, stored: Sequence[str]) -> str:
+    """Return a sentence for *word*, as `orders` or `order/7`; empty: it is a slip, or no kind.
+
+    Args: stored: what can be asked for.
+    """
+    from difflib import get_close_matches
+
+    from eventbus.reference import known_kinds, meant_kinds
+
+    typed, _, name = word.partition("/")
+    kind = next((kind for kind in meant_kinds(typed) if kind in known_kinds()), None)
+    if kind is None and typed != "all" and (not typed.isalpha() or get_close_matches(typed, stored, cutoff=0.8)):
+        return ""
+    kinds = [word for word in stored if word != "all"]
+    about = f"{kind or 'KIND'}/{name or 'NAME'}"
+    whose = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" if kind else "an object"
+    return (
+        f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {whose}: eventbus get events --for {about}'
+    )

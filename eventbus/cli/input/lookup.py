@@ -1,4 +1,4 @@
-"""Finds the object that a person named and its events, and explains why there are none."""
+"""Parses the objects named on a command line, and finds them and their events or explains why there are none."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventbus.cli.session import Session
-from eventbus.errors import EventBusError, NotFound
+from eventbus.errors import EventBusError, InvalidEvent, NotFound
 from eventbus.event import Event, ObjectReference
 from eventbus.list_watch import ListOptions
-from eventbus.reference import meant_kinds
+from eventbus.reference import meant_kinds, named_reference, reference_from_text
 from eventbus.text import printable
 
 if TYPE_CHECKING:
@@ -173,3 +173,26 @@ def _sink_group(session: Session) -> tuple[int, int]:
         return 0, 1
     sink = next((group for group in groups if group.name == SINK_GROUP), None)
     return (0, 1) if sink is None else (sink.lag or 0, sink.alive)
+
+
+def object_from_words(words: tuple[str, ...]) -> ObjectReference:
+    """Parse `pod/web-0`, `shop/pod/web-0`, or `pod web-0` as in kubectl.
+
+    The kind stays as typed; the namespace is empty if it was not typed.
+
+    Raises: InvalidEvent: neither.
+    """
+    if len(words) == 1 and "/" not in words[0]:
+        raise InvalidEvent("object", f"{words[0]!r} needs its kind: KIND/NAME, like pod/{words[0]}")
+    if len(words) == 2 and "/" not in words[0]:
+        return named_reference(*words)
+    if len(words) > 1:
+        raise InvalidEvent("object", f"{' '.join(words)!r} is not of the form KIND/NAME, like pod/web-0")
+    return reference_from_text(words[0])
+
+
+def objects_from_words(words: tuple[str, ...]) -> list[ObjectReference]:
+    """Parse `node/a node/b`, or `node a b`. Raises: InvalidEvent: neither."""
+    if "/" in words[0]:
+        return [object_from_words((word,)) for word in words]
+    return [object_from_words((words[0], name)) for name in words[1:]] or [object_from_words(words)]

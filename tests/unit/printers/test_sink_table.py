@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from eventbus.broker.health.export_status import SinkPart, SinkStatus
-from eventbus.printers.sink_table import format_sinks, state_of
+from eventbus.printers.status_table import format_sinks, sink_state
 
 NOW_MS = 1_700_000_000_000
 _COUNTERS = dict.fromkeys(
@@ -43,7 +43,7 @@ def sink(**fields: Any) -> SinkStatus:
     ],
 )
 def test_the_state_says_why_nothing_moves(fields: dict[str, Any], state: str) -> None:
-    assert state_of(sink(**fields), NOW_MS) == state
+    assert sink_state(sink(**fields), NOW_MS) == state
 
 
 def test_a_busy_sink_fits_into_100_columns() -> None:

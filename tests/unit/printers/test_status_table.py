@@ -8,8 +8,7 @@ import pytest
 from eventbus.broker.health.bus_status import BusStatus, Group, Level, Worker
 from eventbus.broker.health.partition_status import GroupPart, Partition
 from eventbus.broker.health.suppressed import SourceCounts
-from eventbus.printers.amounts import human_bytes, level_of_bytes, used_bytes, used_keys
-from eventbus.printers.status_table import format_status
+from eventbus.printers.status_table import format_status, human_bytes, level_of_bytes, used_bytes, used_keys
 from eventbus.settings import MIB
 
 GIB = 1024 * MIB

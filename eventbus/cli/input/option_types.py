@@ -1,9 +1,11 @@
-"""Parses durations and times as people type them: for how long, how long ago, or when."""
+"""Parses the values of options: durations, times and finite numbers."""
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
@@ -62,3 +64,14 @@ def since_option(_ctx: click.Context, _param: click.Parameter, text: str | None)
     except ValueError:
         problem = f"{text!r} is neither a duration like 10m nor a time like 2024-01-01T12:00:00Z"
         raise click.BadParameter(problem) from None
+
+
+class Finite(click.FloatRange):
+    """A `click.FloatRange` that refuses `nan`, which is within all bounds, and `inf`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the number. Fails as click does: it is none, or beyond the bounds, or not finite."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number that can be counted to.", param, ctx)
+        return number

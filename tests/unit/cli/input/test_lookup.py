@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.cli.input.kind_names import object_from_words
+from eventbus.cli.input.lookup import object_from_words
 from eventbus.errors import InvalidEvent
 from eventbus.event import ObjectReference
 from eventbus.reference import meant_kinds
