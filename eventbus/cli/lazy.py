@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
         super().__init__(*args, **kwargs)
         self.lazy: dict[str, Lazy] = {}
         self.aliases: dict[str, str] = {}
-        self.unknown: Callable[[str, Sequence[str]], str] = lambda word, commands: ""
+        self.unknown: Callable[[str, Sequence[str]], str] | None = None
         self.reworded: Callable[[list[str]], list[str]] = list
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -67,8 +67,8 @@ class LazyGroup(click.Group):
     def _unknown(self, ctx: click.Context, word: str) -> str:
         """Suggest a command for *word*: click looks only among imported ones, and only in its later versions."""
         names = self.list_commands(ctx)
-        if said := self.unknown(word, names):
-            return said
+        if self.unknown and (hint := self.unknown(word, names)):
+            return hint
         from difflib import get_close_matches
 
         near = get_close_matches(word, names)

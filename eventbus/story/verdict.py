@@ -124,9 +124,9 @@ def _ends(event: Event, last: datetime) -> bool:
 def patience(warnings: Sequence[Event]) -> timedelta:
     """Return for how long they may be silent until they are taken to have ended."""
     count = sum(event.times_seen for event in warnings)
-    pause = (
-        (max(map(last_seen, warnings)) - min(map(first_seen, warnings))) / (count - 1) if count > 1 else timedelta(0)
-    )
+    if count < 2:
+        return LEAST_PAUSE
+    pause = (max(map(last_seen, warnings)) - min(map(first_seen, warnings))) / (count - 1)
     return max(PAUSES * pause, LEAST_PAUSE)
 
 
