@@ -69,7 +69,7 @@ def acl(
 
     A role is no sandbox: a producer may still fill the stream, or empty it with an XADD of its own.
 
-    
+    \b
     Before the other users come:
       eventbus functions load    once for each server, as a user of role admin
       eventbus options get       once for each bus, as a user of role deploy
