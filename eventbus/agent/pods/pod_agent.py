@@ -232,22 +232,28 @@ class PodAgent:
         ]
 
     def _leave(self, *, ended: bool) -> None:
-        """Write the last statuses; of static pods that ended nobody needs a mirror any more."""
-        self._write()
+        """Write the last statuses; of static pods that ended nobody needs a mirror any more.
+
+        A bus that does not answer is asked once, so that the end waits for one time-out only.
+        """
+        is_there = self._write()
         store = self._bus_side.pods()
-        if store is not None and ended and not self._leave_pods:
+        if is_there and store is not None and ended and not self._leave_pods:
             for mirror in self.manager.mirrors():
                 self._mirrors.remove(store, mirror)
 
-    def _write(self) -> None:
-        """Tell the bus what has changed, and hear from it: whatever waits for it is done here, not in the loop."""
+    def _write(self) -> bool:
+        """Tell the bus what has changed, and hear from it: whatever waits for it is done here, not in the loop.
+
+        Returns: False: the bus is away.
+        """
         self._bus_side.forget_unused(self.manager.pods())
         source, store = self._bus_source, self._bus_side.pods()
         if source is not None:
             source.look()
         if store is None:
-            return
-        with suppress(BusUnavailable, BusRefused):  # the agent's other loops say so
+            return False
+        try:
             for pod in self.manager.pods():
                 if is_static(pod) and self.manager.mirror_of(pod) is None and self._mirrors.ensure(store, pod):
                     self.statuses.write_again(pod)
@@ -255,6 +261,11 @@ class PodAgent:
             self._strangers.flush(store)
             if self.config.all_ready:
                 self._mirrors.remove_orphans(store)
+        except BusUnavailable:  # the agent's other loops say so
+            return False
+        except BusRefused:
+            pass
+        return True
 
     def _drain(self, deadline: float) -> bool:
         """End every pod within what is left of the time, whatever its own grace; also what no source has told yet."""
