@@ -234,6 +234,23 @@ def test_workers_that_start_at_once_make_one_schema(url: str) -> None:
         ]
 
 
+def test_tables_of_the_first_version_are_migrated_with_their_rows(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE TABLE eventbus_schema (version integer PRIMARY KEY, applied timestamptz DEFAULT now())"
+        )
+        connection.execute(STEPS[0])
+        connection.execute("INSERT INTO eventbus_schema (version) VALUES (1)")
+        connection.execute(
+            "INSERT INTO eventbus_events VALUES"
+            " ('default', 'old', 'u:1', 1, 'Pod', 'web-0', 'uid-1', 'Normal', 'R', 'm', 1, now(), now(), '{}')"
+        )
+    sink = open_sink(url)
+    sink.write([SinkWrite.of(Verb.CREATE, stored("new", rv=2), origin="bus/0")])
+    sink.close()
+    assert rows(url, "name, origin") == [("new", "bus/0"), ("old", "")]
+
+
 def test_tables_of_a_newer_version_are_left_alone(sink: PostgresSink, url: str) -> None:
     sink.create(stored("a", rv=1))
     with psycopg.connect(url) as connection:
