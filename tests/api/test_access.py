@@ -113,6 +113,14 @@ def test_who_may_record_and_not_read_is_shown_only_what_he_has_sent(
             assert answer.json["metadata"]["resourceVersion"]
 
 
+def test_who_may_record_and_not_read_is_shown_nothing_of_what_he_replaces(recording_worker: ApiWorker) -> None:
+    about = {"metadata": {"name": "replaced"}, "involvedObject": {"namespace": "default"}}
+    hidden = about | {"message": "hidden words", "reason": "Hidden", "source": {"component": "hidden component"}}
+    assert recording_worker.call("POST", EVENTS, hidden, Authorization="Bearer admin-token").status == 201
+    answer = recording_worker.call("PUT", f"{EVENTS}/replaced", about, Content_Type=JSON)
+    assert (answer.status, b"idden" in answer.data) == (200, False)
+
+
 def test_who_may_record_and_not_read_may_send_no_json_patch(recording_worker: ApiWorker) -> None:
     """Its operations read: `test` says whether a guess is right."""
     guess = [{"op": "test", "path": "/message", "value": "hidden words"}]
