@@ -11,6 +11,8 @@ import os
 import stat
 import threading
 import time
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -223,11 +225,12 @@ class FileOutput:
 class _WrittenUids:
     """The uids of a file's last TAIL_BYTES and of all that is appended to it from then on.
 
-    A producer numbers its events, so most of them are a few ranges. What was rotated away is still known.
+    A producer numbers its events, so most of them are a few ranges: many, if other files have the events of other
+    partitions. What was rotated away is still known.
     """
 
     def __init__(self) -> None:
-        self._ranges: dict[str, list[list[int]]] = {}  #: producer -> first and last number, ascending
+        self._ranges: dict[str, _Ranges] = {}  #: by producer
         self._others: set[str] = set()
         self._file = (-1, -1)
         self._at = 0  #: how much of the file was read, always up to the end of a line
@@ -236,7 +239,7 @@ class _WrittenUids:
         producer, number = _numbered(uid)
         if number is None:
             return uid in self._others
-        return any(first <= number <= last for first, last in reversed(self._ranges.get(producer, ())))
+        return producer in self._ranges and number in self._ranges[producer]
 
     def unread(self, descriptor: int) -> int:
         """Return how many bytes `read` would read."""
@@ -267,19 +270,33 @@ class _WrittenUids:
         if number is None:
             self._others.add(uid)
             return
-        ranges = self._ranges.setdefault(producer, [])
-        place = len(ranges)
-        while place and ranges[place - 1][0] > number:
-            place -= 1
-        if place and number <= ranges[place - 1][1]:
+        self._ranges.setdefault(producer, _Ranges()).add(number)
+
+
+class _Ranges:
+    """A set of numbers below 2^64, as ranges: 16 bytes each, and found by bisection."""
+
+    def __init__(self) -> None:
+        self._firsts, self._lasts = array("Q"), array("Q")  # ascending
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self._firsts, number)
+        return place > 0 and number <= self._lasts[place - 1]
+
+    def add(self, number: int) -> None:
+        if number in self:
             return
-        if place and ranges[place - 1][1] == number - 1:
-            ranges[place - 1][1] = number
+        firsts, lasts = self._firsts, self._lasts
+        place = bisect_right(firsts, number)
+        if place and lasts[place - 1] == number - 1:
+            lasts[place - 1] = number
         else:
-            ranges.insert(place, [number, number])
+            firsts.insert(place, number)
+            lasts.insert(place, number)
             place += 1
-        if place < len(ranges) and ranges[place][0] == number + 1:
-            ranges[place - 1][1] = ranges.pop(place)[1]
+        if place < len(firsts) and firsts[place] == number + 1:
+            firsts.pop(place)
+            lasts[place - 1] = lasts.pop(place)
 
 
 def _numbered(uid: str) -> tuple[str, int | None]:

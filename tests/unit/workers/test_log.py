@@ -8,8 +8,10 @@ import logging
 import os
 import resource
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -193,6 +195,16 @@ def test_events_that_producers_send_again_have_one_line_whoever_wrote_it(
     write(output, found, sent_again=True)
     other.close()
     assert sorted(uid or "" for uid in uids(path)) == sorted(line.uid for line in found)
+
+
+def test_numbers_with_gaps_are_found_in_whatever_order_they_came(output: FileOutput, path: Path) -> None:
+    """Other files have the events of other partitions; a number has at most 19 digits."""
+    numbers = [*range(0, 300, 3), *range(100, 120), 10**19 - 1]
+    Random(1).shuffle(numbers)
+    for number in numbers:
+        write(output, lines(Format.TEXT, f"p:{number}"), sent_again=True)
+    write(output, lines(Format.TEXT, *(f"p:{number}" for number in range(300))), sent_again=True)
+    assert Counter(uids(path)) == dict.fromkeys((f"p:{number}" for number in (*range(300), 10**19 - 1)), 1)
 
 
 def test_lines_that_were_rotated_away_meanwhile_are_not_written_again(output: FileOutput, path: Path) -> None:
