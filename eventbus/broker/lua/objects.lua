@@ -84,22 +84,21 @@ local written_rv = {}
 -- A name for what this server process has written since it began to take writes: Redis gives itself another replication
 -- id when it starts and when it is promoted. Versions carry it, so that the libraries of several builds, which share no
 -- memory, know each other's from those of a time of which a part may be lost.
-local known_history
+local is_present, history
+do
+  local known
 
--- '' where the server does not tell.
-local function ask_history()
-  known_history = string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or '', 1, 16)
-  return known_history
-end
+  -- '' where the server does not tell.
+  local function ask()
+    known = string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or '', 1, 16)
+    return known
+  end
 
--- Returns whether *by* names what this server process has written since it began to take writes.
-local function is_present(by)
-  return by and by ~= '' and by == ask_history()
-end
+  -- Returns whether *by* names what this server process has written since it began to take writes.
+  is_present = function(by) return by and by ~= '' and by == ask() end
 
--- The one that was asked for last. It may be an older one, which only makes the next library jump.
-local function history()
-  return known_history or ask_history()
+  -- The one that was asked for last. It may be an older one, which only makes the next library jump.
+  history = function() return known or ask() end
 end
 
 local function version_text(rv, bytes)
