@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import psycopg
@@ -87,18 +87,32 @@ def time() -> OwnTime:
     return OwnTime()
 
 
+class ExporterTo(Protocol):
+    """Make an exporter of a bus's partition to PostgreSQL; it has the lease."""
+
+    def __call__(self, url: str, partition: Partition, **options: Any) -> PartitionExporter: ...
+
+
 @pytest.fixture
-def exporter(partition: Partition, url: str, time: OwnTime) -> Iterator[PartitionExporter]:
-    made = exporter_to(url, partition, time)
-    assert made.acquire()
-    yield made
-    close(made)
+def exporter_to(partition: Partition, url: str, time: OwnTime) -> Iterator[ExporterTo]:
+    """Closes what it has made, before bus and database go."""
+    made: list[PartitionExporter] = []
+
+    def make(url: str, partition: Partition, **options: Any) -> PartitionExporter:
+        sink = make_sink(url, {}, name="memory")
+        assert isinstance(sink, PostgresSink)
+        made.append(make_exporter(partition.bus, sink, time, **options))
+        assert made[-1].acquire()
+        return made[-1]
+
+    yield make
+    for exporter in made:
+        close(exporter)
 
 
-def exporter_to(url: str, partition: Partition, time: OwnTime, **options: Any) -> PartitionExporter:
-    sink = make_sink(url, {}, name="memory")
-    assert isinstance(sink, PostgresSink)
-    return make_exporter(partition.bus, sink, time, **options)
+@pytest.fixture
+def exporter(exporter_to: ExporterTo, partition: Partition, url: str) -> PartitionExporter:
+    return exporter_to(url, partition)
 
 
 def happened(number: int, message: str = "", *, ago_s: float = 0) -> Event:
@@ -193,7 +207,7 @@ def test_a_row_goes_when_its_event_is_combined_with_similar_ones_now(
 
 @pytest.mark.parametrize("moment", ["before anything is sent again", "before the rows are removed"])
 def test_another_worker_goes_on_with_what_was_found(
-    partition: Partition, exporter: PartitionExporter, url: str, time: OwnTime, moment: str
+    partition: Partition, exporter: PartitionExporter, exporter_to: ExporterTo, url: str, moment: str
 ) -> None:
     lose_a_tail(partition, exporter, happened(1))
     record(partition, "b", happened(7))
@@ -209,11 +223,9 @@ def test_another_worker_goes_on_with_what_was_found(
         run_until_idle(exporter)
         assert "a:1" in rows(url)
     exporter._store.release()
-    other = exporter_to(url, partition, time, consumer="two")
-    assert other.acquire()
+    other = exporter_to(url, partition, consumer="two")
     run_until_idle(other)
     assert rows(url) == stored(partition)
-    close(other)
 
 
 def test_what_comes_back_under_its_own_uid_stays(partition: Partition, exporter: PartitionExporter, url: str) -> None:
@@ -241,7 +253,7 @@ def test_what_nobody_sends_again_stays_and_is_counted(
     assert (status_of(partition.bus).deleted, status_of(partition.bus).kept) == (0, 2)
 
 
-def test_a_role_that_may_not_delete_goes_on(partition: Partition, url: str, time: OwnTime) -> None:
+def test_a_role_that_may_not_delete_goes_on(partition: Partition, exporter_to: ExporterTo, url: str) -> None:
     role = f"writer_{partition.bus.prefix[-12:]}".replace("-", "_").replace(":", "_").lower()
     made = make_sink(url, {}, name="memory")
     assert isinstance(made, PostgresSink)
@@ -253,14 +265,12 @@ def test_a_role_that_may_not_delete_goes_on(partition: Partition, url: str, time
         try:
             query = f"GRANT SELECT, INSERT, UPDATE ON eventbus_events, eventbus_schema TO {role}"
             connection.execute(query)
-            exporter = exporter_to(url.replace("//tester@", f"//{role}@"), partition, time)
-            assert exporter.acquire()
+            exporter = exporter_to(url.replace("//tester@", f"//{role}@"), partition)
             lose_a_tail(partition, exporter, happened(1))
             record(partition, "b", happened(1, ago_s=1))
             go_on(exporter)
             assert rows(url) == stored(partition) | {"a:1": 1}
             assert (status_of(partition.bus).deleted, status_of(partition.bus).kept) == (0, 1)
-            close(exporter)
         finally:
             query = f"DROP OWNED BY {role}"
             connection.execute(query)
@@ -361,11 +371,10 @@ def test_control_all_that_was_written_before_a_flush_stays(
 
 
 def test_control_rows_of_another_bus_in_the_same_table_stay(
-    partition: Partition, exporter: PartitionExporter, url: str, embedded_url: str, time: OwnTime
+    partition: Partition, exporter: PartitionExporter, exporter_to: ExporterTo, url: str, embedded_url: str
 ) -> None:
     other = Partition(embedded_url, f"{partition.bus.prefix}-other", burst=1_000)
-    theirs = exporter_to(url, other, time)
-    assert theirs.acquire()
+    theirs = exporter_to(url, other)
     record(partition, "first", happened(0))
     run_until_idle(exporter)
     tail = Tail(partition)
@@ -377,7 +386,6 @@ def test_control_rows_of_another_bus_in_the_same_table_stay(
     record(partition, "b", happened(5, ago_s=1), happened(6, ago_s=1))
     go_on(exporter)
     assert rows(url) == stored(partition) | stored(other) | {"a:1": 1}
-    close(theirs)
     other.close()
 
 
