@@ -19,9 +19,9 @@ from tests.functions.partition import Partition, State
 APART_S = 600
 #: What counts as a time of today, seconds: counts are forgotten eight days from now, exports live for two hours.
 TODAY_S = 30 * 86_400
-#: Of meta, what says how a story went and not how it ended: batches that were no longer somebody's, what was shown in
-#: one second. And the generation and the id, of which each bus has its own.
-PASSING = {"stale", "refresh_second", "refresh_shown", "generation", "bus"}
+#: Of meta, what says how a story went and not how it ended: batches that were no longer somebody's, what was mended,
+#: what was shown in one second. And the generation and the id, of which each bus has its own.
+PASSING = {"mended", "mended_last", "stale", "refresh_second", "refresh_shown", "generation", "bus"}
 #: What each bus has its own of, streams that are read by the rules of their readers, counters that only have to move.
 ELSEWHERE = re.compile(r"bus\Z|changes|version")
 

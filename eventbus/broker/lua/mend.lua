@@ -32,16 +32,19 @@ local function mend_ids(incoming, meta, now_ms, mended)
   local last = last_id(incoming)
   if entry_id(last) <= now_ms + AHEAD_MS then return end
   local kept, known = groups_kept(incoming, meta)
+  local is_empty = redis.call('XINFO', 'STREAM', incoming)[2] == 0 -- then groups may have gone back in a call that was cut off
   for _, each in ipairs(kept) do
-    if not each[2] or entry_before(each[2], last) or redis.call('XPENDING', incoming, each[1])[1] > 0 then return end
+    local behind = not is_empty and each[2] and entry_before(each[2], last)
+    if not each[2] or behind or redis.call('XPENDING', incoming, each[1])[1] > 0 then return end
   end
   local id = integer_text(now_ms) .. '-0'
   redis.call('XTRIM', incoming, 'MAXLEN', 0)
-  redis.call('XSETID', incoming, id)
+  -- The stream itself last: until then a call that was cut off is seen here. A group left ahead would be given nothing.
   for _, each in ipairs(kept) do
     redis.call('XGROUP', 'SETID', incoming, each[1], id)
     if known['floor:' .. each[1]] then redis.call('HSET', meta, 'floor:' .. each[1], id) end
   end
+  redis.call('XSETID', incoming, id)
   mended[#mended + 1] = 'ids'
 end
 
